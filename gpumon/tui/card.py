@@ -32,7 +32,10 @@ _CHART_LINES: Final = 24
 def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette: Palette, view: View) -> list[Strip]:
     """The lines of the card; without a history it has no charts."""
     glyph, tone, word = mark(verdict)
-    simulated = " · SIMULATED" if snapshot.simulated else ""
+    if snapshot.simulated:
+        simulated = " · SIMULATED"
+    else:
+        simulated = ""
     rows: list[Row] = [
         ((f" {glyph} {word}  {verdict.scope}: {LIMITS[verdict.code]}", tone),),
         ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),

@@ -48,7 +48,10 @@ class _ExitEvent(threading.Event):
     def is_set(self) -> bool:
         """Whether it is set; in the thread that waits, once that is so, a key was pressed, or a while has passed."""
         if threading.get_ident() == self.waiter and not super().is_set():
-            self._quiet = self._quiet + 1 if time.monotonic() - self._asked_s > _ROUND_S else 0
+            if time.monotonic() - self._asked_s > _ROUND_S:
+                self._quiet += 1
+            else:
+                self._quiet = 0
             if self._quiet > _QUIET_ROUNDS:
                 select.select((self._descriptor, self._wakes), (), (), _MOST_WAIT_S)
             self._asked_s = time.monotonic()

@@ -447,13 +447,11 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 
 def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
-    rows = snapshot.engines if pane.narrowed or pane.order is not None else grouped(snapshot)
+    rows: Sequence[Engine] = snapshot.engines
+    if not pane.narrowed and pane.order is None:
+        rows = grouped(snapshot)
     if pane.hidden:
-        items = []
-        for engine in rows:
-            if ended_at(engine) not in pane.hidden:
-                items.append(engine)
-        return items
+        return [engine for engine in rows if ended_at(engine) not in pane.hidden]
     return rows
 
 

@@ -196,7 +196,9 @@ def _vram(gpu: Gpu, view: View, tone: str) -> Row:
     total = gpu.vram_total_bytes
     if isinstance(total, Missing):
         return ((f" {right(short(total, 9), 9)} ", tone),)
-    full = NOT_SUPPORTED if isinstance(used, Missing) or total <= 0.0 else used / total
+    full: Reading = NOT_SUPPORTED
+    if not isinstance(used, Missing) and total > 0.0:
+        full = used / total
     tone = _leveled("vram", full, view, tone)
     text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
     return ((f" {right(text, 9)}{'!' if is_high(tone) else ' '}", tone),)

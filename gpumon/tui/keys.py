@@ -30,7 +30,9 @@ _CHARACTERS: Final = {"space": " ", "comma": ","}
 
 def pressed(key: str) -> events.Key:
     """The event of a key as the user writes it: `?`, `ctrl+l`, `space`."""
-    character = key if len(key) == 1 else _CHARACTERS.get(key)
+    character = _CHARACTERS.get(key)
+    if len(key) == 1:
+        character = key
     return events.Key(named(key), character)
 
 

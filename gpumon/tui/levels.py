@@ -54,7 +54,10 @@ _NEVER_S: Final = 1e9
 
 
 def _late(goal_ms: float | None, default_s: float) -> Level:
-    limit_s = default_s if goal_ms is None else goal_ms / 1e3
+    if goal_ms is None:
+        limit_s = default_s
+    else:
+        limit_s = goal_ms / 1e3
     return Level(limit_s, 2.0 * limit_s)
 
 

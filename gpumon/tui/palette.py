@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, Literal, NamedTuple
 
 from rich.color import Color, ColorSystem
@@ -367,7 +368,9 @@ def _text_on(ground: Color) -> str:
 
 def _linear(part: float) -> float:
     """One part of an sRGB colour as linear light (IEC 61966-2-1)."""
-    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+    if part <= 0.04045:
+        return part / 12.92
+    return math.pow((part + 0.055) / 1.055, 2.4)
 
 
 _HALFWAY: Final = 0.179

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -100,26 +100,26 @@ class Table(Generic[T]):
     def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> tuple[Column[T], ...]:
         """The columns on a screen of `width` cells; `shift`: so many are scrolled out on the left."""
         key = (width, hidden, shift)
-        found = self._fitted.get(key)
-        if found is None:
+        columns = self._fitted.get(key)
+        if columns is None:
             if shift:
                 fitting = self._shifted(width, hidden, shift)
             else:
                 fitting = self._fit(width, hidden)
-            found = _keep(self._fitted, key, tuple(fitting))
-        return found
+            columns = _keep(self._fitted, key, tuple(fitting))
+        return columns
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        wanted = []
-        for column in self.forms(width):
-            if not self.hides(column, hidden):
-                wanted.append(column)
+        wanted = self._wanted(self.forms(width), hidden)
         if len(self.columns(width, hidden)) == len(wanted):
             return 0
         movable = self._movable(width, hidden)
-        shifts = range(1, len(movable))
-        return next((shift for shift in shifts if movable[-1] in self._shifted(width, hidden, shift)), len(movable) - 1)
+        most = len(movable) - 1
+        for shift in range(1, most):
+            if movable[-1] in self._shifted(width, hidden, shift):
+                return shift
+        return most
 
     def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
         """Number of columns that have no room behind those that are shown."""
@@ -139,39 +139,39 @@ class Table(Generic[T]):
 
     def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """The columns that identify a row, and of the others those from number `shift` on that fit."""
-        every = self.forms(width)
-        shown = [column for column in every if column.fixed]
-        room = width - self._behind - sum(column.width for column in shown)
+        forms = self.forms(width)
+        shown = [column for column in forms if column.fixed]
+        room = width - self._behind - _width_of(shown)
         for column in self._movable(width, hidden)[shift:]:
             room -= column.width
             if room < 0:
                 break
             shown.append(column)
-        return sorted(shown, key=every.index)
+        return sorted(shown, key=forms.index)
 
     def _fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
-        every = self.forms(width)
-        wanted = [not self.hides(column, hidden) for column in every]
-        shown = [column for column, want in zip(every[: self._base], wanted[: self._base], strict=True) if want]
-        room = width - self._least - sum(column.width for column in shown)
+        """The columns that every screen shows, without those for which this one is too narrow; if it has them all,
+        also as many of the others as fit."""
+        forms = self.forms(width)
+        base = self._wanted(forms[: self._base], hidden)
+        kept = self._narrowed(base, width - self._least)
+        if len(kept) < len(base):
+            return kept
+        room = width - _width_of(base)
+        return [*base, *_fitting(self._wanted(forms[self._base :], hidden), room)]
+
+    def _wanted(self, columns: Sequence[Column[T]], hidden: frozenset[str]) -> list[Column[T]]:
+        """The columns without those that the user hides."""
+        return [column for column in columns if not self.hides(column, hidden)]
+
+    def _narrowed(self, columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
+        """The columns without those that a screen of `width` cells must do without."""
+        kept = list(columns)
         for name in self._drops:
-            if room >= 0:
+            if _width_of(kept) <= width:
                 break
-            for column in shown:
-                if column.name == name:
-                    shown.remove(column)
-                    room += column.width
-                    break
-        if len(shown) < sum(wanted[: self._base]):
-            return shown
-        room += self._least
-        for column, want in zip(every[self._base :], wanted[self._base :], strict=True):
-            if want:
-                if room < column.width + column.keep:
-                    break
-                room -= column.width
-                shown.append(column)
-        return shown
+            kept = [column for column in kept if column.name != name]
+        return kept
 
     def column_at(self, x: int, width: int, hidden: frozenset[str], shift: int = 0) -> str:
         """Name of the column that has cell `x` of a row; empty behind the last one."""
@@ -183,17 +183,21 @@ class Table(Generic[T]):
 
     def used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
-        return sum(column.width for column in self.columns(width, view.hidden, shift))
+        return _width_of(self.columns(width, view.hidden, shift))
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
         key = (width, view.hidden, view.fahrenheit, view.memory_unit, shift)
-        found = self._heads.get(key)
-        if found is None:
-            shown = self.columns(width, view.hidden, shift)
-            heads = (column.head(view) if callable(column.head) else column.head for column in shown)
-            found = _keep(self._heads, key, tuple(piece for head in heads for piece in head))
-        return found
+        header = self._heads.get(key)
+        if header is None:
+            pieces: list[Piece] = []
+            for column in self.columns(width, view.hidden, shift):
+                if callable(column.head):
+                    pieces += column.head(view)
+                else:
+                    pieces += column.head
+            header = _keep(self._heads, key, tuple(pieces))
+        return header
 
     def row(
         self,
@@ -212,7 +216,24 @@ class Table(Generic[T]):
         ]
 
 
+def _width_of(columns: Iterable[Column[T]]) -> int:
+    """Cells that columns take."""
+    return sum(column.width for column in columns)
+
+
+def _fitting(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
+    """The first columns that fit into `room` cells, each with the cells that must stay free behind it."""
+    fitting = []
+    for column in columns:
+        if room < column.width + column.keep:
+            break
+        room -= column.width
+        fitting.append(column)
+    return fitting
+
+
 def _keep(known: dict[object, V], key: object, value: V) -> V:
+    """Remember a value under its key, and return it."""
     if len(known) >= _MOST_FITTED:
         known.clear()
     known[key] = value
@@ -225,8 +246,8 @@ def figures(
     """A column of figures, flush right in `width` cells behind `gap` blanks."""
     size = gap + width
 
-    def cell(of: T, _: View, row: str) -> Row:
-        return ((right(text(of), size), row),)
+    def cell(item: T, _: View, tone: str) -> Row:
+        return ((right(text(item), size), tone),)
 
     return Column(name, title, size, ((right(title, size), "muted"),), cell, keep, fixed)
 
@@ -237,8 +258,8 @@ def words(
     """A column of text, flush left in `width` cells behind `gap` blanks."""
     blank = " " * gap
 
-    def cell(of: T, _: View, row: str) -> Row:
-        return ((blank + left(text(of), width), row),)
+    def cell(item: T, _: View, tone: str) -> Row:
+        return ((blank + left(text(item), width), tone),)
 
     return Column(name, title, gap + width, ((blank + left(title, width), "muted"),), cell, keep, fixed)
 
@@ -265,14 +286,13 @@ def across(one: Reading, other: Reading, room: int) -> str:
     """Words in `room` cells for two shares that are missing for one reason; empty if each speaks for itself."""
     if not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
         return ""
-    if one.reason in _SPEAKING:
-        said = phrase(one)
-    else:
-        said = DASH
-    if said == DASH:
+    if one.reason not in _SPEAKING:
         return ""
-    if cells(said) <= room:
-        return said
+    words = phrase(one)
+    if words == DASH:
+        return ""
+    if cells(words) <= room:
+        return words
     return short(one, room)
 
 
@@ -289,18 +309,18 @@ def efficiency(
     names = (f"{pane}.mfu", f"{pane}.mbu")
     room = sum(sizes)
 
-    def first(of: T, view: View, tone: str) -> Row:
-        value, doubt = mfu(of)
-        said = ""
+    def first(item: T, view: View, tone: str) -> Row:
+        value, doubt = mfu(item)
+        reason = ""
         if isinstance(value, Missing):
-            said = across(value, mbu(of)[0], room)
-        if said and not view.hidden.intersection(names):
-            return ((right(said, room), "muted"),)
+            reason = across(value, mbu(item)[0], room)
+        if reason and not view.hidden.intersection(names):
+            return ((right(reason, room), "muted"),)
         return (share(value, sizes[0], tone, doubt),)
 
-    def second(of: T, view: View, tone: str) -> Row:
-        value, doubt = mbu(of)
-        if isinstance(value, Missing) and across(mfu(of)[0], value, room) and not view.hidden.intersection(names):
+    def second(item: T, view: View, tone: str) -> Row:
+        value, doubt = mbu(item)
+        if isinstance(value, Missing) and across(mfu(item)[0], value, room) and not view.hidden.intersection(names):
             return ()
         return (share(value, sizes[1], tone, doubt),)
 
@@ -318,12 +338,11 @@ def unseen(names: tuple[str, ...], room: int) -> str:
     """
     if not names:
         return ""
-    short = [f"+{counted(len(names), 'column')}", f"wider window: +{len(names)}"]
-    listed = []
-    for shown in range(1, len(names)):
-        listed.append(f"wider window: {', '.join(names[:shown])} +{len(names) - shown}")
-    every = f"wider window: {', '.join(names)}"
-    return next((said for said in (every, *reversed([*short, *listed])) if cells(said) <= room), "")
+    texts = [f"wider window: {', '.join(names)}"]
+    for shown in range(len(names) - 1, 0, -1):
+        texts.append(f"wider window: {', '.join(names[:shown])} +{len(names) - shown}")
+    texts += [f"wider window: +{len(names)}", f"+{counted(len(names), 'column')}"]
+    return next((text for text in texts if cells(text) <= room), "")
 
 
 @lru_cache(maxsize=256)

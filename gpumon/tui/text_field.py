@@ -31,7 +31,10 @@ class TextField:
         cut = _CUTS.get(key)
         if cut is None:
             return False
-        first, last = (0, len(self.text)) if self.selected else cut(self)
+        first, last = cut(self)
+        if self.selected:
+            first = 0
+            last = len(self.text)
         self.selected = False
         low = max(0, first)
         high = min(len(self.text), last)

@@ -195,31 +195,39 @@ def _thing_name(mark: str, number: str) -> str:
 def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:
     """The same of each GPU, or of each engine, as far as the history has it: what stands in one chart together stays
     together."""
+    parts: list[Chart] = []
+    for suffix, name in _suffixes(snapshot).items():
+        charts = []
+        for curve in chart.curves:
+            key = f"{curve.key}{suffix}"
+            if key not in known:
+                continue
+            part = chart_of(key, name)
+            if part is not None:
+                charts.append(part)
+        if charts:
+            parts.append(_joined(charts, chart))
+    return parts
+
+
+def _suffixes(snapshot: Snapshot) -> dict[str, str]:
+    """End of the keys of a GPU or of an engine -> its name."""
     names = {}
     for gpu in snapshot.gpus:
         if not gpu.parent_uuid:
             names[f"{OF_GPU}{gpu.index}"] = f"gpu {gpu.index}"
-    names |= {f"{AT}{engine.key}": engine.name for engine in snapshot.engines}
-    parts: list[Chart] = []
-    for thing, name in names.items():
-        keys = [f"{curve.key}{thing}" for curve in chart.curves]
-        charts = []
-        for key in keys:
-            if key in known:
-                charts.append(chart_of(key, name))
-        together = [part for part in charts if part is not None]
-        if together:
-            parts.append(_joined(together, chart))
-    return parts
+    for engine in snapshot.engines:
+        names[f"{AT}{engine.key}"] = engine.name
+    return names
 
 
 def _joined(parts: Sequence[Chart], like: Chart) -> Chart:
     """Charts of one thing as one: its name stands before the curve that is named first, which is the last."""
     curves = [part.curves[0] for part in parts]
     alone = {curve.key: curve.name for curve in like.curves}
-    for at, curve in enumerate(curves[:-1]):
+    for place, curve in enumerate(curves[:-1]):
         base = curve.key.partition(AT if AT in curve.key else OF_GPU)[0]
-        curves[at] = curve._replace(name=alone[base], word=alone[base])
+        curves[place] = curve._replace(name=alone[base], word=alone[base])
     return parts[-1]._replace(curves=tuple(curves), stacked=like.stacked)
 
 
@@ -304,8 +312,7 @@ class Figures:
         return self.texts
 
     def of(self, snapshot: Snapshot) -> None:
-        """Read those of a snapshot. While a sum has a gap, as something in it just fell silent, it is said of the
-        others, with how many these are: `4.3k of 3/4`."""
+        """Read the values of a snapshot, and what notes and means its charts have."""
         used = len(in_use(snapshot.gpus))
         every = len(snapshot.gpus)
         if used < every:
@@ -319,25 +326,33 @@ class Figures:
             self.means = {}
         for key, text in self.at(snapshot.wall_s).items():
             if text == DASH and key in _SUMMED:
-                curve = _SUMMED[key][0]
-                readings = _SUMMED[key][1](snapshot)
-                known = []
-                for reading in readings:
-                    if not isinstance(reading, Missing):
-                        known.append(reading)
-                silent = sum(isinstance(reading, Missing) and reading.reason in SILENT for reading in readings)
-                if known and silent:
-                    self.texts[key] = f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
+                curve, readings_of = _SUMMED[key]
+                self.texts[key] = _partial_sum(curve, readings_of(snapshot)) or text
+
+
+def _partial_sum(curve: Curve, readings: Iterable[Reading]) -> str:
+    """A sum with a gap, because something in it just fell silent: what the others have, and how many they are, as
+    `4.3k of 3/4`. Empty if nothing has a value, or nothing is silent."""
+    known = []
+    silent = 0
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+        elif reading.reason in SILENT:
+            silent += 1
+    if not known or not silent:
+        return ""
+    return f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
 
 
 def with_data(charts: Sequence[Chart], known: Collection[str]) -> list[Chart]:
     """The charts in their order, of the curves that are known alone; one without any is left out."""
-    found: list[Chart] = []
+    shown: list[Chart] = []
     for chart in charts:
         curves = tuple(curve for curve in chart.curves if curve.key in known)
         if curves:
-            found.append(chart._replace(curves=curves))
-    return found
+            shown.append(chart._replace(curves=curves))
+    return shown
 
 
 def most(values: Iterable[float]) -> float:

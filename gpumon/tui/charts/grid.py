@@ -49,6 +49,41 @@ class Style(NamedTuple):
     levels: Levels
 
 
+class _Plan(NamedTuple):
+    """How charts divide a pane among them."""
+
+    sparks: bool
+    """Whether each is a spark of one line, not an area."""
+    across: int
+    """Charts side by side."""
+    heights: list[int]
+    """Lines of each row of charts."""
+    word: int
+    """Cells of the name before a spark."""
+    axis: bool
+    """Whether the last line is the time axis."""
+
+
+def _plan(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
+    """Divide `height` lines of `width` cells among a number of charts of at least `least` lines each. `across`: so many
+    side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
+    sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
+    least_width = _LEAST_WIDTH
+    word = _WORD
+    if sparks and height == 1:
+        least_width = _LEAST_SPARK
+        word = _SHORT_WORD
+    across = across or min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
+    needed = -(-number // across)
+    has_axis = axis and height > 1 and (height > needed or not sparks)
+    height -= has_axis
+    if sparks:
+        heights = [1] * max(1, min(needed, height))
+    else:
+        heights = _shares(height, max(1, min(needed, height // least)))
+    return _Plan(sparks, across, heights, word, has_axis)
+
+
 class Charts:
     """As many of `charts` as fit into `height` lines of `width` cells, and the time axis with what happened.
 
@@ -73,44 +108,37 @@ class Charts:
     ) -> None:
         self._history = history
         self._levels = style.levels
-        self._glyphs = glyphs = style.glyphs
-        self._sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
-        narrow = self._sparks and height == 1
-        fits = max(1, width // (_LEAST_SPARK if narrow else _LEAST_WIDTH))
-        self._across = across or min(fits, _MOST_ACROSS, max(1, len(charts)))
-        self._word = _SHORT_WORD if narrow else _WORD
-        needed = -(-len(charts) // self._across)
-        self._has_axis = axis and height > 1 and (height > needed or not self._sparks)
-        height -= self._has_axis
-        if self._sparks:
-            live = 1
-            before = 3 + self._word + _FIGURE
-            down = max(1, min(needed, height))
-            self._heights = [1] * down
-        else:
-            live = RASTERS[glyphs].live
-            before = 0
-            down = max(1, min(needed, height // least))
-            self._heights = _shares(height, down)
-        row = cursor // self._across
-        first_row = min(first // self._across, needed - down)
+        self._glyphs = style.glyphs
+        plan = _plan(len(charts), width, height, least, across, axis=axis)
+        self._sparks = plan.sparks
+        self._across = plan.across
+        self._has_axis = plan.axis
+        self._heights = plan.heights
+        self._word = plan.word
+        down = len(plan.heights)
+        needed = -(-len(charts) // plan.across)
+        row = cursor // plan.across
+        first_row = min(first // plan.across, needed - down)
         first_row = max(row - down + 1, min(first_row, row))
-        self.first = max(0, first_row * self._across)
-        self.shown = charts[self.first : self.first + down * self._across]
+        self.first = max(0, first_row * plan.across)
+        self.shown = charts[self.first : self.first + down * plan.across]
         self.left_out = len(charts) - len(self.shown)
-        self._room = width // self._across
-        self._before = before
-        self.grid = grid(max(1, self._room - before - 1), style.span_s)
-        self._pad = self._room - 1 - before - self.grid.columns
-        self._plots = [_Plot(chart, glyphs, _level_of(chart, style.levels)) for chart in self.shown]
-        self._live = live
-        size = self.grid.columns * live
-        bucket_s = self.grid.column_s / live
-        self._series = {
-            curve.key: Series(history, curve.key, size, bucket_s, live)
-            for chart in self.shown
-            for curve in chart.curves
-        }
+        self._room = width // plan.across
+        self._live = 1
+        self._before = 0
+        if plan.sparks:
+            self._before = 3 + plan.word + _FIGURE
+        else:
+            self._live = RASTERS[style.glyphs].live
+        self.grid = grid(max(1, self._room - self._before - 1), style.span_s)
+        self._pad = self._room - 1 - self._before - self.grid.columns
+        self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels)) for chart in self.shown]
+        self._curves = [curve for chart in self.shown for curve in chart.curves]
+        size = self.grid.columns * self._live
+        bucket_s = self.grid.column_s / self._live
+        self._series = {}
+        for curve in self._curves:
+            self._series[curve.key] = Series(history, curve.key, size, bucket_s, self._live)
 
     def _word_of(self, curve: Curve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
@@ -123,24 +151,29 @@ class Charts:
         `marked` of all carries a mark."""
         newest = math.floor(now_s / self.grid.column_s) * self._live + self._live - 1
         values = {key: series.values(newest, now_s) for key, series in self._series.items()}
-        figures.at(now_s, [curve for chart in self.shown for curve in chart.curves])
+        figures.at(now_s, self._curves)
         rows: list[Row] = []
-        for at, height in enumerate(self._heights):
+        for row, height in enumerate(self._heights):
             lines: list[list[Piece]] = [[] for _ in range(height)]
-            for place in range(at * self._across, min((at + 1) * self._across, len(self.shown))):
+            for place in range(row * self._across, min((row + 1) * self._across, len(self.shown))):
                 chosen = self.first + place == marked
                 if self._sparks:
                     lines[0] += self._spark(self.shown[place].curves[0], values, figures, chosen=chosen)
-                    continue
-                plot = self._plots[place]
-                plot.mean = figures.means.get(plot.chart.curves[0].key)
-                lines[0] += self._legend(plot, values, figures, newest, marked=chosen)
-                for line, drawn in zip(lines[1:], plot.lines(values, height - 1, newest), strict=True):
-                    line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
+                else:
+                    self._draw_area(lines, self._plots[place], values, figures, newest, marked=chosen)
             rows += [tuple(line) for line in lines]
         if self._has_axis:
             return [*rows, self._axis(now_s, edge)]
         return rows
+
+    def _draw_area(
+        self, lines: list[list[Piece]], plot: _Plot, values: Values, figures: Figures, newest: int, *, marked: bool
+    ) -> None:
+        """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
+        plot.mean = figures.means.get(plot.chart.curves[0].key)
+        lines[0] += self._legend(plot, values, figures, newest, marked=marked)
+        for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest), strict=True):
+            line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
 
     def at(self, x: int, y: int) -> int | None:
         """The place of the chart at a cell."""
@@ -157,12 +190,12 @@ class Charts:
         """Names and figures on the left, the scale on the right, between them what else has room."""
         chart = plot.chart
         extremes = self._room >= _EXTREMES and len(chart.curves) == 1
-        said = [self._said(curve, figures) for curve in chart.curves]
-        made_of = (plot.scale(values, newest), marked, said, figures.note)
+        texts = [self._text_of(curve, figures) for curve in chart.curves]
+        made_of = (plot.scale(values, newest), marked, texts, figures.note)
         if made_of == plot.made_of and not extremes:
             return plot.legend
         plot.made_of = made_of
-        pieces = self._names(chart, said, marked=marked)
+        pieces = self._names(chart, texts, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
         room = self._room - 1 - cells_of(pieces)
         if room < cells(scale):
@@ -177,19 +210,25 @@ class Charts:
         plot.legend = _fitting(pieces, self._room)
         return plot.legend
 
-    def _names(self, chart: Chart, said: Sequence[Piece], *, marked: bool) -> list[Piece]:
+    def _names(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
         """Keys, names and figures of the curves, from the top down."""
-        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, said, strict=True))
+        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, texts, strict=True))
         tone_of_names = "focus" if marked else "muted"
-        pieces: list[Piece] = [(mark(self._glyphs), "focus") if marked else (" ", "text")]
+        pieces = [self._marker(marked)]
         for place in reversed(range(len(chart.curves))):
             curve = chart.curves[place]
             name = curve.name if long < self._room else curve.word
             pieces += [(KEYS[self._glyphs][place], curve.tone), (f" {name} ", tone_of_names)]
-            pieces += [said[place], ("  ", "text")]
+            pieces += [texts[place], ("  ", "text")]
         return pieces
 
-    def _said(self, curve: Curve, figures: Figures) -> Piece:
+    def _marker(self, marked: bool) -> Piece:
+        """The mark before a chart, a blank before one that is not chosen."""
+        if marked:
+            return mark(self._glyphs), "focus"
+        return " ", "text"
+
+    def _text_of(self, curve: Curve, figures: Figures) -> Piece:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
         text = figures.texts[curve.key]
         level = self._levels.get(curve.level)
@@ -212,28 +251,28 @@ class Charts:
         return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
 
     def _spark(self, curve: Curve, values: Values, figures: Figures, *, chosen: bool) -> list[Piece]:
-        """Name, figure and curve; of how many a sum is, where not of all, stands over the oldest of it."""
-        known = values[curve.key]
-        if curve.text(1.0) == "100%":
-            top = 1.0
-        else:
-            top = nice(most(known))
-        text, tone = self._said(curve, figures)
-        figure, _, of = text.partition(" ")
-        is_high = figure.endswith("!")
-        figure = right(figure.rstrip("!"), _FIGURE) + ("!" if is_high else " ")
-        over = cut(f"{of} " if of else "", self.grid.columns)
-        drawn = spark([value / top for value in known])[len(over) :]
+        """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
+        buckets = values[curve.key]
+        top = 1.0
+        if curve.text(1.0) != "100%":
+            top = nice(most(buckets))
+        text, tone = self._text_of(curve, figures)
+        figure, _, coverage = text.partition(" ")
+        level_mark = "!" if figure.endswith("!") else " "
+        figure = right(figure.rstrip("!"), _FIGURE) + level_mark
+        if coverage:
+            coverage = cut(f"{coverage} ", self.grid.columns)
+        drawn = spark([value / top for value in buckets])[len(coverage) :]
         level = self._levels.get(curve.level)
         if level is not None:
-            runs = runs_of(known[len(over) :], 1, level, curve.tone)
+            runs = runs_of(buckets[len(coverage) :], 1, level, curve.tone)
         else:
             runs = [(len(drawn), curve.tone)]
         return [
-            (mark(self._glyphs), "focus") if chosen else (" ", "text"),
+            self._marker(chosen),
             (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
             (f" {figure}", tone),
-            (over + " " * self._pad, "text"),
+            (coverage + " " * self._pad, "text"),
             *tinted(drawn, runs),
             (" ", "text"),
         ]
@@ -241,24 +280,35 @@ class Charts:
     def _axis(self, now_s: float, edge: str) -> Row:
         """How long ago under each column of charts, and a glyph where something happened."""
         pieces = ago(self.grid, edge)
-        happened: dict[int, list[Event]] = {}
-        columns, column_s = self.grid
-        newest = math.floor(now_s / column_s)
-        for event in self._history.events((newest + 1 - columns) * column_s, now_s):
-            happened.setdefault(columns - 1 - newest + math.floor(event.wall_s / column_s), []).append(event)
-        if happened:
-            chars = []
-            for text, tone in pieces:
-                for character in text:
-                    chars.append((character, tone))
-            for column, events in happened.items():
-                free = [at for at in range(columns) if chars[at][1] == "border"]
-                if 0 <= column < columns and free:
-                    at = min(free, key=lambda place: abs(place - column))
-                    chars[at] = event_mark(most_urgent(events), self._glyphs)
-            pieces = _joined(chars)
+        events_at = self._events_at(now_s)
+        if events_at:
+            pieces = self._with_events(pieces, events_at)
         stack = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
         return tuple(stack * min(self._across, len(self.shown)))
+
+    def _events_at(self, now_s: float) -> dict[int, list[Event]]:
+        """Column of the axis -> the events of its time."""
+        columns, column_s = self.grid
+        newest = math.floor(now_s / column_s)
+        events_at: dict[int, list[Event]] = {}
+        for event in self._history.events((newest + 1 - columns) * column_s, now_s):
+            column = columns - 1 - newest + math.floor(event.wall_s / column_s)
+            events_at.setdefault(column, []).append(event)
+        return events_at
+
+    def _with_events(self, pieces: Sequence[Piece], events_at: Mapping[int, list[Event]]) -> list[Piece]:
+        """The axis with a glyph for the events of each column, beside the words that stand there."""
+        columns = self.grid.columns
+        chars = []
+        for text, tone in pieces:
+            for character in text:
+                chars.append((character, tone))
+        for column, events in events_at.items():
+            free = [place for place in range(columns) if chars[place][1] == "border"]
+            if 0 <= column < columns and free:
+                nearest = min(free, key=lambda place: abs(place - column))
+                chars[nearest] = event_mark(most_urgent(events), self._glyphs)
+        return _joined(chars)
 
 
 class _Plot:
@@ -286,9 +336,9 @@ class _Plot:
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
-                self._past_most = max(most(of[: -self._live]) for of in curves)
+                self._past_most = max(most(curve[: -self._live]) for curve in curves)
                 self._newest = newest
-            highest = max(self._past_most, self.mean or 0.0, *(most(of[-self._live :]) for of in curves))
+            highest = max(self._past_most, self.mean or 0.0, *(most(curve[-self._live :]) for curve in curves))
             if highest > self.top or nice(highest) < self.top / 2.0:
                 self.top = nice(highest)
         self.top = self.top or 1.0
@@ -301,8 +351,8 @@ class _Plot:
         drawn = (newest, height, self.top, label)
         if self._drawn != drawn:
             self._drawn = drawn
-            self._past = self._area([of[: -self._live] for of in curves], self.top, height, label)
-        now = self._area([of[-self._live :] for of in curves], self.top, height)
+            self._past = self._area([curve[: -self._live] for curve in curves], self.top, height, label)
+        now = self._area([curve[-self._live :] for curve in curves], self.top, height)
         return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
 
     def _label(self) -> str:
@@ -327,8 +377,8 @@ class _Plot:
         the mean since the start, which `label` names, and of the threshold."""
         tones = [curve.tone for curve in self.chart.curves]
         layers = []
-        for of, tone in zip(self._stacked(curves), tones, strict=True):
-            layers.append(([value / top for value in of], tone))
+        for curve, tone in zip(self._stacked(curves), tones, strict=True):
+            layers.append(([value / top for value in curve], tone))
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
             runs = runs_of(curves[0], self._live, self._level, tones[0])
@@ -341,6 +391,7 @@ class _Plot:
         return ruled(lines, place_of(self._level.warm / top, height, self._glyphs))
 
     def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
+        """The curves of a stack, the second one on top of the first; all others as they are."""
         if not self.chart.stacked or len(curves) < 2:
             return curves
         return [curves[0], [_plus(a, b) for a, b in zip(*curves, strict=True)]]
@@ -374,6 +425,7 @@ def mark(glyphs: Glyphs) -> str:
 
 
 def _plus(one: float, other: float) -> float:
+    """Sum of two values; a gap (NaN) in one of them adds nothing."""
     if other != other:
         return one
     if one != one:
@@ -394,8 +446,13 @@ def _joined(chars: Sequence[tuple[str, str]]) -> list[Piece]:
 
 def _fitting(pieces: Sequence[Piece], width: int) -> list[Piece]:
     """The pieces in exactly `width` cells."""
-    found: list[Piece] = []
+    fitting: list[Piece] = []
+    room = width
     for text, tone in pieces:
-        if (room := width - cells_of(found)) > 0 and text:
-            found.append((text if cells(text) <= room else left(text, room), tone))
-    return [*found, (" " * (width - cells_of(found)), "text")]
+        if not text or room <= 0:
+            continue
+        if cells(text) > room:
+            text = left(text, room)
+        fitting.append((text, tone))
+        room -= cells(text)
+    return [*fitting, (" " * room, "text")]

@@ -99,8 +99,16 @@ def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[Layer]) -> list[P
 
 def _braille(a: int, b: int, c: int, d: int) -> tuple[str, int]:
     """The cell of two columns, in front filled to `a` and `b`, behind to `c` and `d`, and the layer it belongs to."""
-    dots = _LEFT[a] | _RIGHT[b] | (_LIGHT_LEFT[c] if c > a else 0) | (_LIGHT_RIGHT[d] if d > b else 0)
-    return chr(0x2800 | dots) if dots else " ", 0 if 2 * (a + b) >= max(a, c) + max(b, d) else 1
+    dots = _LEFT[a] | _RIGHT[b]
+    if c > a:
+        dots |= _LIGHT_LEFT[c]
+    if d > b:
+        dots |= _LIGHT_RIGHT[d]
+    glyph = " "
+    if dots:
+        glyph = chr(0x2800 | dots)
+    is_front = 2 * (a + b) >= max(a, c) + max(b, d)
+    return glyph, 0 if is_front else 1
 
 
 def _single(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:

@@ -321,4 +321,6 @@ def _fixed(row: Row, width: int) -> Row:
             size = cells(text)
         pieces.append((text, tone))
         width -= size
-    return (*pieces, (" " * width, "text")) if width > 0 else pieces
+    if width > 0:
+        return (*pieces, (" " * width, "text"))
+    return pieces

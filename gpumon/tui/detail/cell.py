@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.flat import value_of
@@ -11,7 +11,7 @@ from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.tui.cells import FIELDS, WASTE
-from gpumon.tui.detail.blocks import Figure
+from gpumon.tui.detail.blocks import Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.things import Key, Thing, of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
@@ -38,15 +38,31 @@ def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explaine
     if thing is None or not fields:
         return Explained("")
     if fields == (WASTE,):
-        return _waste(as_engine(thing) if isinstance(thing, Replicas) else thing)
+        return _waste(_engine_of(thing))
     term = _term_of(key[0], fields[0])
     sections = sections_of(thing, snapshot, view)
-    entries = [entry for section in sections for entry in section.entries]
-    figures = [_first_of(entries, field) for field in fields]
-    known = [figure for figure in figures if figure is not None]
-    if known:
-        return Explained(" + ".join(_in_one_line(figure, term) for figure in known), known[0].name)
+    figures = _figures_of(sections, fields)
+    if figures:
+        return Explained(" + ".join(_in_one_line(figure, term) for figure in figures), figures[0].name)
     return _latency(thing, fields[0], term)
+
+
+def _engine_of(thing: Thing) -> Thing:
+    """Replicas as the engine that has their sums; everything else as it is."""
+    if isinstance(thing, Replicas):
+        return as_engine(thing)
+    return thing
+
+
+def _figures_of(sections: Iterable[Section], fields: Iterable[str]) -> list[Figure]:
+    """The figures of a page that show these fields, as far as it has them."""
+    entries = [entry for section in sections for entry in section.entries]
+    figures = []
+    for field in fields:
+        figure = _first_of(entries, field)
+        if figure is not None:
+            figures.append(figure)
+    return figures
 
 
 def _waste(thing: Thing) -> Explained:
@@ -92,16 +108,18 @@ def _in_one_line(figure: Figure, term: Term | None) -> str:
 
 def _latency(thing: Thing, field: str, term: Term | None) -> Explained:
     """A quantile: its window, its meaning, and the other figures of the same histogram."""
-    engine = as_engine(thing) if isinstance(thing, Replicas) else thing
-    of = None
+    engine = _engine_of(thing)
+    quantiles = None
     if isinstance(engine, Engine):
-        of = value_of(engine, field)
-    if not isinstance(of, Quantiles) or term is None:
+        quantiles = value_of(engine, field)
+    if not isinstance(quantiles, Quantiles) or term is None:
         return Explained("no figure of this row")
-    return Explained(f"{term.name} {quantile(of)}, {term.window}. {term.meaning}", LATENCIES)
+    return Explained(f"{term.name} {quantile(quantiles)}, {term.window}. {term.meaning}", LATENCIES)
 
 
 def _term_of(kind: str, field: str) -> Term | None:
     """The glossary's term of a field."""
-    path = f"{'engines' if kind == 'replicas' else f'{kind}s'}[].{field}"
+    if kind == "replicas":
+        kind = "engine"
+    path = f"{kind}s[].{field}"
     return next((term for term in TERMS if any(json.startswith(path) for json in term.json)), None)

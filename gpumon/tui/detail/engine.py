@@ -387,7 +387,9 @@ def _goal_s(view: View, field: str) -> float | None:
     if field not in _GOALS:
         return None
     goal_ms: float | None = getattr(view.goals, _GOALS[field])
-    return None if goal_ms is None else goal_ms / 1e3
+    if goal_ms is None:
+        return None
+    return goal_ms / 1e3
 
 
 def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
@@ -582,7 +584,10 @@ def _kv(engine: Engine) -> str:
     if product <= 0.0 or abs(whole / product - 1.0) <= _SAME:
         return text
     factor = whole / product
-    why = "copies on the ranks, or the state of linear layers" if factor > 1.0 else "layers with a window read less"
+    if factor > 1.0:
+        why = "copies on the ranks, or the state of linear layers"
+    else:
+        why = "layers with a window read less"
     return f"{text} x {factor:.3f} ({why})"
 
 
@@ -750,19 +755,20 @@ def _ranks(engine: Engine) -> list[Section]:
 
 
 def _totals(engine: Engine, service: Service, figures: Figures, counted_since: str) -> list[Section]:
-    """Tokens, where it makes some; of a training run what it trained, as far as it counts that."""
-    of = engine.tokens_total
+    """Tokens since the start; for a training run the tokens and samples that it trained, as far as it counts them."""
+    totals = engine.tokens_total
     trains = service is Service.TRAINING
-    served = (
-        (of.decode, "decode", "decode_tokens_per_s", values.tokens),
-        (of.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
-        (of.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
-    )
-    trained = (
-        (of.trained, "tokens", "trained_tokens_per_s", values.tokens),
-        (of.samples, "samples", "samples_per_s", values.whole),
-    )
-    rows = [row for row in trained if not isinstance(row[0], Missing)] if trains else served
+    rows = [
+        (totals.decode, "decode", "decode_tokens_per_s", values.tokens),
+        (totals.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
+        (totals.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
+    ]
+    if trains:
+        trained = (
+            (totals.trained, "tokens", "trained_tokens_per_s", values.tokens),
+            (totals.samples, "samples", "samples_per_s", values.whole),
+        )
+        rows = [row for row in trained if not isinstance(row[0], Missing)]
     if not rows:
         return []
     who = "run" if trains else "engine"

@@ -165,7 +165,10 @@ def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
             return _doubt(engine)
         glyph, tone, _ = mark(worst)
         return f"{glyph} {NARROW[worst.code]}", tone
-    word, tone = ended_word(engine) if engine.departure else STATES[engine.state]
+    if engine.departure:
+        word, tone = ended_word(engine)
+    else:
+        word, tone = STATES[engine.state]
     of_state = states_by_key(verdicts, Kind.ENGINE).get(engine.key)
     if of_state is None:
         return (word, tone)
@@ -180,7 +183,9 @@ def _doubt(engine: Engine) -> tuple[str, str]:
         return "! its figures contradict its GPUs", "warn"
     if engine.uneven:
         return "! its ranks are uneven", "warn"
-    return ("! apart from its replicas", "warn") if engine.deviates else ("● answering", "ok")
+    if engine.deviates:
+        return ("! apart from its replicas", "warn")
+    return ("● answering", "ok")
 
 
 def _never_read(thing: Gpu | Engine) -> bool:
@@ -293,10 +298,13 @@ def _is_judged(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
 
 def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """Each verdict with its evidence and what to try; of one without any limit the text alone."""
-    kind, key = (Kind.GPU, thing.uuid) if isinstance(thing, Gpu) else (Kind.ENGINE, thing.key)
+    if isinstance(thing, Gpu):
+        subject = (Kind.GPU, thing.uuid)
+    else:
+        subject = (Kind.ENGINE, thing.key)
     entries: list[Entry] = []
     for verdict in snapshot.verdicts:
-        if (verdict.kind, verdict.key) == (kind, key):
+        if (verdict.kind, verdict.key) == subject:
             glyph, tone, _ = mark(verdict)
             entries.append(Fact(f"{glyph} {LIMITS[verdict.code]}", verdict_text(verdict), tone=tone))
             if verdict.level is not Level.OK:

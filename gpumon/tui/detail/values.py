@@ -170,7 +170,10 @@ def moment(rfc3339: str, now_s: float) -> Moment | None:
 def moment_of(wall_s: float, now_s: float) -> Moment:
     """A Unix time on the local clock, with its date once it is a day old."""
     ago_s = max(0.0, now_s - wall_s)
-    form = "%d %b %H:%M" if ago_s >= _DAY_S else "%H:%M:%S"
+    if ago_s >= _DAY_S:
+        form = "%d %b %H:%M"
+    else:
+        form = "%H:%M:%S"
     return Moment(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
 
 

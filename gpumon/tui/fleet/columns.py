@@ -77,7 +77,9 @@ def vram_ratio(row: Row) -> Reading:
         return used
     if isinstance(total, Missing):
         return total
-    return used / total if total > 0.0 else 0.0
+    if total > 0.0:
+        return used / total
+    return 0.0
 
 
 def unsure(row: Row) -> bool:

@@ -145,7 +145,10 @@ class SettingsPage(ListPane[Setting]):
         setting = self.selected
         if setting is None:
             return []
-        later = " From the next start." if setting.later else ""
+        if setting.later:
+            later = " From the next start."
+        else:
+            later = ""
         means = wrapped(setting.means + later, width, "text", most=2)
         key = self.view.keymap.first
         if setting.pane:

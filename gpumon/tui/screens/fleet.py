@@ -298,7 +298,9 @@ class FleetPast:
 
     def why_not(self) -> str:
         """There is one as soon as there was an answer."""
-        return "" if self._control.span() is not None else "nothing is known of the past yet"
+        if self._control.span() is not None:
+            return ""
+        return "nothing is known of the past yet"
 
     def about(self) -> tuple[str, str]:
         """The host under the cursor."""

@@ -493,7 +493,10 @@ def _next_cell(screen: MonitorScreen) -> None:
 def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:
     """Copy with OSC 52, and say what was copied."""
     screen.app.copy_to_clipboard(copyable.text)
-    what = "copied" if copyable.runs else "no command, but the setting is copied"
+    if copyable.runs:
+        what = "copied"
+    else:
+        what = "no command, but the setting is copied"
     screen.say(f"{what} (if the terminal allows it): {copyable.text}")
 
 

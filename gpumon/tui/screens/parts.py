@@ -248,7 +248,10 @@ class SizingDock:
         self.panel.beside = columns > 0
         sized(self.panel, lines if shown else 0, columns or whole)
         self.panel.styles.layer = "beside" if columns else "base"
-        self.panel.styles.offset = (whole - columns, 1) if columns else (0, 0)
+        if columns:
+            self.panel.styles.offset = (whole - columns, 1)
+        else:
+            self.panel.styles.offset = (0, 0)
 
 
 def sized(board: Board, lines: int, columns: int = 0) -> None:

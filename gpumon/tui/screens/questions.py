@@ -337,7 +337,9 @@ def order_of(pane: ListPane[Any]) -> Question:
 
 
 def _now(pane: ListPane[Any], order: Order[Any]) -> str:
-    return "now: Enter reverses" if order is pane.order else order.means
+    if order is pane.order:
+        return "now: Enter reverses"
+    return order.means
 
 
 class Commands(Provider):

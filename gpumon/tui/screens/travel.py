@@ -124,7 +124,9 @@ class HostPast:
 
     def why_not(self) -> str:
         """Why there is no past at all."""
-        return "no past is kept: [recorder] minutes is 0" if self._control.timeline is None else ""
+        if self._control.timeline is None:
+            return "no past is kept: [recorder] minutes is 0"
+        return ""
 
     def about(self) -> tuple[str, str]:
         """There is one host."""
@@ -429,7 +431,10 @@ class TimeTravel:
         screen = self._screen
         span = self.past.span()
         if moment is None or span is None:
-            looked = "as far as is looked" if self.past.slow else "in what is kept"
+            if self.past.slow:
+                looked = "as far as is looked"
+            else:
+                looked = "in what is kept"
             order = "after" if ask.by > 0.0 else "before"
             nothing = f"nothing happened {order} this{self._where(ask)}, {looked}".replace("this,", "this")
             screen.say(nothing if ask.way is Way.CHANGES else "nothing is kept of that time")

@@ -298,7 +298,10 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     begin = f"{number:,} instance{'s' * (number != 1)} {'here' if here else 'needed'}"
     verb = "carries" if number == 1 else "carry"
     # A target that is no number of requests in flight would be taken for one of the same unit.
-    unit = "" if plan.target_kind == "concurrency" else " in flight"
+    if plan.target_kind == "concurrency":
+        unit = ""
+    else:
+        unit = " in flight"
     if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:
         room = f": {_above(more)}, but KV here is {kv_ratio * 100:.0f} % full now"
     else:
@@ -393,7 +396,10 @@ def _split(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     split = plan.disaggregated
     if split is None:
         return []
-    basis = "" if split.problem else "; not measured"
+    if split.problem:
+        basis = ""
+    else:
+        basis = "; not measured"
     return _labelled(scene, " disaggregated ", clean(f"{split.text}{basis}", 300))
 
 

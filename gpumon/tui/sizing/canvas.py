@@ -121,7 +121,10 @@ class Canvas:
         if height >= self.lines * high:
             return
         cell = (self.lines - 1 - height // high, at // wide)
-        bit = _BRAILLE[at % 2][height % 4] if self._glyphs == "braille" else 1 << height % high
+        if self._glyphs == "braille":
+            bit = _BRAILLE[at % 2][height % 4]
+        else:
+            bit = 1 << height % high
         bits, shown = self._dots.get(cell, (0, "muted"))
         self._dots[cell] = (bits | bit, shown if tone == "muted" else tone)
 

@@ -164,7 +164,10 @@ class Dialogs:
             elif choice is not None:
                 self._plan_for_what_runs()
 
-        hint = "Enter: take it; goals and TP stay · Esc: close" if past else "nothing of the past is kept · Esc: close"
+        if past:
+            hint = "Enter: take it; goals and TP stay · Esc: close"
+        else:
+            hint = "nothing of the past is kept · Esc: close"
         at = 1 if past else 0
         self._ask(Question("plan for", lambda _: [runs, *past], chosen, at=at, types=False, hint=hint))
 

@@ -47,7 +47,10 @@ class Kind(NamedTuple):
                 numbers = f"above {low}"
             else:
                 numbers = f"{low} or more"
-        whole = "whole numbers, " if self.whole else ""
+        if self.whole:
+            whole = "whole numbers, "
+        else:
+            whole = ""
         return f"{whole}{numbers}, {self.name}"
 
     def read(self, text: str) -> float:

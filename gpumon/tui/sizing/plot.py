@@ -198,7 +198,10 @@ def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
             itl = _time(plot.planned_s)
         yield Key(marks.plan, "focus", f"planned {whole(plot.planned)}: {itl}{_doubt(plot, plot.planned)}")
     if plot.goal_s is not None:
-        above = "" if plot.goal_in_view else ", above the scale"
+        if plot.goal_in_view:
+            above = ""
+        else:
+            above = ", above the scale"
         yield Key(marks.goal * 2, "warn", _goal_words(instance, plot.goal_s) + above)
     if plot.curve is not None:
         yield from _curve_keys(plot, instance, marks)
@@ -216,7 +219,9 @@ def _doubt(plot: _Plot, running: float) -> str:
     """How far the planned point may be trusted, as the legend says it."""
     if plot.planned_s is None or plot.measured.covers(running):
         return ""
-    return " not measured" if plot.measured.empty else " extrapolated"
+    if plot.measured.empty:
+        return " not measured"
+    return " extrapolated"
 
 
 def _goal_words(instance: Instance, goal_s: float) -> str:

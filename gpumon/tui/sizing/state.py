@@ -40,8 +40,10 @@ class Stop(NamedTuple):
 
     def places(self, *, every: bool = False) -> list[Place]:
         """The fields that the row shows, or all of it."""
-        fields = FIELDS[self.section] if every else [field(self.section, key) for key in _CELLS[self.section]]
-        return [Place(self.section, self.at, each) for each in fields]
+        fields = FIELDS[self.section]
+        if not every:
+            fields = tuple(field(self.section, key) for key in _CELLS[self.section])
+        return [Place(self.section, self.at, column) for column in fields]
 
 
 def stops(scenario: Scenario) -> list[Stop]:

@@ -207,7 +207,10 @@ def _goals(scene: Scene, stop: Stop) -> Row:
         pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
     means = any(each.title.startswith("ITL") and each.title != "ITL mean" for each in _columns(scene))
-    text = "p95; columns: means" if means else "p95"
+    if means:
+        text = "p95; columns: means"
+    else:
+        text = "p95"
     return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
 
 

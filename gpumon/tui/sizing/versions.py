@@ -141,7 +141,10 @@ class UndoList:
         if version == self.present:
             return False
         same_place = place is not None and place == self._place and self._at > 0
-        kept = self._at if same_place else self._at + 1
+        if same_place:
+            kept = self._at
+        else:
+            kept = self._at + 1
         versions = [*self._versions[:kept], version]
         dropped = max(0, len(versions) - MOST_STEPS - 1)
         self._versions = versions[dropped:]

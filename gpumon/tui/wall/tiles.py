@@ -84,7 +84,10 @@ def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
         parts[2], parts[3] = parts[3], parts[2]
     pieces: list[Piece] = []
     for text, tone in parts:
-        between = " · " if pieces else ""
+        if pieces:
+            between = " · "
+        else:
+            between = ""
         shown = cut(text, room - cells(between))
         if not text or not shown:
             continue

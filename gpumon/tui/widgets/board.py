@@ -45,8 +45,7 @@ class Board(Widget, inherit_bindings=False):
 
         While the terminal is still taking the last frame this waits: what changes meanwhile is painted once.
         """
-        width, height = self.size
-        if not self.is_mounted or not width or not height or not self.display:
+        if not self.is_mounted or not all(self.size) or not self.display:
             return 0
         if is_busy():
             self._update_soon()
@@ -55,7 +54,14 @@ class Board(Widget, inherit_bindings=False):
         if self._drawn != self.size:
             self._draw()
             self.refresh()
-            return height
+            return self.size.height
+        regions = self._changed(*self.size)
+        if regions:
+            self.refresh(*regions)
+        return len(regions)
+
+    def _changed(self, width: int, height: int) -> list[Region]:
+        """Take the rows as they are now; returns the cells of each line that differ."""
         regions = []
         for y, row in enumerate(self._wanted(width, height)):
             if row == self._rows[y]:
@@ -65,9 +71,7 @@ class Board(Widget, inherit_bindings=False):
             if ranges := line.changes(self._lines[y]):
                 self._lines[y] = line
                 regions.append(Region(ranges[0][0], y, ranges[-1][1] - ranges[0][0], 1))
-        if regions:
-            self.refresh(*regions)
-        return len(regions)
+        return regions
 
     def _update_soon(self) -> None:
         """Update once the terminal may have taken the last frame, unless that is under way."""
@@ -112,6 +116,7 @@ class Board(Widget, inherit_bindings=False):
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
     def _wanted(self, width: int, height: int) -> list[Row]:
+        """The rows that the subclass gives, filled up to `height`; one that says so where it fails."""
         try:
             rows = list(self.rows(width, height))[:height]
         except Exception as error:  # a bug in painting costs one pane, not the screen

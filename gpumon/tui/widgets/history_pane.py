@@ -150,7 +150,10 @@ class HistoryPane(Pane):
         self._first_s = min(self._first_s, snapshot.wall_s)
         if not snapshot.engines or snapshot.wall_s >= self._first_s + _SETTLED_S:
             return frozenset(self._seen)
-        late = OF_ENGINES if snapshot.gpus else OF_ENGINES - _SHARES_OF_PEAKS
+        if snapshot.gpus:
+            late = OF_ENGINES
+        else:
+            late = OF_ENGINES - _SHARES_OF_PEAKS
         return frozenset(self._seen | late)
 
     def page(self) -> int:

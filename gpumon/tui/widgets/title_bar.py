@@ -111,24 +111,37 @@ class TitleBar(Board):
         standing = self._standing
         now_s = self._now_s
         shown_s = standing.shown_s
-        late = standing.waited_s > _LATE * standing.every_s
         if standing.asked_s is not None:
             return [(" ", "bar"), (f" ASKING FOR {dated(standing.asked_s, now_s)} … ", "badge")]
         if shown_s is not None and (standing.paused or standing.playing is not None):
             return [(" ", "bar"), _badge(shown_s, now_s, standing)]
-        if shown_s is None and standing.failed:
-            dot: Piece = (" ! no answer", "bar_warn")
-        elif shown_s is None:
-            dot = (" ●" if standing.asking is None else " asking …", "bar_muted")
-        elif late or standing.failed:
-            dot = (f" ! no reading for {age(standing.waited_s)}", "bar_warn")
+        time = "--:--:--"
+        if now_s:
+            time = clock(now_s)
+        if shown_s is None:
+            dot = _waiting(standing)
         else:
-            if standing.asking is None:
-                read = ""
-            else:
-                read = f" {ago(standing.waited_s)} ago"
-            dot = (f" {'↓' if standing.asking else '●'}{read}", "bar_ok")
-        return [dot, (f" {clock(now_s)} " if now_s else " --:--:-- ", "bar")]
+            dot = _live(standing)
+        return [dot, (f" {time} ", "bar")]
+
+
+def _waiting(standing: Standing) -> Piece:
+    """The dot before the first snapshot: asked, or no answer."""
+    if standing.failed:
+        return " ! no answer", "bar_warn"
+    if standing.asking is None:
+        return " ●", "bar_muted"
+    return " asking …", "bar_muted"
+
+
+def _live(standing: Standing) -> Piece:
+    """The dot of what is shown live; a warning if the next snapshot is late."""
+    if standing.failed or standing.waited_s > _LATE * standing.every_s:
+        return f" ! no reading for {age(standing.waited_s)}", "bar_warn"
+    if standing.asking is None:
+        return " ●", "bar_ok"
+    glyph = "↓" if standing.asking else "●"
+    return f" {glyph} {ago(standing.waited_s)} ago", "bar_ok"
 
 
 def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
@@ -155,10 +168,10 @@ def _local(wall_s: float) -> datetime:
 
 def dated(wall_s: float, now_s: float) -> str:
     """The local time of day, with its date where that is not today's."""
-    at = _local(wall_s)
-    if at.date() == _local(now_s).date():
-        return f"{at:%H:%M:%S}"
-    return f"{at:%Y-%m-%d %H:%M:%S}"
+    time = _local(wall_s)
+    if time.date() == _local(now_s).date():
+        return f"{time:%H:%M:%S}"
+    return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(seconds: float) -> str:
@@ -222,5 +235,7 @@ def inventory(gpus: Sequence[Gpu]) -> str:
     names = Counter(gpu.name.removeprefix(_VENDOR) for gpu in gpus if not gpu.parent_uuid)
     shown = names.most_common(2)
     others = names.total() - sum(number for _, number in shown)
-    parts = [f"{number}x {name}" for name, number in shown] + ([f"{others} others"] if others else [])
+    parts = [f"{number}x {name}" for name, number in shown]
+    if others:
+        parts.append(f"{others} others")
     return " + ".join(parts)
