@@ -18,7 +18,9 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
-	@$(MAKE) --no-print-directory lint wheel check
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel
+	@$(MAKE) --no-print-directory check
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -37,8 +39,10 @@ properties: $(VENV)/.dev  ## the tests over generated input, with new examples
 	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not gpu and not perf" --hypothesis-profile=random
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
-	rm -rf dist
-	$(BIN)/python -m build --outdir dist . >/dev/null
+	rm -rf dist build/venv
+	$(BIN)/python -m venv --without-pip build/venv
+	$(BIN)/python tests/linked_packages.py pyproject.toml build/venv
+	build/venv/bin/python -m build --no-isolation --outdir dist . >/dev/null
 	PYTHON=$(BIN)/python tests/smoke_wheel.sh dist/*.whl
 
 installers: wheel  ## wheel and sdist by pip, pipx and uv, with every Python that is here

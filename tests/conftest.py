@@ -21,6 +21,9 @@ from hypothesis import HealthCheck, settings
 
 from tests import program
 from tests.fakes.nvml.driver import FakeDriver
+from tests.hangs import pytest_configure, pytest_runtest_protocol, pytest_xdist_make_scheduler
+
+__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_xdist_make_scheduler"]
 
 
 @pytest.fixture
@@ -171,20 +174,49 @@ def pytest_runtest_makereport(
     return report
 
 
+DEAREST: Final = "GPUMON_DEAREST"
+"""Environment variable: how many modules and tests the report lists, dearest first (none if it is not set)."""
+
+
+class Costs:
+    """Seconds that a part of the tests took, by processor time and by time that passed."""
+
+    def __init__(self) -> None:
+        self.processor: collections.Counter[str] = collections.Counter()
+        self.passed: collections.Counter[str] = collections.Counter()
+
+    def add(self, part: str, report: pytest.TestReport) -> None:
+        """Count one report for this part."""
+        self.passed[part] += report.duration
+        self.processor[part] += dict(report.user_properties).get(PROCESSOR_S, 0.0)
+
+    def lines(self, most: int | None = None, digits: int = 0) -> list[str]:
+        """`PART PROCESSOR (PASSED)` of each part, dearest first."""
+        return [
+            f"{part} {seconds:.{digits}f} ({self.passed[part]:.{digits}f})"
+            for part, seconds in self.processor.most_common(most)
+        ]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what each folder took, so that the next slow test is seen where it stands."""
-    processor: collections.Counter[str] = collections.Counter()
-    spent: collections.Counter[str] = collections.Counter()
+    folders = Costs()
+    modules = Costs()
+    tests = Costs()
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
-            folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
-            spent[folder] += report.duration
-            processor[folder] += dict(report.user_properties).get(PROCESSOR_S, 0.0)
-    if len(spent) > 1:
+            module = report.nodeid.split("::")[0]
+            folders.add("/".join(module.split("/")[:2]), report)
+            modules.add(module, report)
+            tests.add(report.nodeid, report)
+    most = int(os.environ.get(DEAREST, "0"))
+    if most:
+        terminalreporter.section(f"the {most} dearest modules and tests")
+        terminalreporter.write_line("\n".join([*modules.lines(most, 1), "", *tests.lines(most, 2)]))
+    if len(folders.passed) > 1:
         terminalreporter.section("by folder, all workers together: seconds of processor time (of time that passed)")
-        figures = (f"{folder} {seconds:.0f} ({spent[folder]:.0f})" for folder, seconds in processor.most_common())
-        terminalreporter.write_line("  ".join(figures))
-        terminalreporter.write_line(f"all tests {processor.total():.0f}, without collecting them")
+        terminalreporter.write_line("  ".join(folders.lines()))
+        terminalreporter.write_line(f"all tests {folders.processor.total():.0f}, without collecting them")
 
 
 def pytest_sessionfinish() -> None:

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs a wheel into a venv of its own, away from the checkout, and tries the installed command.
-# Usage: [PYTHON=python3] tests/smoke_wheel.sh dist/gpumon_llm-*.whl
+# Usage: [PYTHON=.venv/bin/python] tests/smoke_wheel.sh dist/gpumon_llm-*.whl
+# PYTHON has pip and every package that the wheel requires: they are linked, not fetched again.
 set -euo pipefail
 
 wheel=$(realpath "$1")
 example=$(realpath "$(dirname "$0")/../config.example.toml")
+packages=$(realpath "$(dirname "$0")/linked_packages.py")
 python=$(command -v "${PYTHON:-python3}")
 python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 folder=$(mktemp -d)
@@ -18,8 +20,9 @@ fail() {
     exit 1
 }
 
-"$python" -m venv venv
-venv/bin/python -m pip install --quiet --disable-pip-version-check "$wheel"
+"$python" -m venv --without-pip venv
+"$python" -m pip --python venv/bin/python install --quiet --disable-pip-version-check --no-index --no-deps --no-compile "$wheel"
+"$python" "$packages" "$wheel" venv
 gpumon=$folder/venv/bin/gpumon
 
 [[ $("$gpumon" --version) =~ ^gpumon\ [0-9]+\.[0-9]+\.[0-9]+ ]] || fail "--version printed something else"

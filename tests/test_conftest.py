@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import gc
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.conftest import WAITING
 
@@ -41,3 +44,34 @@ def test_no_garbage_is_collected_while_a_source_is_parsed() -> None:
 def test_modules_that_wait_begin_first() -> None:
     assert all(path.exists() for path in WAITING)
     assert list(WAITING.values()) == sorted(WAITING.values(), reverse=True)
+
+
+ENDLESS = """
+from hypothesis import given, strategies
+
+@given(strategies.integers())
+def test_that_never_ends(number):
+    while True:
+        pass
+
+def test_after_it():
+    pass
+"""
+
+
+def test_a_property_that_never_ends_names_itself_and_the_next_test_runs(tmp_path: Path) -> None:
+    """Hypothesis takes pytest's timeout for a failing example, and shrinks it: the loop begins again."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 0.2\n")
+    (tmp_path / "conftest.py").write_text("from tests.hangs import *\n")
+    (tmp_path / "test_endless.py").write_text(ENDLESS)
+    command = [sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadfile", "-W", "ignore", "-p", "no:asyncio"]
+    run = subprocess.run(
+        [*command, "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "crashed while running 'test_endless.py::test_that_never_ends'" in run.stdout
+    assert "1 failed, 1 passed" in run.stdout
+    assert "in test_that_never_ends" in run.stderr, "the stack"
