@@ -13,7 +13,7 @@ from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import Moment
+from gpumon.sources.prometheus.moment import build_frame
 from gpumon.sources.prometheus.queries import Queries
 from gpumon.sources.prometheus.targets import Target
 
@@ -85,7 +85,7 @@ class Past:
         for answers in self._moments():
             if not any((answers.engines, answers.gpus, answers.own)):
                 continue
-            frame = Moment(answers, memory, models, names, sizes).frame()
+            frame = build_frame(answers, memory, models, names, sizes)
             frames += [(answers.at_s, of_host) for of_host in frame.hosts if of_host.name == host]
             time.sleep(0)  # the event loop and its screen go on in between
         return tuple(frames)

@@ -20,7 +20,7 @@ from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import SOURCE, Moment
+from gpumon.sources.prometheus.moment import SOURCE, build_frame
 from gpumon.sources.prometheus.past import Past, instances_of, together
 from gpumon.sources.prometheus.queries import (
     CLOCK,
@@ -319,8 +319,9 @@ class FleetSource:
         return tuple(Fault(SOURCE, text, since_s) for text, since_s in since.items())
 
     async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
-        moment = Moment(answers, memory, self._models, self._labels, self._config.gpus_per_engine)
-        return await asyncio.to_thread(moment.frame)
+        return await asyncio.to_thread(
+            build_frame, answers, memory, self._models, self._labels, self._config.gpus_per_engine
+        )
 
 
 def _beyond(seconds: float, doubt_s: float) -> float:

@@ -19,7 +19,7 @@ from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.hosts import Labels
 from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import Moment
+from gpumon.sources.prometheus.moment import build_frame
 from gpumon.sources.prometheus.queries import ENGINE_NAMES, GPU_NAMES, joined, matchers, pattern, queries, scrapes
 from gpumon.sources.prometheus.targets import Choice, Target
 from tests.fakes.http_server import LoopbackServer
@@ -119,7 +119,7 @@ def moment(memory: Memory, at_s: float, tokens: float, **changes: object) -> Fle
     gpu = {"UUID": "GPU-a", "gpu": "0", "modelName": "NVIDIA H100", **DCGM}
     gpus = [Vector(Series("DCGM_FI_DEV_GPU_UTIL", gpu), at_s, 50.0)]
     made = Answers(at_s, scraped, up, engines, [], gpus, [], scraped)._replace(**changes)
-    return Moment(made, memory, Models((), ()), Labels(("instance",))).frame()
+    return build_frame(made, memory, Models((), ()), Labels(("instance",)))
 
 
 def decoded(frame: FleetFrame) -> float:

@@ -1,0 +1,251 @@
+"""Which machine each target of a moment is of, and the name under which that machine is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import GpuReading
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExporter
+from gpumon.sources.prometheus.engine_gpus import Seats
+from gpumon.sources.prometheus.hosts import Labels, User, host_of, user_of, without_port
+from gpumon.sources.prometheus.memory import Key, Memory, Place
+from gpumon.sources.prometheus.targets import Target
+
+ONE_NAME: Final = (
+    "{} machines are called {}: their GPUs have the same indices, so each is a host of its own; give them different "
+    "labels of [prometheus].host_labels or cluster_labels"
+)
+TWO_NAMES: Final = (
+    "{} hosts have two names, such as {} and {}: each counts once; give all its targets one label of "
+    "[prometheus].host_labels"
+)
+_SCRAPE_LABELS: Final = ("job", "instance", "pod")
+"""Labels of the exporter, not of its machine."""
+
+Separated = Mapping[Place, Mapping[Key, str]]
+"""Name that several machines have -> the exporter of each of them -> the name of its machine."""
+
+
+class Machines:
+    """Machine of a target, by its labels and by what the memory knows of names."""
+
+    def __init__(self, memory: Memory, labels: Labels, separated: Separated) -> None:
+        self._memory = memory
+        self._labels = labels
+        self._separated = separated
+
+    def cluster(self, target: Target) -> str:
+        """Cluster of a target; empty unless there are several: one that some targets do not name separates nothing."""
+        if len(self._memory.clusters) > 1:
+            return self._labels.cluster(target.labels)
+        return ""
+
+    def user(self, target: Target) -> User | None:
+        """The pod of a target; None where its labels name none."""
+        return user_of(target.labels, self.cluster(target))
+
+    def place(self, target: Target, name: str) -> Place:
+        """A machine by the labels of a target.
+
+        Of several machines of one name it is the one whose exporter has most labels in common with the target.
+        """
+        place = Place(self.cluster(target), name)
+        names = self._separated.get(place)
+        if not names:
+            return place
+        labels = set(target.key)
+        nearest = max(names, key=lambda exporter: (exporter == target.key, len(labels & set(exporter)), exporter))
+        return place._replace(name=names[nearest])
+
+    def shown(self, target: Target, name: str) -> Place:
+        """The machine under the name that is shown."""
+        return self._memory.machines.of(self.place(target, name))
+
+    def label_name(self, target: Target) -> str:
+        """Name of a target's machine by its labels alone."""
+        return host_of(target.labels, {}, self._labels.hosts)
+
+
+class Naming(NamedTuple):
+    """The machines of one moment."""
+
+    machines: Machines
+    seats: Seats
+    addresses: Mapping[str, Collection[str]]
+    """Address of an exporter or a gpumon -> names of the machines there."""
+    notices: Sequence[str]
+    """What the user is told about names."""
+    two_names: str
+    """Notice of machines that have two names; empty where there are none."""
+    memory: Memory
+
+    def host(self, target: Target) -> str:
+        """Host of an engine: that of its pod's GPUs, else by its labels; by its address where that is another's."""
+        name = self._pod_host(target) or self.machines.label_name(target)
+        if name != without_port(target.instance):
+            return name
+        near = self.addresses.get(name, ())
+        if len(near) == 1:
+            return next(iter(near))
+        return name
+
+    def _pod_host(self, target: Target) -> str:
+        """Host of the GPUs of a target's pod. A pod stays where it runs while its exporter pauses."""
+        user = self.machines.user(target)
+        if user is None:
+            return ""
+        host = self.seats.host(user)
+        if not host:
+            return self.memory.pods.get(user.pod, "")
+        self.memory.pods[user.pod] = host
+        return host
+
+
+def name_machines(contents: Contents, memory: Memory, labels: Labels) -> Naming:
+    """Find out which names are of one machine, before anything is put on a host. The memory keeps what was found."""
+    separated = _separate(contents.exporters, Machines(memory, labels, {}))
+    machines = Machines(memory, labels, separated)
+    snapshots = _snapshots(contents.owns, machines)
+    uuids = _uuids(contents.exporters, snapshots, machines)
+    renamed = memory.machines.see(uuids, snapshots)
+    naming = Naming(
+        machines=machines,
+        seats=_seats(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
+        addresses=_addresses(contents, machines),
+        notices=_one_name(separated),
+        two_names=_two_names(renamed),
+        memory=memory,
+    )
+    engine_places = [machines.place(target, naming.host(target)) for target, _ in contents.engines]
+    _lend_clusters((*uuids, *engine_places), memory)
+    return naming
+
+
+def _separate(exporters: Sequence[ScrapedExporter], machines: Machines) -> Separated:
+    """Names of machines whose exporters tell other GPUs of one index under one name."""
+    separated: dict[Place, dict[Key, str]] = {}
+    for place, by_index in _by_index(exporters, machines).items():
+        clashing: dict[Key, Target] = {}
+        for targets in by_index.values():
+            if len(targets) > 1:
+                clashing.update({target.key: target for target in targets.values()})
+        if len(clashing) > 1:
+            several = list(clashing.values())
+            separated[place] = {target.key: f"{place.name}@{_distinction(target, several)}" for target in several}
+    return separated
+
+
+def _by_index(exporters: Sequence[ScrapedExporter], machines: Machines) -> dict[Place, dict[int, dict[str, Target]]]:
+    """Machine -> index -> UUIDs of the GPUs that exporters tell under it, each with the exporter."""
+    indices: dict[Place, dict[int, dict[str, Target]]] = {}
+    for scraped in exporters:
+        for name, gpu in _present(scraped):
+            if not gpu.parent_uuid:
+                place = machines.place(scraped.target, name)
+                by_index = indices.setdefault(place, {})
+                by_index.setdefault(gpu.index, {})[gpu.uuid] = scraped.target
+    return indices
+
+
+def _present(scraped: ScrapedExporter) -> list[tuple[str, GpuReading]]:
+    """GPUs on the newest page of an exporter that answers, each with its host's name."""
+    if scraped.down:
+        return []
+    here = scraped.exporter.here
+    return [(name, gpu) for name, gpu in scraped.exporter.gpus if gpu.uuid in here]
+
+
+def _distinction(target: Target, several: Sequence[Target]) -> str:
+    """Value by which a machine's exporter differs from all others: that of a label, else its address."""
+    for label, value in target.labels.items():
+        if label in _SCRAPE_LABELS:
+            continue
+        values = {other.labels.get(label) for other in several}
+        if len(values) == len(several):
+            return value
+    return target.instance
+
+
+def _snapshots(owns: Sequence[OwnGpumon], machines: Machines) -> dict[Place, Snapshot]:
+    """Machine -> what its own gpumon exports."""
+    snapshots: dict[Place, Snapshot] = {}
+    for own in owns:
+        if own.snapshot is not None:
+            snapshots[machines.place(own.target, own.host)] = own.snapshot
+    return snapshots
+
+
+def _uuids(
+    exporters: Sequence[ScrapedExporter], snapshots: Mapping[Place, Snapshot], machines: Machines
+) -> dict[Place, set[str]]:
+    """Machine -> UUIDs of the GPUs that are told of it now."""
+    uuids: dict[Place, set[str]] = {}
+    for scraped in exporters:
+        for name, gpu in _present(scraped):
+            uuids.setdefault(machines.place(scraped.target, name), set()).add(gpu.uuid)
+    for place, snapshot in snapshots.items():
+        uuids.setdefault(place, set()).update(gpu.uuid for gpu in snapshot.gpus if gpu.uuid)
+    return uuids
+
+
+def _seats(exporters: Sequence[ScrapedExporter], present: Collection[str], machines: Machines, memory: Memory) -> Seats:
+    """The pods that use each GPU; an exporter that is down is heard only on GPUs that no other tells of."""
+    seats = Seats()
+    for target, exporter, down in exporters:
+        for name, gpu in exporter.gpus:
+            users = exporter.users.get(gpu.uuid, ())
+            if not users or (down and gpu.uuid in present):
+                continue
+            host = machines.shown(target, name).name
+            for user in users:
+                seats.take(_engine_user(user, memory), host, gpu.uuid)
+    return seats
+
+
+def _engine_user(user: User, memory: Memory) -> User:
+    """A GPU's user, as its engine's labels call it."""
+    if len(memory.clusters) > 1:
+        return user
+    return user._replace(pod=user.pod._replace(cluster=""))
+
+
+def _addresses(contents: Contents, machines: Machines) -> dict[str, set[str]]:
+    """Address of an exporter or a gpumon -> names under which the machines there are shown."""
+    names: list[tuple[Target, str]] = []
+    for target, exporter, _ in contents.exporters:
+        for name in {name for name, _ in exporter.gpus}:
+            names.append((target, name))
+    for own in contents.owns:
+        names.append((own.target, own.host))
+    addresses: dict[str, set[str]] = {}
+    for target, name in names:
+        address = without_port(target.instance)
+        addresses.setdefault(address, set()).add(machines.shown(target, name).name)
+    return addresses
+
+
+def _lend_clusters(places: Iterable[Place], memory: Memory) -> None:
+    """Take a machine that some targets name without a cluster for the one of that name in a cluster."""
+    clusters: dict[str, set[str]] = {}
+    for place in places:
+        clusters.setdefault(place.name, set()).add(place.cluster)
+    for name, several in clusters.items():
+        if len(several) == 2 and "" in several:
+            memory.machines.lend(Place("", name), Place(max(several), name))
+
+
+def _one_name(separated: Separated) -> list[str]:
+    """The notices of machines that have one name."""
+    return [ONE_NAME.format(len(names), clean(place.name, 60)) for place, names in separated.items()]
+
+
+def _two_names(renamed: Sequence[tuple[Place, Place]]) -> str:
+    """The notice of machines that have two names."""
+    if not renamed:
+        return ""
+    alias, kept = renamed[0]
+    return TWO_NAMES.format(len(renamed), clean(alias.name, 60), clean(kept.name, 60))

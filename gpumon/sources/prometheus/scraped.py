@@ -1,0 +1,123 @@
+"""The targets of one moment: which of several replicas' accounts count, which targets are up, and the page of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.sources.exposition import Series
+from gpumon.sources.prometheus.answers import Vector
+from gpumon.sources.prometheus.engine import Scrape
+from gpumon.sources.prometheus.hosts import Labels
+from gpumon.sources.prometheus.memory import Answers, Intervals, Memory, Pages
+from gpumon.sources.prometheus.targets import Placer, Target
+
+
+class Scraped(NamedTuple):
+    """What the answers of one moment hold, by target."""
+
+    at_s: float
+    """Unix time that was asked for."""
+    up: Mapping[Target, float]
+    scraped_s: Mapping[Target, float]
+    """Unix time of each target's newest scrape."""
+    moving: frozenset[Target]
+    """Targets that were scraped while the queries ran: their pages may mix two scrapes."""
+    counted: frozenset[Target]
+    """One target for each page."""
+    here: tuple[Target, ...]
+    """Counted targets with a page."""
+    down: tuple[Target, ...]
+    """Counted targets whose `up` is 0."""
+    answering: Counter[str]
+    """Job -> number of its counted targets that are up."""
+    engines: Pages
+    gpus: Pages
+    own: Pages
+    intervals: Intervals
+
+    def is_down(self, target: Target) -> bool:
+        """Whether the Prometheus says that it can not scrape the target."""
+        return self.up.get(target, 1.0) == 0.0
+
+    def is_readable(self, target: Target) -> bool:
+        """Whether the page of a target counts and is of now."""
+        return target in self.counted and not self.is_down(target)
+
+    def scrape(self, target: Target, values: dict[Series, float]) -> Scrape:
+        """The page of a target with the time of its scrape."""
+        scraped_s = self.scraped_s.get(target, self.at_s)
+        return Scrape(target, values, scraped_s, self.intervals.of(target))
+
+
+def job_of(target: Target) -> str:
+    """The job that scrapes a target."""
+    return target.labels.get("job", "")
+
+
+def sort_by_target(answers: Answers, memory: Memory, labels: Labels) -> Scraped:
+    """The answers sorted by target. The memory learns the targets' sizes and clusters."""
+    placer = memory.placer
+    up = placer.know(answers.up)
+    scraped_before_s = placer.dates(answers.scraped)
+    scraped_s = placer.dates(answers.again)
+    engines = _pages((*answers.engines, *answers.started), placer)
+    gpus = _pages(answers.gpus, placer)
+    own = _pages(answers.own, placer)
+    pages = {**engines, **gpus, **own}
+    patience_s = 2.0 * memory.intervals.most(pages)
+    counted = memory.choice.of({**up, **pages}, scraped_s, patience_s)
+    counted_set = frozenset(counted)
+    here = tuple(target for target in pages if target in counted_set)
+    _remember(here, pages, memory, labels)
+    return Scraped(
+        at_s=answers.at_s,
+        up=up,
+        scraped_s=scraped_s,
+        moving=_moving(scraped_before_s, scraped_s),
+        counted=counted_set,
+        here=here,
+        down=tuple(target for target in counted if up.get(target) == 0.0),
+        answering=_answering(counted, up),
+        engines=engines,
+        gpus=gpus,
+        own=own,
+        intervals=memory.intervals,
+    )
+
+
+def _pages(vectors: Iterable[Vector], placer: Placer) -> Pages:
+    """The series of each target, as its page wrote them."""
+    pages: Pages = {}
+    for vector in vectors:
+        placed = placer.place(vector.series)
+        page = pages.get(placed.target)
+        if page is None:
+            page = pages[placed.target] = {}
+        page[placed.own] = vector.value
+    return pages
+
+
+def _moving(before_s: Mapping[Target, float], after_s: Mapping[Target, float]) -> frozenset[Target]:
+    """Targets whose newest scrape is another after the queries than before."""
+    return frozenset(target for target, scraped_s in after_s.items() if before_s.get(target) != scraped_s)
+
+
+def _answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter[str]:
+    """Job -> number of its counted targets that are up."""
+    answering = Counter[str]()
+    for target in counted:
+        if up.get(target, 0.0):
+            answering[job_of(target)] += 1
+    return answering
+
+
+def _remember(here: Sequence[Target], pages: Pages, memory: Memory, labels: Labels) -> None:
+    """Note in the memory whether the targets are dated, how large their pages are, and their clusters."""
+    memory.undated = not here or any(not target.known for target in here)
+    memory.sizes = {target.key: len(pages[target]) for target in here}
+    for target in here:
+        cluster = labels.cluster(target.labels)
+        if cluster:
+            memory.clusters.add(cluster)

@@ -1,0 +1,222 @@
+"""The machines of one moment, each with its GPUs, its engines and its own gpumon; what two pages tell counts once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.frame import GpuReading
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sources.prometheus import exporters
+from gpumon.sources.prometheus.contents import OFTEN, Contents, OwnGpumon, ScrapedEngine, ScrapedExporter
+from gpumon.sources.prometheus.engine import CUT, url_of
+from gpumon.sources.prometheus.hosts import port_of, same_pod
+from gpumon.sources.prometheus.memory import Key, Memory, Place
+from gpumon.sources.prometheus.naming import Naming
+from gpumon.sources.prometheus.scraped import Scraped, job_of
+from gpumon.sources.prometheus.targets import Target
+
+CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
+UNSEEN: Final = (
+    "its gpumon serve-metrics sees {} of the {} engines that this Prometheus scrapes here, whose own series are taken: "
+    "in a container it needs the host's PIDs and network (hostPID, hostNetwork), or the engines as [[endpoint]]"
+)
+OWN_DOWN: Final = "the Prometheus can not scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
+
+
+class Machine:
+    """A machine while it is put together."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, GpuReading] = {}
+        """GPUs and slices by UUID."""
+        self.engines: list[ScrapedEngine] = []
+        self.targets: list[Target] = []
+        self.snapshot: Snapshot | None = None
+        """What its own gpumon exports."""
+        self.faults: dict[str, None] = {}
+        self.exporters_down: set[Key] = set()
+        """Exporters that do not answer, and its own gpumon where that does not."""
+
+    def gpus_in_order(self) -> tuple[GpuReading, ...]:
+        """GPUs by index, each slice after its GPU."""
+        return tuple(sorted(self.gpus.values(), key=_gpu_order))
+
+
+def _gpu_order(gpu: GpuReading) -> tuple[int, str, int]:
+    return gpu.index, gpu.parent_uuid or gpu.uuid, gpu.mig_instance
+
+
+class Seating:
+    """Puts what the pages tell on the machines: exporters first, then hosts' own gpumon, then engines."""
+
+    def __init__(self, scraped: Scraped, naming: Naming, memory: Memory) -> None:
+        self.machines: dict[Place, Machine] = {}
+        self.refusals: list[str] = []
+        """Notices of hosts whose own gpumon is not read."""
+        self.repeated_gpus = 0
+        """GPUs that two exporters tell of."""
+        self.repeated_engines = 0
+        """Engines that two jobs scrape."""
+        self._scraped = scraped
+        self._naming = naming
+        self._memory = memory
+        self._uuids: set[str] = set()
+
+    def seat_exporter(self, scraped: ScrapedExporter) -> None:
+        """Put the GPUs of an exporter on their machines."""
+        target, exporter, down = scraped
+        for name, gpu in exporter.gpus:
+            machine = self._machine(target, name)
+            counted = self._is_counted(machine, target, gpu)
+            if counted:
+                machine.gpus[gpu.uuid] = _with_past(gpu, self._memory)
+                self._uuids.add(gpu.uuid)
+            if down and (counted or not machine.gpus):
+                machine.faults[exporters.DOWN] = None
+                machine.exporters_down.add(target.key)
+            if exporter.cut:
+                machine.faults[CUT_GPUS] = None
+
+    def _is_counted(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
+        """Whether this account of a GPU is the one that is shown: what is up comes first, then what is not behind."""
+        if gpu.uuid not in self._uuids:
+            return True
+        self.repeated_gpus += 1
+        counted = machine.gpus.get(gpu.uuid)
+        if counted is None or self._scraped.is_down(target):
+            return False
+        patience_s = OFTEN * self._memory.intervals.of(target)
+        return gpu.monotonic_s > counted.monotonic_s + patience_s
+
+    def seat_unread_exporter(self, target: Target) -> None:
+        """Note on its machine an exporter that is down, and whose page was never read."""
+        machine = self._machine(target, self._naming.host(target))
+        if not machine.gpus:
+            machine.faults[exporters.DOWN] = None
+        machine.exporters_down.add(target.key)
+
+    def seat_own(self, own: OwnGpumon) -> None:
+        """Put on its machine what the host's own gpumon exports, or why there is nothing of it."""
+        machine = self._machine(own.target, own.host)
+        if own.snapshot is not None:
+            machine.snapshot = own.snapshot
+        elif own.refusal:
+            machine.faults[own.refusal] = None
+            self.refusals.append(f"{clean(own.host, 60)}: {own.refusal}")
+        else:
+            machine.faults[OWN_DOWN] = None
+            machine.exporters_down.add(own.target.key)
+
+    def seat_engine(self, scraped: ScrapedEngine) -> None:
+        """Put an engine on its machine."""
+        target, engine = scraped
+        machine = self._machine(target, self._naming.host(target))
+        for index, seated in enumerate(machine.engines):
+            if seated.engine.row.kind is engine.row.kind and _is_same(seated.target, target):
+                self.repeated_engines += 1
+                if self._is_better(scraped, seated):
+                    machine.engines[index] = scraped
+                return
+        machine.engines.append(scraped)
+        if engine.cut:
+            machine.faults[CUT] = None
+
+    def _is_better(self, scraped: ScrapedEngine, seated: ScrapedEngine) -> bool:
+        """Whether an engine that is up replaces one that is down; of two alike one that has fallen behind goes."""
+        down = self._scraped.is_down(scraped.target)
+        seated_down = self._scraped.is_down(seated.target)
+        if down != seated_down:
+            return seated_down
+        behind_s = scraped.engine.read_s - seated.engine.read_s
+        return behind_s > OFTEN * scraped.engine.readings[0].interval_s
+
+    def _machine(self, target: Target, name: str) -> Machine:
+        place = self._naming.machines.shown(target, name)
+        machine = self.machines.setdefault(place, Machine())
+        if not machine.targets or machine.targets[-1] is not target:
+            machine.targets.append(target)
+        return machine
+
+
+def seat(scraped: Scraped, contents: Contents, naming: Naming, memory: Memory) -> Seating:
+    """All machines with what stands on the pages. An engine that a host's own gpumon tells of is left to that."""
+    seating = Seating(scraped, naming, memory)
+    for exporter in contents.exporters:
+        seating.seat_exporter(exporter)
+    for target in scraped.down:
+        if job_of(target) in memory.exporter_jobs and target.key not in memory.exporters:
+            seating.seat_unread_exporter(target)
+    for own in contents.owns:
+        seating.seat_own(own)
+    for engine in contents.engines:
+        seating.seat_engine(engine)
+    return seating
+
+
+def _with_past(gpu: GpuReading, memory: Memory) -> GpuReading:
+    """The GPU with what the day before tells of it."""
+    busy = gpu.busy_ratio
+    if not isinstance(busy, Missing) and busy > 0.0:
+        memory.idle_since_s.pop(gpu.uuid, None)
+    idle_s = memory.idle_since_s.get(gpu.uuid, 0.0)
+    xid = memory.xids.get(gpu.uuid)
+    if not idle_s and (xid is None or gpu.xid):
+        return gpu
+    xids = gpu.xid
+    if not xids and xid is not None:
+        xids = (xid,)
+    return msgspec.structs.replace(gpu, idle_since_wall_s=idle_s, xid=xids)
+
+
+def _is_same(target: Target, other: Target) -> bool:
+    """Whether two jobs scrape one engine: at one address with a port, and no pod's name says otherwise."""
+    same_address = url_of(target) == url_of(other) and port_of(target.instance) != ""
+    return same_address and job_of(target) != job_of(other) and same_pod(target.labels, other.labels)
+
+
+def merge_own(machine: Machine) -> None:
+    """Keep of the engines that are scraped those that the host's own gpumon does not tell of.
+
+    Where it tells of none, and a dcgm-exporter tells of GPUs, the host is worked out here: engines and GPUs belong
+    together.
+    """
+    if machine.snapshot is None:
+        return
+    unseen = _unseen(machine.engines, machine.snapshot)
+    number = _readings(machine.engines)
+    if unseen:
+        seen = number - _readings(unseen)
+        machine.faults[UNSEEN.format(seen or "none", number)] = None
+    if machine.gpus and unseen and not machine.snapshot.engines:
+        machine.snapshot = None
+    else:
+        machine.engines = unseen
+
+
+def _readings(engines: Sequence[ScrapedEngine]) -> int:
+    return sum(len(engine.readings) for _, engine in engines)
+
+
+def _unseen(engines: Sequence[ScrapedEngine], own: Snapshot) -> list[ScrapedEngine]:
+    """Scraped engines that a host's own gpumon does not tell of, by their kind and port, else by kind and model."""
+    by_port = Counter((engine.kind, port_of(engine.url)) for engine in own.engines)
+    by_model = Counter((engine.kind, engine.model) for engine in own.engines)
+    unseen: list[ScrapedEngine] = []
+    for scraped in engines:
+        kind = scraped.engine.row.kind
+        port = (kind, port_of(scraped.target.instance))
+        model = (kind, scraped.engine.readings[0].model)
+        if by_port[port] > 0:
+            by_port[port] -= 1
+            by_model[model] -= 1
+        elif by_model[model] > 0:
+            by_model[model] -= 1
+        else:
+            unseen.append(scraped)
+    return unseen
