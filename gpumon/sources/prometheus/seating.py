@@ -48,7 +48,7 @@ class Machine:
         return tuple(sorted(self.gpus.values(), key=_gpu_order))
 
 
-def _gpu_order(gpu: GpuReading) -> tuple[int, str, int]:
+def _gpu_order(gpu: GpuReading) -> tuple[int, str, str]:
     return gpu.index, gpu.parent_uuid or gpu.uuid, gpu.mig_instance
 
 
