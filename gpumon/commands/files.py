@@ -78,7 +78,7 @@ class Files:
 
     async def prometheus_loads(self, config: Config) -> Mapping[str, PeakLoad]:
         """The p95 of the last 7 days of a Prometheus; see `commands.size`. Raises ConfigError in one line."""
-        from gpumon.commands.size import prometheus_loads
+        from gpumon.commands.past_load import prometheus_loads
 
         return await in_daemon_thread(lambda: asyncio.run(prometheus_loads(config)))
 

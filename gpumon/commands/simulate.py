@@ -6,28 +6,29 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import Usage, add_config, add_forms, add_span, check_span, length, number, settings
+from gpumon.commands.past_load import (
+    TRAFFIC_S,
+    known_of,
+    recorded_load,
+    recorded_traffic,
+    scraped_load,
+    scraped_traffic,
+)
 from gpumon.commands.streams import INFEASIBLE, OK, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
-    from gpumon.history.reader import Recording
-    from gpumon.readings.frame import Frame
     from gpumon.sizing.scenario import Known, Scenario, Workload
     from gpumon.sizing.simulate.experiment import Asked
     from gpumon.sizing.simulate.traffic import Recorded
     from gpumon.specs.llm import LlmSpec
 
 ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
-_PAST_S: Final = 3600.0
-"""Seconds of a Prometheus that are played without --from."""
-_CHUNK_S: Final = 60.0
-"""Frames of a recording are read by the minute."""
 _TOKENS: Final = number(1, 1e8)
 _GOAL_MS: Final = number(1e-3, 1e9)
 _FIGURES: Final = (
@@ -103,7 +104,6 @@ def run(chosen: argparse.Namespace) -> int:
     """Simulate, and print; the exit code is 4 where a goal is missed or there is no answer."""
     config = settings(chosen).loaded.config
     _check(chosen, config)
-    from gpumon.commands.size import known_of
     from gpumon.sizing.simulate.experiment import simulate
 
     scenario, own, traffic = _asked_scenario(chosen, config)
@@ -182,7 +182,6 @@ def _asked_scenario(
     """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
     from msgspec.structs import replace
 
-    from gpumon.commands.size import recorded_load, scraped_load
     from gpumon.config.load import named
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
     from gpumon.sizing.scenario import Workload
@@ -200,7 +199,7 @@ def _asked_scenario(
         traffic = recorded_traffic(chosen, named(chosen.recording))
     elif chosen.scraped:
         scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
-        traffic = asyncio.run(scraped_traffic(chosen, config, _PAST_S))
+        traffic = asyncio.run(scraped_traffic(chosen, config, TRAFFIC_S))
     if chosen.model and not traffic:
         scenario = replace(scenario, workload=(Workload(chosen.model, 1.0),))
     return scenario, own, traffic
@@ -282,54 +281,3 @@ def _asked(chosen: argparse.Namespace) -> Asked:
         router=chosen.router or ROUTERS[0],
         replicas=chosen.replicas,
     )
-
-
-def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
-    """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
-    from gpumon.commands.report import opened
-    from gpumon.config.errors import ConfigError
-    from gpumon.sizing.simulate.traffic import TrafficSeen
-
-    recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
-    traffic = TrafficSeen()
-    for frame in _frames(recording, from_s, to_s):
-        traffic.take(frame.wall_s, frame.engines)
-    found = traffic.found()
-    if not found:
-        raise ConfigError(f"{name}: no request was seen to arrive in it")
-    return found
-
-
-def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]:
-    """Frames of a recording, by rising time."""
-    from gpumon.history.derivation import in_order
-
-    chunk_s: float | None = from_s
-    while chunk_s is not None and chunk_s <= to_s:
-        end_s = min(to_s, chunk_s + _CHUNK_S)
-        yield from in_order(recording.frames(chunk_s, end_s))
-        chunk_s = recording.after(end_s)
-
-
-async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, Recorded]:
-    """Arrivals and lengths of what a Prometheus scraped, of the last `usual_s` unless asked otherwise. Raises
-    ConfigError where no request was seen to arrive."""
-    from gpumon.commands.size import prometheus_source, scraped_span
-    from gpumon.config.errors import ConfigError
-    from gpumon.sizing.simulate.traffic import TrafficSeen
-
-    async with prometheus_source(config) as (source, newest):
-        step_s = max(newest.interval_s, config.prometheus.interval_s)
-        start_s, end_s = scraped_span(chosen, newest.wall_s, usual_s)
-        pasts = {}
-        for host in newest.hosts:
-            pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
-    steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
-    traffic = TrafficSeen(max(steps_s, default=step_s))
-    moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]
-    for at_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
-        traffic.take(at_s, frame.engines, name)
-    found = traffic.found()
-    if not found:
-        raise ConfigError("prometheus: no request was seen to arrive in that time")
-    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.size import prometheus_loads
+from gpumon.commands.past_load import prometheus_loads
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as SectionOfPrometheus
 from tests.fakes.engine import Capture
