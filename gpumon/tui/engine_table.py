@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpumon.readings import glossary
 from gpumon.readings.format import (
@@ -33,7 +33,7 @@ from gpumon.triage.render import LIMITS
 from gpumon.tui.levels import CALM, is_high, tone_of
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.replica_rows import SUMS, grouped, is_sums
-from gpumon.tui.rows import Listing, Order
+from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
     PARTIAL,
@@ -51,9 +51,6 @@ from gpumon.tui.table import (
 )
 from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
-
-if TYPE_CHECKING:
-    from gpumon.tui.widgets.list_pane import ListPane
 
 _NAME: Final = 12
 _MODEL: Final = 13
@@ -445,10 +442,10 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 """The ways to sort."""
 
 
-def _items(snapshot: Snapshot, pane: ListPane[Engine]) -> Sequence[Engine]:
+def _items(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
     rows: Sequence[Engine] = snapshot.engines
-    if not pane.narrowed and pane.order is None:
+    if not pane.narrowed and not pane.sorted_by:
         rows = grouped(snapshot)
     if pane.hidden:
         return [engine for engine in rows if ended_at(engine) not in pane.hidden]
@@ -466,7 +463,7 @@ def _page(engine: Engine) -> tuple[str, str]:
     return ("engine", engine.key)
 
 
-def _words(engine: Engine, pane: ListPane[Engine]) -> str:
+def _words(engine: Engine, pane: ListView) -> str:
     return words_of(engine, LIMITS[pane.urgent[engine.key].code] if engine.key in pane.urgent else "")
 
 
@@ -478,7 +475,7 @@ def words_of(engine: Engine, limit: str) -> str:
     return " ".join((*known, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
 
 
-def _nothing(width: int, pane: ListPane[Engine]) -> Sequence[Row]:
+def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     """How to get one, or one that was hidden back."""
     if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
         palette = pane.view.keymap.first("palette")
@@ -488,7 +485,7 @@ def _nothing(width: int, pane: ListPane[Engine]) -> Sequence[Row]:
     return wrapped("starting …" if pane.snapshot is None else f"no engine found: {add}", width, "muted", most=2)
 
 
-def _row(engine: Engine, width: int, pane: ListPane[Engine]) -> Row:
+def _row(engine: Engine, width: int, pane: ListView) -> Row:
     now_s = pane.snapshot.wall_s if pane.snapshot is not None else 0.0
     verdicts = (pane.urgent.get(engine.key), pane.shift, pane.states.get(engine.key))
     return row(engine, width, pane.view, now_s, *verdicts)
@@ -497,7 +494,7 @@ def _row(engine: Engine, width: int, pane: ListPane[Engine]) -> Row:
 _WINDOWS: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
 
 
-def _windows(room: int, pane: ListPane[Engine]) -> Row:
+def _windows(room: int, pane: ListView) -> Row:
     """Units and windows of the figures below, if there is room and an engine."""
     if pane.snapshot is None or not pane.snapshot.engines or cells(_WINDOWS) > room:
         return ()

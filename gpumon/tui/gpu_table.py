@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import worded
@@ -40,13 +40,10 @@ from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.palette import BODY, STAGES, bar_tone
-from gpumon.tui.rows import Listing, Order
+from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import badge, remarked
 from gpumon.tui.view import View
-
-if TYPE_CHECKING:
-    from gpumon.tui.widgets.list_pane import ListPane
 
 NARROW_STAGES: Final = STAGES[:2]
 """Stages of a bar that is too short for all four."""
@@ -537,7 +534,7 @@ _LONG: Final = 6
 """Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
-def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
+def _words(gpu: Gpu, pane: ListView) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     models = []
@@ -560,7 +557,7 @@ def _words(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
 
 
-def _trouble(gpu: Gpu, pane: ListPane[Gpu]) -> str:
+def _trouble(gpu: Gpu, pane: ListView) -> str:
     """Its state, where that is a warning."""
     word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
     glyph, _, rest = word.partition(" ")
@@ -569,7 +566,7 @@ def _trouble(gpu: Gpu, pane: ListPane[Gpu]) -> str:
     return f"{glyph} gpu {gpu_name(gpu, pane.snapshot.gpus)} {rest}"
 
 
-def _nothing(width: int, pane: ListPane[Gpu]) -> Sequence[Row]:
+def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     """Why there is no GPU, as far as a fault says so."""
     if pane.snapshot is None:
         return wrapped("starting: waiting for the driver's first answer …", width, "muted")
@@ -591,7 +588,7 @@ class _Sparks:
         self._tops: dict[str, float] = {}
         """Figure -> the share that fills a line; all GPUs have the same one."""
 
-    def head(self, width: int, pane: ListPane[Gpu]) -> Row:
+    def head(self, width: int, pane: ListView) -> Row:
         """Their names behind those of the columns."""
         sparks, columns = self._places(width, pane)
         heads: list[Piece] = []
@@ -603,7 +600,7 @@ class _Sparks:
             heads += [("  ", "text"), (left(title, columns.columns), course.tone)]
         return (*TABLE.head(width, pane.view, pane.shift), *heads)
 
-    def row(self, gpu: Gpu, width: int, pane: ListPane[Gpu]) -> Row:
+    def row(self, gpu: Gpu, width: int, pane: ListView) -> Row:
         """One GPU."""
         snapshot = pane.snapshot
         engines = () if snapshot is None else snapshot.engines
@@ -621,7 +618,7 @@ class _Sparks:
             sparks += [("  ", "text"), (self._spark(course, gpu, snapshot.wall_s), course.tone)]
         return (*cells, *sparks)
 
-    def _places(self, width: int, pane: ListPane[Gpu]) -> tuple[Sequence[_Spark], Grid]:
+    def _places(self, width: int, pane: ListView) -> tuple[Sequence[_Spark], Grid]:
         """Which histories have room behind the columns, and the grid of each."""
         if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
             return (), Grid(0, 1.0)

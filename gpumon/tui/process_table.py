@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.readings.format import DASH, age, memory, ratio, right, short
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process, Snapshot
 from gpumon.tui.line import Row, wrapped
-from gpumon.tui.rows import Listing, Order
+from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import Column, Table, figures, spans, words
 from gpumon.tui.view import View
-
-if TYPE_CHECKING:
-    from gpumon.tui.widgets.list_pane import ListPane
 
 _LEAST_COMMAND: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
@@ -188,7 +185,7 @@ _HIDDEN: Final = 2.0 * (1 << 30)
 """Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
 
-def _words(running: Running, _: ListPane[Running]) -> str:
+def _words(running: Running, _: ListView) -> str:
     """All texts of the row, the name and the pod too."""
     process = running.process
     return (
@@ -216,7 +213,7 @@ def _no_process(snapshot: Snapshot) -> str:
 def process_listing(*, afar: bool = False) -> Listing[Running]:
     """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
 
-    def nothing(width: int, pane: ListPane[Running]) -> Sequence[Row]:
+    def nothing(width: int, pane: ListView) -> Sequence[Row]:
         if pane.snapshot is None:
             reason = "starting …"
         elif afar:

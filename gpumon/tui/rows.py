@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Kind, Snapshot
+from gpumon.readings.snapshot import Kind, Snapshot, Verdict
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.view import View
 
 if TYPE_CHECKING:
     from gpumon.tui.table import Table
-    from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
 
@@ -38,6 +39,33 @@ class Order(Generic[T]):
     """Name of its column; empty: the order's own."""
 
 
+class ListView(Protocol):
+    """The part of a list pane that its contents are made from."""
+
+    snapshot: Snapshot | None
+    history: History | None
+    """Series that rows may show."""
+    view: View
+    urgent: Mapping[str, Verdict]
+    """Key of a row -> its worst verdict, where that is urgent."""
+    states: Mapping[str, Verdict]
+    """Key of a row -> the verdict on its state."""
+    wanted: str
+    """The filter; empty shows all."""
+    hidden: frozenset[tuple[str, str]]
+    """Rows that the user hid: their keys, and since when their things are as they were then."""
+    shift: int
+    """Columns that are scrolled out on the left."""
+
+    @property
+    def sorted_by(self) -> str:
+        """Name of the order that the user chose; empty: rows stand as they came."""
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether a filter of this pane or of all panes may hide rows."""
+
+
 @dataclass(frozen=True)
 class Listing(Generic[T]):
     """The contents of a list pane. Its functions take the pane for what it shows: snapshot, filter, width."""
@@ -45,34 +73,34 @@ class Listing(Generic[T]):
     thing: str
     """Kind of a row, for its detail page: gpu, engine, process, verdict."""
     title: str
-    items: Callable[[Snapshot, ListPane[T]], Sequence[T]]
+    items: Callable[[Snapshot, ListView], Sequence[T]]
     """All rows there are, in their own order."""
     key: Callable[[T], str]
     """Identity of a row from one snapshot to the next."""
-    words: Callable[[T, ListPane[T]], str]
+    words: Callable[[T, ListView], str]
     """The text that the filter looks into."""
-    gpus: Callable[[T, ListPane[T]], Collection[int]]
+    gpus: Callable[[T, ListView], Collection[int]]
     """The GPUs that a row is about: `gpu7` in a filter means these."""
-    row: Callable[[T, int, ListPane[T]], Row]
+    row: Callable[[T, int, ListView], Row]
     """A row in so many cells."""
-    nothing: Callable[[int, ListPane[T]], Sequence[Row]]
+    nothing: Callable[[int, ListView], Sequence[Row]]
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
     table: Table[Any] | None = None
     """Its columns, where they scroll sideways."""
-    head: Callable[[int, ListPane[T]], Row] | None = None
+    head: Callable[[int, ListView], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""
     orders: Sequence[Order[T]] = ()
-    trouble: Callable[[T, ListPane[T]], str] = lambda _item, _pane: ""
+    trouble: Callable[[T, ListView], str] = lambda _item, _pane: ""
     """The trouble of a row's thing, with its name; empty without one."""
     page: Callable[[T], tuple[str, str] | None] | None = None
     """The kind and key of a row's page, where they are not `thing` and `key`."""
-    aside: Callable[[int, ListPane[T]], Sequence[Piece]] = lambda _room, _pane: ()
+    aside: Callable[[int, ListView], Sequence[Piece]] = lambda _room, _pane: ()
     """Further pieces on the rule in so many cells."""
     kind: Kind | None = None
     """Kind of the things whose worst verdicts the rows show."""
-    engines: Callable[[T, ListPane[T]], Collection[str]] | None = None
+    engines: Callable[[T, ListView], Collection[str]] | None = None
     """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
     the list alone."""
     filters: str = "words, -word: without"

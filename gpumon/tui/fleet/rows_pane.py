@@ -19,7 +19,7 @@ from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, Order
+from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
@@ -175,7 +175,7 @@ class RowsPane(ListPane[Row]):
             return f"no filter: {self.error}"
         return super().note()
 
-    def _nothing(self, width: int, _: ListPane[Row]) -> Sequence[line.Row]:
+    def _nothing(self, width: int, _: ListView) -> Sequence[line.Row]:
         """Why there is no row."""
         shown = self._shown
         if shown is None:
@@ -218,7 +218,7 @@ class RowsPane(ListPane[Row]):
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
-    def _row(self, item: Row, width: int, _: ListPane[Row]) -> line.Row:
+    def _row(self, item: Row, width: int, _: ListView) -> line.Row:
         """One host or model, its worst verdict behind."""
         tone = "muted"
         if item.troubled < max(1, len(item.hosts)):
@@ -255,7 +255,7 @@ class RowsPane(ListPane[Row]):
         return True
 
 
-def _trouble(row: Row, _: ListPane[Row]) -> str:
+def _trouble(row: Row, _: ListView) -> str:
     """Its worst verdict where it is critical, with its name."""
     worst = row.worst if row.level is Level.CRITICAL else None
     if worst is not None:

@@ -13,11 +13,10 @@ from gpumon.tui import line
 from gpumon.tui.fleet.rows_pane import run_fleet_key
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing
+from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.view import View
 from gpumon.tui.wall.gpus import judged_tile
 from gpumon.tui.wall.tiles import Tile
-from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.wall_pane import Shape, WallPane
 
 
@@ -93,14 +92,14 @@ def _verdicts_of(host: HostShown | None) -> _Verdicts:
     return _Verdicts(urgent_by_gpu(host.snapshot), states_by_key(host.snapshot.verdicts, Kind.GPU))
 
 
-def _tile(item: HostGpu, pane: ListPane[HostGpu]) -> Tile:
+def _tile(item: HostGpu, pane: ListView) -> Tile:
     assert isinstance(pane, FleetWall)
     urgent, states = pane.verdicts_of(item.host)
     uuid = item.gpu.uuid
     return judged_tile(item.gpu, pane.view, urgent.get(uuid), states.get(uuid), item.host)
 
 
-def _trouble(item: HostGpu, pane: ListPane[HostGpu]) -> str:
+def _trouble(item: HostGpu, pane: ListView) -> str:
     """The state of a GPU that is in trouble, with its host."""
     tile = _tile(item, pane)
     if tile.mark == " ":
@@ -108,5 +107,5 @@ def _trouble(item: HostGpu, pane: ListPane[HostGpu]) -> str:
     return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.index} {tile.word}"
 
 
-def _no_gpu(width: int, _pane: ListPane[HostGpu]) -> Sequence[line.Row]:
+def _no_gpu(width: int, _pane: ListView) -> Sequence[line.Row]:
     return line.wrapped("no GPU is known of any host", width, "muted")

@@ -13,7 +13,7 @@ from gpumon.config.validate import changed
 from gpumon.readings.format import cells, cut, left
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing
+from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
@@ -115,7 +115,7 @@ class SettingsPage(ListPane[Setting]):
         above = super().rows(width, height - len(foot))
         return (*above, *([()] * (height - len(above) - len(foot))), *foot)
 
-    def _row(self, item: Setting, width: int, _: ListPane[Setting]) -> Row:
+    def _row(self, item: Setting, width: int, _: ListView) -> Row:
         """Group where it begins, name, value, and who set it."""
         at = self._items.index(item)
         group = ""

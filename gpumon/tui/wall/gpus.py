@@ -12,10 +12,10 @@ from gpumon.tui.view import View
 from gpumon.tui.wall.tiles import Tile
 
 if TYPE_CHECKING:
-    from gpumon.tui.widgets.list_pane import ListPane
+    from gpumon.tui.rows import ListView
 
 
-def tile_of_gpu(gpu: Gpu, pane: ListPane[Gpu]) -> Tile:
+def tile_of_gpu(gpu: Gpu, pane: ListView) -> Tile:
     """The tile of a GPU of the machine that a pane shows."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     urgent = pane.urgent.get(gpu.uuid)

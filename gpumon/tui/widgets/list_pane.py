@@ -73,6 +73,11 @@ class ListPane(Pane, Generic[T]):
         self.history = history
 
     @property
+    def sorted_by(self) -> str:
+        """Name of the order that the user chose; empty: rows stand as they came."""
+        return "" if self.order is None else self.order.name
+
+    @property
     def narrowed(self) -> bool:
         """Whether a filter of this pane or of all panes may hide rows."""
         return bool(self.wanted) or self._filtered_everywhere

@@ -12,7 +12,7 @@ from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing
+from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.triage_rows import (
     CHANGED_S,
     LINES,
@@ -310,7 +310,7 @@ class TriagePane(ListPane[Item]):
         return None
 
 
-def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:
+def _gpus_of(item: Item, pane: ListView) -> Collection[int]:
     """The GPUs that it is about, or those of its engine."""
     kind, _, gpus = item.scope.partition(" ")
     if kind == "gpu" and gpus[:1].isdecimal():
@@ -319,7 +319,7 @@ def _gpus_of(item: Item, pane: ListPane[Item]) -> Collection[int]:
     return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 
 
-def _engines_of(item: Item, pane: ListPane[Item]) -> Collection[str]:
+def _engines_of(item: Item, pane: ListView) -> Collection[str]:
     """The engine that it is about, or those on its GPUs."""
     return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
 
