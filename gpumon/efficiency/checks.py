@@ -39,14 +39,20 @@ class Hysteresis(Generic[ClaimT]):
 
     def at(self, now_s: float, claims: Mapping[ClaimT, bool], hold_s: float) -> set[ClaimT]:
         """The claims that stand; `claims` says which are true. One that is not in it is forgotten."""
-        self._stands = {claim: self._stands.get(claim, False) for claim in claims}
-        changing = [claim for claim, true in claims.items() if true != self._stands[claim]]
-        self._changing_s = {claim: self._changing_s.get(claim, now_s) for claim in changing}
-        for claim in changing:
-            if now_s - self._changing_s[claim] >= hold_s:
-                self._stands[claim] = claims[claim]
-                del self._changing_s[claim]
-        return {claim for claim, stands in self._stands.items() if stands}
+        stands: dict[ClaimT, bool] = {}
+        changing_s: dict[ClaimT, float] = {}
+        for claim, is_true in claims.items():
+            stands[claim] = self._stands.get(claim, False)
+            if is_true == stands[claim]:
+                continue
+            since_s = self._changing_s.get(claim, now_s)
+            if now_s - since_s >= hold_s:
+                stands[claim] = is_true
+            else:
+                changing_s[claim] = since_s
+        self._stands = stands
+        self._changing_s = changing_s
+        return {claim for claim, is_standing in stands.items() if is_standing}
 
 
 # An engine beside its GPUs.
@@ -302,15 +308,18 @@ class Deviations:
         compared = (now_s // COMPARED_S, *answering)
         if compared == self._compared:
             return self._apart
-        members = [member for member in group if member.answers]
         minutes = []
-        for member in members:
+        poll_s = 0.0
+        window_s = 0.0
+        for member in group:
+            if not member.answers:
+                continue
+            poll_s = max(poll_s, member.track.points[-1].monotonic_s)
+            window_s = max(window_s, member.track.quantile_s)
             gpus = number(member.engine.hardware.gpu_count)
-            its_minute = minute(member.reading, member.engine.name, gpus, member.track)
-            if its_minute is not None:
-                minutes.append(its_minute)
-        poll_s = max((member.track.points[-1].monotonic_s for member in members), default=0.0)
-        window_s = max((member.track.quantile_s for member in members), default=0.0)
+            replica = minute(member.reading, member.engine.name, gpus, member.track)
+            if replica is not None:
+                minutes.append(replica)
         self._apart = self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
         self._compared = compared
         return self._apart
@@ -394,21 +403,19 @@ def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence
     One that hangs ends none, but runs as many as before; one that waits has enough to do.
     """
     shown = Evidence("replica_requests")
-    far = False
-    half = True
-    others = [other for other in minutes if other is not replica]
+    is_far_below = False
+    is_at_most_half = True
     for quantity, flow in reversed(_FLOWS):
         own = flow(replica)
-        usual = _usual(others, flow)
+        usual = _usual(minutes, replica, flow)
         if own is None or not usual.each:
             continue
         share = usual.share(own, replica.gpus)
-        far = far or (usual.is_certain(own) and share <= FAR_BELOW)
-        half = half and share <= HALF
-        seconds = replica.seconds if quantity == "replica_requests" else 1.0
-        parameters: Parameters = {"share": own / usual.each}
-        shown = Evidence(quantity, own / seconds, usual.each / seconds, parameters=parameters)
-    return far and half and (replica.waiting or 0.0) <= EMPTY, shown
+        is_far_below = is_far_below or (usual.is_certain(own) and share <= FAR_BELOW)
+        is_at_most_half = is_at_most_half and share <= HALF
+        shown = _traffic_evidence(quantity, replica, own, usual)
+    has_no_queue = (replica.waiting or 0.0) <= EMPTY
+    return is_far_below and is_at_most_half and has_no_queue, shown
 
 
 class _Usual(NamedTuple):
@@ -426,17 +433,25 @@ class _Usual(NamedTuple):
         return self.each >= LEAST_REQUESTS and self.each - own >= CHANCE * (self.each + own) ** 0.5
 
 
-def _usual(replicas: Sequence[Minute], flow: _Flow) -> _Usual:
+def _usual(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _Usual:
+    """Means over the replicas beside this one."""
     amounts = []
     per_gpu = []
-    for replica in replicas:
-        amount = flow(replica)
-        if amount is not None:
+    for other in minutes:
+        amount = flow(other)
+        if amount is not None and other is not replica:
             amounts.append(amount)
-            per_gpu.append(amount / (replica.gpus or 1.0))
+            per_gpu.append(amount / (other.gpus or 1.0))
     if not amounts:
         return _Usual(0.0, 0.0)
     return _Usual(sum(amounts) / len(amounts), sum(per_gpu) / len(amounts))
+
+
+def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _Usual) -> Evidence:
+    """Figures of a replica's traffic beside those of the others; requests are told per second."""
+    seconds = replica.seconds if quantity == "replica_requests" else 1.0
+    parameters: Parameters = {"share": own / usual.each}
+    return Evidence(quantity, own / seconds, usual.each / seconds, parameters=parameters)
 
 
 # A data-parallel rank beside the others.
@@ -533,7 +548,9 @@ def _uneven_queue(loads: Sequence[RankLoad]) -> Evidence | None:
     running = _by_rank(loads, "running")
     if not waiting or not running:
         return None
-    queues = [_RankQueue(queue, runs, rank) for (queue, rank), (runs, _) in zip(waiting, running, strict=True)]
+    queues = []
+    for (queued, rank), (runs, _) in zip(waiting, running, strict=True):
+        queues.append(_RankQueue(queued, runs, rank))
     longest = max(queues)
     free = min(queues, key=lambda queue: (queue.waiting > 0.0, queue.running))
     if longest.waiting < QUEUED or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,6 +32,9 @@ from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.specs.gpus import GpuCatalogue
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
+
+
+KnownT = TypeVar("KnownT")
 
 
 class Derived(NamedTuple):
@@ -171,21 +174,20 @@ class Deriver:
                 placed.append((raw.key, engine, [here[uuid] for uuid in raw.gpus]))
         window_s = max(_gpu_window_s(frame), *(reading.activity_interval_s for reading in frame.gpus), 0.0)
         contradictions = self._contradictions.at(frame.monotonic_s, placed, window_s)
-        return tuple(
-            msgspec.structs.replace(engine, contradicts=contradictions[raw.key])
-            if raw.key in contradictions
-            else engine
-            for raw, engine in zip(frame.engines, engines, strict=True)
-        )
+        marked = []
+        for raw, engine in zip(frame.engines, engines, strict=True):
+            if raw.key in contradictions:
+                engine = msgspec.structs.replace(engine, contradicts=contradictions[raw.key])
+            marked.append(engine)
+        return tuple(marked)
 
     def _forget(self, frame: Frame) -> None:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
         keys = {reading.key for reading in frame.engines}
-        self._engines = {key: track for key, track in self._engines.items() if key in keys}
-        self._states = {key: state for key, state in self._states.items() if key in keys}
+        self._engines = _only(self._engines, keys)
+        self._states = _only(self._states, keys)
         if len(self._gpus) > 4 * max(len(frame.gpus), 16):
-            uuids = {reading.uuid for reading in frame.gpus}
-            self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
+            self._gpus = _only(self._gpus, {reading.uuid for reading in frame.gpus})
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
         if reading.departure is not None:
@@ -202,16 +204,22 @@ class Deriver:
         for gpu in frame.gpus:
             for cause, text in gpu_faults(gpu):
                 faults.append((gpu.uuid, f"gpu {gpu.index}", cause, text))
-        faults += [
-            (engine.key, engine.name, cause, text)
-            for engine in frame.engines
-            for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
-        ]
-        self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in faults}
+        for engine in frame.engines:
+            for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus)):
+                faults.append((engine.key, engine.name, cause, text))
+        since = {}
         own = []
         for key, source, cause, text in faults:
-            own.append(shown_fault(source, text, self._since[key, cause], cause))
-        return (*(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults), *own)
+            since_wall_s = self._since.get((key, cause), frame.wall_s)
+            since[key, cause] = since_wall_s
+            own.append(shown_fault(source, text, since_wall_s, cause))
+        self._since = since
+        return (*_shown_faults(frame.faults), *own)
+
+
+def _only(known: Mapping[str, KnownT], keys: Container[str]) -> dict[str, KnownT]:
+    """The entries of these keys alone."""
+    return {key: value for key, value in known.items() if key in keys}
 
 
 class _Here(NamedTuple):
@@ -260,8 +268,13 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
         interval_s=frame.interval_s,
         host=_host(frame.host),
         self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
-        faults=tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in (*frame.faults, *faults)),
+        faults=_shown_faults((*frame.faults, *faults)),
     )
+
+
+def _shown_faults(faults: Iterable[Fault]) -> tuple[FaultShown, ...]:
+    """Faults of the sources, safe to print."""
+    return tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in faults)
 
 
 def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> FaultShown:

@@ -102,14 +102,7 @@ class EngineView:
             age_s = max(0.0, now_s - reading.monotonic_s)
         else:
             age_s = 0.0
-        longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
-        why: Missing | None = None
-        if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
-            why = Missing(Reason.UNREACHABLE)
-        elif age_s > longest_s:
-            why = Missing(Reason.STALE)
-        elif not self.track.points:
-            why = WARMING_UP
+        why = self._why_blank(reading, age_s)
         made_of = why, peaks, indices, since
         if self._engine is None or reading is not self._reading or made_of != self._made_of:
             self._rates = None
@@ -125,6 +118,17 @@ class EngineView:
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _at(self._engine, self._rates, age_s, power_w), self._rates
+
+    def _why_blank(self, reading: EngineReading, age_s: float) -> Missing | None:
+        """Why an engine whose last good answer is so old has no figures; None where it has them."""
+        longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
+        if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
+            return Missing(Reason.UNREACHABLE)
+        if age_s > longest_s:
+            return Missing(Reason.STALE)
+        if not self.track.points:
+            return WARMING_UP
+        return None
 
 
 def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
@@ -150,9 +154,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
 
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """The engine as it is known whether it answers or not."""
-    llm = reading.llm
     count = max(len(indices), reading.gpu_count)
-    unknown = no_model(reading)
     prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
     return Engine(
         name=clean(reading.name),
@@ -178,15 +180,24 @@ def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], sin
             gpu_type=clean(reading.gpu_type),
             gpu_count=float(count) if count else Missing(Reason.NO_GPU),
         ),
-        dimensions=Dimensions(
-            llm=llm,
-            model_source=clean(llm.source) if llm is not None else "",
-            params=unknown if llm is None else llm.params,
-            active_params=unknown if llm is None else llm.matmul_params,
-            layers=unknown if llm is None else float(llm.layers),
-            weight_precision="" if llm is None else llm.precision.value,
-            kv_precision="" if llm is None else (kv_precision(reading) or llm.kv_precision).value,
-        ),
+        dimensions=_dimensions(reading),
+    )
+
+
+def _dimensions(reading: EngineReading) -> Dimensions:
+    """Dimensions of the engine's model; one reason for all of them where that is not known."""
+    llm = reading.llm
+    if llm is None:
+        unknown = no_model(reading)
+        return Dimensions(params=unknown, active_params=unknown, layers=unknown)
+    return Dimensions(
+        llm=llm,
+        model_source=clean(llm.source),
+        params=llm.params,
+        active_params=llm.matmul_params,
+        layers=float(llm.layers),
+        weight_precision=llm.precision.value,
+        kv_precision=(kv_precision(reading) or llm.kv_precision).value,
     )
 
 
@@ -221,7 +232,7 @@ def _with_figures(
     elif reading.llm is not None:
         kv_bytes = traffic.kv_bytes_per_token(reading.llm, kv_precision(reading))
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
-    awake = any(number(rate) for rate in (rates.shown.prefill_tokens_per_s, rates.shown.decode_tokens_per_s))
+    awake = bool(number(rates.shown.prefill_tokens_per_s) or number(rates.shown.decode_tokens_per_s))
     return replace(
         engine,
         sources=_sources(reading, track, rates, efficiency.precision, peaks),
@@ -240,22 +251,17 @@ def _with_figures(
 
 def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     """Requests, their lengths and the KV cache; with two polls that tell it, how many ran on average over time."""
-    seen = [(point.monotonic_s, ran) for point in track.short.points if (ran := point.running()) is not None]
+    polls = []
+    for point in track.short.points:
+        running = point.running()
+        if running is not None:
+            polls.append((point.monotonic_s, running))
     running_mean: Reading = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
     window = None
-    if len(seen) > 1:
-        area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(seen))
-        running_mean = area / (seen[-1][0] - seen[0][0])
-        ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (q.TTFT, q.QUEUE))
-        window = Window(
-            seconds=track.short.length_s,
-            running_least=min(ran for _, ran in seen),
-            running_most=max(ran for _, ran in seen),
-            decoding_mean=_decoding(reading, track, rates),
-            first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
-            prompt_lengths=length_steps(track, q.PROMPT_LENGTH),
-            answer_lengths=length_steps(track, q.OUTPUT_LENGTH),
-        )
+    if len(polls) > 1:
+        area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(polls))
+        running_mean = area / (polls[-1][0] - polls[0][0])
+        window = _window(reading, track, rates, [running for _, running in polls])
     return Load(
         running=track.gauge(q.RUNNING),
         waiting=track.gauge(q.WAITING),
@@ -275,6 +281,24 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     )
 
 
+def _window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
+    """The window of the rates, in which so many requests ran at its polls."""
+    ttft_s = number(track.short.mean(q.TTFT))
+    queue_s = number(track.short.mean(q.QUEUE))
+    first_token_s = None
+    if ttft_s is not None:
+        first_token_s = max(0.0, ttft_s - (queue_s or 0.0))
+    return Window(
+        seconds=track.short.length_s,
+        running_least=min(running),
+        running_most=max(running),
+        decoding_mean=_decoding(reading, track, rates),
+        first_token_s=first_token_s,
+        prompt_lengths=length_steps(track, q.PROMPT_LENGTH),
+        answer_lengths=length_steps(track, q.OUTPUT_LENGTH),
+    )
+
+
 def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:
     """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
     gaps = track.short.observed(q.ITL)
@@ -291,7 +315,7 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
     Of the counters of tokens, never of prefix queries: a request that waits is queried again at each step. vLLM before
     0.16 has only hits, which suffer from the same: more of them than prompt tokens are no figure.
     """
-    cached, computed = (track.long.rate(quantity) for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED))
+    cached = track.long.rate(q.PREFILL_CACHED)
     if isinstance(cached, Missing):
         return cached
     if "hits" in reading.live.get(q.PREFILL_CACHED, ""):
@@ -299,13 +323,13 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
         if not isinstance(prompt, Missing) and cached > prompt:
             return TWICE
         return per(cached, prompt, Missing(Reason.IDLE))
+    computed = track.long.rate(q.PREFILL_COMPUTED)
     if isinstance(computed, Missing):
         return computed
-    late = []
-    for quantity in (q.PREFILL_CACHED, q.PREFILL_COMPUTED):
-        late.append(track.moves(quantity) is Advance.END)
+    cached_at_end = track.moves(q.PREFILL_CACHED) is Advance.END
+    computed_at_end = track.moves(q.PREFILL_COMPUTED) is Advance.END
     ended = number(track.long.rate(q.REQUESTS)) or 0.0
-    if late[0] is not late[1] and ended * track.long.length_s < ENOUGH:
+    if cached_at_end is not computed_at_end and ended * track.long.length_s < ENOUGH:
         return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
     return per(cached, cached + computed, Missing(Reason.IDLE))
 
@@ -579,37 +603,54 @@ def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading,
     """Dense peak FLOP/s of all GPUs, and its precision; several, joined by `+`, on GPUs of different types."""
     if not peaks:
         return Missing(Reason.NO_GPU), ""
-    of_gpus = [flops_peak_of(peak, reading) for peak in peaks]
-    total = plus(*(flops_per_s for flops_per_s, _ in of_gpus))
+    peaks_per_s = []
+    precisions = set()
+    for peak in peaks:
+        flops_per_s, precision = flops_peak_of(peak, reading)
+        peaks_per_s.append(flops_per_s)
+        precisions.add(precision)
+    total = plus(*peaks_per_s)
     if isinstance(total, Missing):
         return total, ""
-    return total, "+".join(sorted({precision for _, precision in of_gpus}))
+    return total, "+".join(sorted(precisions))
 
 
 def _sources(
     reading: EngineReading, track: Track, rates: Rates, precision: str, peaks: Sequence[Peak]
 ) -> dict[str, str]:
     """Field -> the metric or formula behind it, for the detail view and `--json`."""
-    if any(assumes(peak, reading) for peak in peaks):
-        assumed = [_ASSUMED]
-    else:
-        assumed = []
-    peak_sources = (
-        _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
-        _joined(peak.bandwidth_source for peak in peaks),
-    )
     formulas = None
     if reading.llm is not None or reading.training is not None:
         formulas = rates.service
-    spans_s = (track.short.length_s, rates.prefill.length_s, track.long.length_s)
+    spans = Spans(_whole_s(track.short), _whole_s(rates.prefill), _whole_s(track.long))
     return engine_sources(
         tuple(reading.live.items()),
-        Spans(*(max(1, round(span_s)) for span_s in spans_s)),
+        spans,
         (("model", _model_source(reading)), ("gpus", reading.gpus_source), *rates.sources.items()),
         precision,
-        peak_sources,
+        _peak_sources(reading, peaks),
         formulas,
     )
+
+
+def _whole_s(window: PollWindow) -> int:
+    """Length of a window in whole seconds, at least one."""
+    return max(1, round(window.length_s))
+
+
+def _peak_sources(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[str, str]:
+    """Sources of the FLOP/s peak and of the bandwidth peak of the engine's GPUs."""
+    of_flops = []
+    of_bandwidth = []
+    is_assumed = False
+    for peak in peaks:
+        of_bandwidth.append(peak.bandwidth_source)
+        if peak.spec is not None:
+            of_flops.append(peak.spec.source)
+        is_assumed = is_assumed or assumes(peak, reading)
+    if is_assumed:
+        of_flops.append(_ASSUMED)
+    return _joined(of_flops), _joined(of_bandwidth)
 
 
 def _joined(texts: Iterable[str]) -> str:

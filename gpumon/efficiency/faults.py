@@ -63,10 +63,16 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
         yield "remap_pending", REMAP_PENDING
     if _counts(gpu.ecc_uncorrected):
         yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
-    slowed = [reason for reason in gpu.throttle if reason in SLOWED]
-    for reason in slowed:
-        if reason != UNNAMED or len(slowed) == 1:
-            yield reason, SLOWED[reason]
+    for reason in _slow_downs(gpu):
+        yield reason, SLOWED[reason]
+
+
+def _slow_downs(gpu: GpuReading) -> list[str]:
+    """Why a GPU is slowed down; the one without a cause only where it stands alone."""
+    reasons = [reason for reason in gpu.throttle if reason in SLOWED]
+    if len(reasons) == 1:
+        return reasons
+    return [reason for reason in reasons if reason != UNNAMED]
 
 
 def is_told(code: str, limit: Limit) -> bool:
@@ -145,22 +151,24 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     rates = rates_of(reading, track, split)
     if rates.service is not Service.GENERATION:
         return
-    needs: dict[str, Reading] = {
-        "decode": rates.shown.decode_tokens_per_s,
-        "prefill": rates.shown.prefill_tokens_per_s,
-        "steps": rates.shown.steps_per_s,
-    }
-    why = {part: _why(reading.kind, part, needs[part]) for part in needs}
-    # Lengths of requests come with the second poll.
+    no_decode = _why(reading.kind, "decode", rates.shown.decode_tokens_per_s)
+    no_prefill = _why(reading.kind, "prefill", rates.shown.prefill_tokens_per_s)
+    no_steps = _why(reading.kind, "steps", rates.shown.steps_per_s)
+    no_context = _why_no_context(reading, rates.context)
+    no_mfu = no_prefill or no_decode or no_context
+    if no_mfu is not None:
+        yield "MFU", no_mfu
+    no_mbu = no_steps or no_decode or no_context
+    if no_mbu is not None:
+        yield "MBU", no_mbu
+
+
+def _why_no_context(reading: EngineReading, context: Reading) -> Lack | None:
+    """Why the length of the contexts will stay unknown. Lengths of requests come with the second poll."""
     lengths = {q.PROMPT_LENGTH, q.TTFT, q.REQUESTS} & reading.live.keys()
-    unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
-    context = None
-    if rates.context == Missing(Reason.NO_CONTEXT) and not lengths:
-        context = unknown
-    for figure, parts in (("MFU", ("prefill", "decode")), ("MBU", ("steps", "decode"))):
-        told = next((why[part] for part in parts if why[part] is not None), context)
-        if told is not None:
-            yield figure, told
+    if lengths or context != Missing(Reason.NO_CONTEXT):
+        return None
+    return NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
 
 
 def _why(kind: EngineKind, part: str, rate: Reading) -> Lack | None:

@@ -25,7 +25,7 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     """
     checked("context_tokens", context_tokens)
     linear = 2.0 * positive("matmul_params", llm.matmul_params)
-    attention = sum(each.layers * each.decode_flops * seen(each, context_tokens) for each in llm.attention)
+    attention = sum(look.layers * look.decode_flops * seen(look, context_tokens) for look in llm.attention)
     return linear + attention + _state_flops(llm)
 
 
@@ -40,8 +40,11 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
     checked("new_tokens", new_tokens)
     checked("cached_tokens", cached_tokens)
     linear = 2.0 * checked("matmul_params without the LM head", llm.matmul_params - llm.head_params)
-    looked = ((each, mean_seen(each, new_tokens, cached_tokens)) for each in llm.attention)
-    return linear + sum(each.layers * each.prefill_flops * entries for each, entries in looked) + _state_flops(llm)
+    costs = []
+    for look in llm.attention:
+        entries = mean_seen(look, new_tokens, cached_tokens)
+        costs.append(look.layers * look.prefill_flops * entries)
+    return linear + sum(costs) + _state_flops(llm)
 
 
 def head_flops(llm: LlmSpec) -> float:
@@ -85,9 +88,10 @@ def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision]
 
 
 def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
-    used = next((one for one in formats if one in gpu.flops_per_s), None)
-    if used is not None and gpu.flops_per_s[used] > 0.0:
-        return (gpu.flops_per_s[used], used)
+    for precision in formats:
+        if precision in gpu.flops_per_s:
+            flops_per_s = gpu.flops_per_s[precision]
+            return (flops_per_s, precision) if flops_per_s > 0.0 else None
     return None
 
 

@@ -169,14 +169,16 @@ class GpuTrack:
             return
         if not gap and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        if isinstance(self.energy_j, Missing):
-            counted_j = 0.0
-        else:
-            counted_j = self.energy_j
+        counted_j = 0.0 if isinstance(self.energy_j, Missing) else self.energy_j
         self.energy_j = energy_j - last_j + counted_j
         if gap:
             self._begin_energy(energy_j, now_s)
             return
+        self._go_on_with_energy(energy_j, now_s)
+
+    def _go_on_with_energy(self, energy_j: float, now_s: float) -> None:
+        """Take the power since the last reading of the counter."""
+        last_j, last_s = self._energies[-1]
         self.power_w = (energy_j - last_j) / (now_s - last_s)
         self._energies.append((energy_j, now_s))
         start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
@@ -262,10 +264,11 @@ def without_old(frame: Frame) -> Frame:
 
     if not any(map(stands_still, frame.gpus)):
         return frame
-    gpus = (
-        msgspec.structs.replace(gpu, **dict.fromkeys(gpu.from_dcgm, _OLD_EXPORTER)) if stands_still(gpu) else gpu
-        for gpu in frame.gpus
-    )
+    gpus = []
+    for gpu in frame.gpus:
+        if stands_still(gpu):
+            gpu = msgspec.structs.replace(gpu, **dict.fromkeys(gpu.from_dcgm, _OLD_EXPORTER))
+        gpus.append(gpu)
     return msgspec.structs.replace(frame, gpus=tuple(gpus))
 
 
@@ -299,8 +302,8 @@ def derive_gpu(
         peak_source=peak.source,
         peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
         gpu_type=spec.name if spec is not None and spec.listed else "",
-        mfu_ratio=_of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
-        mbu_ratio=_of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),
+        mfu_ratio=_of_engines(reading, engines, "mfu_ratio", alone),
+        mbu_ratio=_of_engines(reading, engines, "mbu_ratio", alone),
         power_w=track.power_w if by_energy else reading.power_w,
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
@@ -397,12 +400,12 @@ def _memory(reading: GpuReading) -> str:
     return MEMORY_V1
 
 
-def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
-    """Share of the peak that its engines use together; `alone` where there is none."""
+def _of_engines(reading: GpuReading, engines: Sequence[Engine], share: str, alone: Missing) -> Reading:
+    """Share of a peak (a field of `Efficiency`) that its engines use together; `alone` where there is none."""
     if reading.mig or reading.parent_uuid:
         return _UNDER_MIG
-    if parts:
-        return plus(*parts)
+    if engines:
+        return plus(*(getattr(engine.efficiency, share) for engine in engines))
     return alone
 
 
@@ -454,7 +457,12 @@ def _bandwidth(
     measured = track.recent("dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM
-    share = _of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
+    return _unmeasured_bandwidth(track, engines, most)
+
+
+def _unmeasured_bandwidth(track: GpuTrack, engines: Sequence[Engine], most: float) -> tuple[Reading, BandwidthSource]:
+    """The engines' modelled bytes where there are any, else the upper bound; of a GPU with this peak."""
+    share = _of_engines(track.reading, engines, "mbu_ratio", Missing(Reason.NO_ENGINE))
     bound = track.recent("memory_busy_ratio")
     if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE

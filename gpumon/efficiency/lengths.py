@@ -121,10 +121,11 @@ def _firsts(rank: RankReading) -> float:
 
 def _per_request(track: Track, counter: str) -> Reading:
     """Tokens per request that ended. Of tokens that are counted earlier than that only over enough requests."""
-    tokens, ended = (track.long.rate(quantity) for quantity in (counter, q.REQUESTS))
-    if isinstance(tokens, Missing) or isinstance(ended, Missing):
-        if isinstance(tokens, Missing):
-            return tokens
+    tokens = track.long.rate(counter)
+    if isinstance(tokens, Missing):
+        return tokens
+    ended = track.long.rate(q.REQUESTS)
+    if isinstance(ended, Missing):
         return ended
     count = ended * track.long.length_s
     if count <= 0.0:
@@ -142,19 +143,15 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
     pool = _pool_use(track)
-    if _shared_pool(reading):
-        held = None
+    held = pool.held
+    if held is None or _shared_pool(reading):
+        by_ended = _by_ended(track)
+        if by_ended is not None:
+            return by_ended
+    elif pool.counted or not _mixed(reading):
+        return held, IN_USE
     else:
-        held = pool.held
-    if held is not None and (pool.counted or not _mixed(reading)):
-        return held, IN_USE
-    by_lengths = _by_ended(track)
-    if by_lengths is None and held is not None:
-        by_lengths = _by_first_tokens(track)
-    if by_lengths is not None:
-        return by_lengths
-    if held is not None:
-        return held, IN_USE
+        return _by_ended(track) or _by_first_tokens(track) or (held, IN_USE)
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
     return Missing(Reason.NO_CONTEXT if pool.running > 0 else Reason.IDLE), ""
@@ -251,6 +248,22 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
     """
     booked = _booked(track, prefill)
     least = booked.square / booked.tokens if booked.tokens > 0.0 else 0.0
+    ended = _ended_prompt(track, prefill, booked)
+    if ended is not None:
+        return max(ended, least)
+    if least > 0.0:
+        return least
+    mean = _per_request(track, q.PROMPT_TOKENS)
+    if isinstance(mean, Missing):
+        return context_tokens
+    return mean
+
+
+def _ended_prompt(track: Track, prefill: Window, booked: _Booked) -> float | None:
+    """Size-biased mean prompt of requests that ended in the shortest window with enough of them.
+
+    None where they were much longer than those that got their first token in it; `booked` are those of the prefill's.
+    """
     longest_s = max(track.quantile_s, prefill.seconds)
     for times in (1.0, 2.0, 4.0, math.inf):
         window = track.window(min(times * prefill.seconds, longest_s))
@@ -263,10 +276,5 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
         if window.seconds != prefill.seconds:
             booked = _booked(track, window)
         if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:
-            return max(biased, least)
-    if least > 0.0:
-        return least
-    told = _per_request(track, q.PROMPT_TOKENS)
-    if isinstance(told, Missing):
-        return context_tokens
-    return told
+            return biased
+    return None

@@ -59,17 +59,20 @@ class Peaks:
         if reading.mig or reading.parent_uuid:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
         facts = gpu_facts(reading)
-        if facts in self._known:
-            return self._known[facts]
+        if facts not in self._known:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known[facts] = self._by_facts(facts)
+        return self._known[facts]
+
+    def _by_facts(self, facts: GpuFacts) -> Peak:
         spec = self._catalogue.match(facts)
-        bandwidth = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
-        source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
-        doubtful = spec is not None and not spec.verified
+        bandwidth, bandwidth_source = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
+        if spec is None:
+            return Peak(None, bandwidth, bandwidth_source)
+        source = "; ".join(text for text in (spec.source, bandwidth_source) if text)
         clocked = facts.bandwidth_bytes_per_s is not None
-        if len(self._known) > MOST_KNOWN:
-            self._known.clear()
-        peak = self._known[facts] = Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
-        return peak
+        return Peak(spec, bandwidth, source, not spec.verified, not spec.verified and not clocked)
 
     def of_remote(self, reading: EngineReading) -> list[Peak]:
         """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""

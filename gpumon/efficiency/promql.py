@@ -105,16 +105,22 @@ def _parts(llm: LlmSpec, of: Callable[[LlmSpec, float], float]) -> tuple[float, 
     PromQL has one limit per model: that of the layers which cost most in it. Others are taken as if the context were
     beyond their limit.
     """
-    limited = [each for each in llm.attention if each.limit]
     main = _window(llm)
-    others = tuple(each for each in limited if each.limit * each.stride != main)
-    base = of(msgspec.structs.replace(llm, attention=others), FAR)
-    whole = tuple(each for each in llm.attention if not each.limit)
-    full = (of(msgspec.structs.replace(llm, attention=whole), FAR) - of(llm, 0.0)) / FAR
+    whole = []
+    limited = []
+    others = []
+    for attention in llm.attention:
+        if not attention.limit:
+            whole.append(attention)
+        elif attention.limit * attention.stride == main:
+            limited.append(attention)
+        else:
+            others.append(attention)
+    base = of(msgspec.structs.replace(llm, attention=tuple(others)), FAR)
+    full = (of(msgspec.structs.replace(llm, attention=tuple(whole)), FAR) - of(llm, 0.0)) / FAR
     if not main:
         return base, full, 0.0
-    same = tuple(each for each in limited if each.limit * each.stride == main)
-    window = (of(msgspec.structs.replace(llm, attention=same), float(main)) - of(llm, 0.0)) / main
+    window = (of(msgspec.structs.replace(llm, attention=tuple(limited)), float(main)) - of(llm, 0.0)) / main
     return base, full, window
 
 
@@ -147,7 +153,7 @@ def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
     for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True):
         middles.append((low + high) / 2.0)
     steps = zip(bounds, middles, middles[1:], strict=False)
-    return (
-        Weight("0", middles[0], middles[0] ** 2),
-        *(Weight(f"{bound:.10g}", high - low, high**2 - low**2) for bound, low, high in steps),
-    )
+    weights = [Weight("0", middles[0], middles[0] ** 2)]
+    for bound, low, high in steps:
+        weights.append(Weight(f"{bound:.10g}", high - low, high**2 - low**2))
+    return tuple(weights)

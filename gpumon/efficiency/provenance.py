@@ -185,10 +185,11 @@ def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
     """The sources of a GPU that only a dcgm-exporter tells of."""
     named = {}
     for field, name in (NAME_OF | _BY_DCGM).items():
-        named[field] = f"{name}, each {interval_s} s"
+        if field not in _NOT_SHOWN:
+            named[field] = f"{name}, each {interval_s} s"
     if from_energy:
         named["power_w"] = f"slope of {NAME_OF['energy_j']}"
-    return {field: text for field, text in named.items() if field not in _NOT_SHOWN} | dict.fromkeys(_NVLINK_FIELDS, "")
+    return named | dict.fromkeys(_NVLINK_FIELDS, "")
 
 
 _FORMULAS: Final = {
@@ -295,7 +296,8 @@ def engine_sources(
         if metrics.get(of):
             named[field] = f"{metrics[of]} {how.format(spans_s)}".rstrip()
     derived = {**_WITHOUT_MODEL, **(_OF_SERVICE.get(formulas, {}) if formulas is not None else {})}
-    named.update((field, text.format(spans_s)) for field, text in derived.items())
+    for field, text in derived.items():
+        named[field] = text.format(spans_s)
     if precision:
         named["peak_flops_per_s"] = f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}"
     if peak_sources[1]:

@@ -25,12 +25,18 @@ def merge(histograms: Sequence[HistogramReading]) -> HistogramReading | None:
     first = histograms[0]
     if len(histograms) == 1:
         return first
-    if any(other.bounds != first.bounds for other in histograms):
-        return None
-    counts = tuple(sum(column) for column in zip(*(other.counts for other in histograms), strict=True))
-    return HistogramReading(
-        first.bounds, counts, sum(other.sum for other in histograms), sum(other.count for other in histograms)
-    )
+    columns = [first.counts]
+    for other in histograms[1:]:
+        if other.bounds != first.bounds:
+            return None
+        columns.append(other.counts)
+    counts = tuple(sum(column) for column in zip(*columns, strict=True))
+    return HistogramReading(first.bounds, counts, *_sum_and_count(histograms))
+
+
+def _sum_and_count(histograms: Sequence[HistogramReading]) -> tuple[float, float]:
+    """The sum of the observations of all histograms, and their number."""
+    return sum(histogram.sum for histogram in histograms), sum(histogram.count for histogram in histograms)
 
 
 def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | None:
@@ -42,29 +48,33 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
     whole = merge(histograms)
     if whole is not None or not histograms:
         return whole
-    common = set(histograms[0].bounds).intersection(*(other.bounds for other in histograms[1:]))
+    common = set(histograms[0].bounds)
+    for histogram in histograms[1:]:
+        common.intersection_update(histogram.bounds)
     bounds = tuple(sorted(common))
     if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
         return None
     by_bound = []
     for histogram in histograms:
         by_bound.append(dict(zip(histogram.bounds, histogram.counts, strict=True)))
-    counts = tuple(sum(counts[bound] for counts in by_bound) for bound in bounds)
-    total = sum(histogram.sum for histogram in histograms)
-    count = sum(histogram.count for histogram in histograms)
-    return HistogramReading(bounds, counts, total, count)
+    counts = []
+    for bound in bounds:
+        counts.append(sum(counts_by_bound[bound] for counts_by_bound in by_bound))
+    return HistogramReading(bounds, tuple(counts), *_sum_and_count(histograms))
 
 
 def mean_only(histograms: Sequence[HistogramReading], why: Missing) -> Quantiles:
     """The mean over histograms that can not be merged; every quantile missing, `why` says so."""
-    count = sum(histogram.count for histogram in histograms)
-    average: Reading = sum(histogram.sum for histogram in histograms) / count if count > 0 else Missing(Reason.IDLE)
-    return msgspec.structs.replace(no_quantiles(why), mean=average)
+    total, count = _sum_and_count(histograms)
+    mean: Reading = Missing(Reason.IDLE)
+    if count > 0:
+        mean = total / count
+    return msgspec.structs.replace(no_quantiles(why), mean=mean)
 
 
 def no_quantiles(why: Missing) -> Quantiles:
     """Every figure missing for one reason."""
-    return Quantiles(*(why for _ in Quantiles.__struct_fields__))
+    return Quantiles(**dict.fromkeys(Quantiles.__struct_fields__, why))
 
 
 def difference(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
@@ -82,6 +92,11 @@ def difference(old: HistogramReading | None, new: HistogramReading | None) -> Hi
         new = _without_buckets(new)
     if old.bounds != new.bounds or len(old.counts) != len(new.counts):
         return None
+    return _increase(old, new)
+
+
+def _increase(old: HistogramReading, new: HistogramReading) -> HistogramReading | None:
+    """Growth of each bucket of a histogram; None where it was reset."""
     counts = tuple(map(sub, new.counts, old.counts))
     if new.count < old.count or new.sum < old.sum or (counts and min(counts) < 0):
         return None
@@ -132,9 +147,9 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     if window.count < ENOUGH:
         few = mean_only([window], Missing(Reason.FEW if window.count > 0 else Reason.IDLE))
         return msgspec.structs.replace(few, first_bound_s=window.bounds[0])
-    (p50, p50_low, p50_high), (p95, p95_low, p95_high), (p99, p99_low, p99_high) = (
-        quantile(window, share) for share in (0.5, 0.95, 0.99)
-    )
+    p50, p50_low, p50_high = quantile(window, 0.5)
+    p95, p95_low, p95_high = quantile(window, 0.95)
+    p99, p99_low, p99_high = quantile(window, 0.99)
     return Quantiles(
         p50=p50,
         p95=p95,

@@ -327,8 +327,12 @@ def rank_decode(track: Track, rank: str) -> Reading:
 
 def _advances(flows: dict[str, Flow]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
-    moves = {field: one.advance for field, one in flows.items() if one.advance is not None}
-    advances = {field: advance.value for field, advance in moves.items()}
+    moves = {}
+    advances = {}
+    for field, rate in flows.items():
+        if rate.advance is not None:
+            moves[field] = rate.advance
+            advances[field] = rate.advance.value
     for field, parts in _MADE_OF.items():
         known = []
         for part in parts:
@@ -341,10 +345,10 @@ def _advances(flows: dict[str, Flow]) -> dict[str, str]:
 
 def _flows(reading: EngineReading, track: Track, service: Service, prefill: Window) -> dict[str, Flow]:
     """Every rate but that of the steps, by field of `EngineRates`."""
-    exported = (
-        (field, quantity) for field, quantity in COUNTERS.items() if quantity in reading.live or track.counts(quantity)
-    )
-    flows = {field: flow(reading, track, quantity) for field, quantity in exported}
+    flows = {}
+    for field, quantity in COUNTERS.items():
+        if quantity in reading.live or track.counts(quantity):
+            flows[field] = flow(reading, track, quantity)
     off = None
     if TOKENS_OFF in reading.info:
         off = Missing(Reason.OFF, reading.info[TOKENS_OFF])
@@ -485,6 +489,13 @@ def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: 
         return Steps(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
     if moves is Advance.DERIVED:
         return Steps(track.short.rank_rates(q.STEPS) or track.not_yet, f"estimated: {over}", moves)
+    return _estimated_steps(reading, track, split, tokens_per_step, decode)
+
+
+def _estimated_steps(
+    reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
+) -> Steps:
+    """Steps by duty / mean ITL, else by tokens/s / running requests."""
     by_gaps = _by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
         return Steps(by_gaps, GAPS, Advance.DERIVED)
@@ -582,7 +593,9 @@ def _sampled_speculation(track: Track) -> Reading:
         return 1.0
     means: list[float] = []
     for rank in track.points[-1].ranks:
-        means += [mean for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED) if mean > 0.0]
+        for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED):
+            if mean > 0.0:
+                means.append(mean)
     if not means:
         return 1.0
     return max(1.0, sum(means) / len(means))
@@ -661,16 +674,14 @@ def stepped_rate(track: Track, counter: str) -> Reading:
         return NOT_EXPOSED
     first_s, first = totals[0]
     now_s, last = totals[-1]
-    jumps = []
-    for before, after in pairwise(totals):
-        if after[1] > before[1]:
-            jumps.append(after)
+    jumps = _jumps(totals)
     if len(jumps) < 2:
-        whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s
-        return (last - first) / (now_s - first_s) if whole else track.not_yet
+        if now_s - first_s < MOST_KEPT_S - 2 * track.cadence_s:
+            return track.not_yet
+        return (last - first) / (now_s - first_s)
     end_s = jumps[-1][0]
     span_s = max(WHOLE_STEPS_S, LEAST_POLLS * track.cadence_s)
-    start_s, start = next((jump for jump in reversed(jumps) if end_s - jump[0] >= span_s), jumps[0])
+    start_s, start = _newest_before(jumps, end_s, span_s)
     if end_s - start_s < LEAST_POLLS * track.cadence_s:
         return track.not_yet
     if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
@@ -689,6 +700,23 @@ def _totals(track: Track, counter: str) -> list[tuple[float, float]]:
         if point.ranks.keys() == ranks and total is not None:
             totals.append((point.monotonic_s, total))
     return totals
+
+
+def _jumps(totals: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(Time, value) of a counter at the polls at which it had grown."""
+    jumps = []
+    for before, after in pairwise(totals):
+        if after[1] > before[1]:
+            jumps.append(after)
+    return jumps
+
+
+def _newest_before(jumps: list[tuple[float, float]], end_s: float, span_s: float) -> tuple[float, float]:
+    """The newest jump that is at least `span_s` older than `end_s`, else the first of all."""
+    for jump in reversed(jumps):
+        if end_s - jump[0] >= span_s:
+            return jump
+    return jumps[0]
 
 
 def _longest_step_s(jumps: list[tuple[float, float]], start_s: float) -> float:

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
-from gpumon.efficiency.ratio import per, plus
+from gpumon.efficiency.ratio import per, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Phase
@@ -132,13 +132,14 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
 
 def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
     """Sum of the work of all / sum of their peaks; a GPU that several of them share counts once."""
-    sharers = Counter(uuid for member in members for uuid in set(member.reading.gpus))
+    sharers = Counter[str]()
+    for member in members:
+        sharers.update(set(member.reading.gpus))
     peaks: list[Reading] = []
-    for member, its_peak in zip(members, _figures(members, peak), strict=True):
+    for member, engine_peak in zip(members, _figures(members, peak), strict=True):
         gpus = set(member.reading.gpus)
+        own_share = 1.0
         if gpus:
-            alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus)
-        else:
-            alone = 1.0
-        peaks.append(its_peak if isinstance(its_peak, Missing) else its_peak * alone)
+            own_share = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus)
+        peaks.append(times(engine_peak, own_share))
     return per(_sum(_figures(members, work)), _sum(peaks), Missing(Reason.UNKNOWN_GPU))

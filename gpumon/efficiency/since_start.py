@@ -37,11 +37,12 @@ def _rate(reading: EngineReading, counter: str, length_s: float) -> Reading:
     """A counter of all ranks per second."""
     if reading.advance.get(counter, Advance.LIVE) not in _COUNTED:
         return NOT_EXPOSED
-    counts = [rank.counters.get(counter) for rank in reading.ranks]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
-        return NOT_EXPOSED
-    return sum(known) / length_s
+    counts = []
+    for rank in reading.ranks:
+        if counter not in rank.counters:
+            return NOT_EXPOSED
+        counts.append(rank.counters[counter])
+    return sum(counts) / length_s
 
 
 def _mean(reading: EngineReading, histogram: str) -> Reading:

@@ -54,11 +54,11 @@ class Point(NamedTuple):
 
     def total(self, counter: str) -> float | None:
         """A counter, summed over the ranks; None where none has it."""
-        return sum_known(rank.counters.get(counter) for rank in self.ranks.values())
+        return _sum_counters(self.ranks.values(), counter)
 
     def running(self) -> float | None:
         """Requests running on all ranks."""
-        return sum_known(rank.gauges.get(q.RUNNING) for rank in self.ranks.values())
+        return _sum_gauges(self.ranks.values(), q.RUNNING)
 
 
 class Observed(NamedTuple):
@@ -126,35 +126,38 @@ class Window:
 
     def rank_rates(self, quantity: str) -> list[float]:
         """Increase per second of a counter, for each rank that has it at both ends of the window."""
-        ranks = self.points[-1].ranks if self.points else ()
-        rates = [self.rank_rate(rank, quantity) for rank in ranks]
-        result = []
-        for rate in rates:
+        rates = []
+        for rank in self.points[-1].ranks if self.points else ():
+            rate = self.rank_rate(rank, quantity)
             if not isinstance(rate, Missing):
-                result.append(rate)
-        return result
+                rates.append(rate)
+        return rates
 
     def histogram(self, quantity: str) -> HistogramReading | None:
         """Observations in the window; None where not exposed or with fewer than two polls."""
         if not self.points:
             return None
         if quantity not in self._histograms:
-            parts = [self._difference(rank, quantity) for rank in self.points[-1].ranks]
-            self._histograms[quantity] = merge([part for part in parts if part is not None])
+            differences = []
+            for rank in self.points[-1].ranks:
+                observed = self._difference(rank, quantity)
+                if observed is not None:
+                    differences.append(observed)
+            self._histograms[quantity] = merge(differences)
         return self._histograms[quantity]
 
     def observed(self, quantity: str) -> Observed | None:
         """How many observations of a histogram there were, and their sum; None where `histogram` is."""
-        if self.points:
-            each = [self._observed(rank, quantity) for rank in self.points[-1].ranks]
-        else:
-            each = []
-        known = [one for one in each if one is not None]
-        if not known:
+        observed_by_ranks = []
+        for rank in self.points[-1].ranks if self.points else ():
+            observed = self._observed(rank, quantity)
+            if observed is not None:
+                observed_by_ranks.append(observed)
+        if not observed_by_ranks:
             return None
-        if len(known) == 1:
-            return known[0]
-        return Observed(*map(sum, zip(*known, strict=True)))
+        if len(observed_by_ranks) == 1:
+            return observed_by_ranks[0]
+        return Observed(*map(sum, zip(*observed_by_ranks, strict=True)))
 
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
@@ -174,19 +177,20 @@ class Window:
 
     def samples(self, quantity: str) -> list[float]:
         """A gauge, summed over the ranks, at each poll that had it, oldest first."""
-        each = ([rank.gauges.get(quantity) for rank in point.ranks.values()] for point in self.inside)
-        sums = []
-        for values in each:
-            if len(values) == 1:
-                sums.append(values[0])
-            else:
-                sums.append(sum_known(values))
-        return [value for value in sums if value is not None]
+        samples = []
+        for point in self.inside:
+            total = _sum_gauges(point.ranks.values(), quantity)
+            if total is not None:
+                samples.append(total)
+        return samples
 
     def rank_samples(self, rank: str, quantity: str) -> list[float]:
         """One rank's gauge at each poll that had it, oldest first."""
-        values = (point.ranks[rank].gauges.get(quantity) for point in self.inside if rank in point.ranks)
-        return [value for value in values if value is not None]
+        samples = []
+        for point in self.inside:
+            if rank in point.ranks and quantity in point.ranks[rank].gauges:
+                samples.append(point.ranks[rank].gauges[quantity])
+        return samples
 
     def _lacking(self, quantity: str) -> Missing:
         if self._track.counts(quantity):
@@ -214,7 +218,8 @@ class Window:
         ends = self._ends(rank, quantity)
         if ends is None or rank not in ends[0].ranks or rank not in ends[1].ranks:
             return None
-        old, new = (end.ranks[rank].histograms.get(quantity) for end in ends)
+        old = ends[0].ranks[rank].histograms.get(quantity)
+        new = ends[1].ranks[rank].histograms.get(quantity)
         if old is None or new is None:
             return None
         return (old, new)
@@ -338,7 +343,7 @@ class Track:
     def _begins_anew(self, reading: EngineReading) -> bool:
         """Whether no rate may be taken between the last answer and this one; forgets the process before another."""
         another = self._is_another(reading)
-        fell = any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
+        fell = self._has_fallen(reading)
         back = not another and not fell and self._is_back(reading)
         other_series = self._is_other_series(reading)
         if fell:
@@ -350,6 +355,10 @@ class Track:
             self._counted.clear()
             self._whole_answers.clear()
         return other_series or another or fell or back
+
+    def _has_fallen(self, reading: EngineReading) -> bool:
+        """Whether a counter or histogram of any rank has less than in the poll before."""
+        return any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
 
     def _is_another(self, reading: EngineReading) -> bool:
         """Whether the process that answered is not the one that answered before."""
@@ -380,9 +389,14 @@ class Track:
 
     def _is_other_series(self, reading: EngineReading) -> bool:
         """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
-        moves = {name: reading.advance.get(name, Advance.LIVE) for name in TOTALS if name in reading.live}
-        changed = {name for name, how in moves.items() if self._moves.get(name, how) is not how}
-        self._moves.update(moves)
+        changed = []
+        for name in TOTALS:
+            if name not in reading.live:
+                continue
+            advance = reading.advance.get(name, Advance.LIVE)
+            if self._moves.get(name, advance) is not advance:
+                changed.append(name)
+            self._moves[name] = advance
         for counted in self._counted.values():
             for name in changed:
                 counted.pop(name, None)
@@ -438,7 +452,9 @@ class Track:
             self._whole_answers.pop(name, None)
             self._ranks.pop(name, None)
             self._counted.pop(name, None)
-        self._counters = {name for rank in self._ranks.values() for name in rank.counters}
+        self._counters = set()
+        for rank in self._ranks.values():
+            self._counters.update(rank.counters)
 
     def _append(self, reading: EngineReading) -> None:
         now_s = reading.monotonic_s
@@ -462,7 +478,7 @@ class Track:
 
     def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
         """By the counter, which is right over a gap, too; else by the engine's own rate, which tells nothing of one."""
-        per_s = sum_known(rank.gauges.get(q.DECODE_RATE) for rank in self.points[-1].ranks.values())
+        per_s = _sum_gauges(self.points[-1].ranks.values(), q.DECODE_RATE)
         if self.counts(q.DECODE_TOKENS):
             self.mean.add(reading.monotonic_s, tokens, elapsed_s, self.cadence_s)
             if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
@@ -473,9 +489,10 @@ class Track:
 
     def window(self, seconds: float) -> Window:
         """The window of the last `seconds`."""
-        return next((window for window in (self.short, self.long) if window.seconds == seconds), None) or Window(
-            self, seconds
-        )
+        for window in (self.short, self.long):
+            if window.seconds == seconds:
+                return window
+        return Window(self, seconds)
 
     @property
     def not_yet(self) -> Missing:
@@ -500,19 +517,20 @@ class Track:
         """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
         if quantity not in self._gauged:
             return []
-        lacking = []
+        values = []
         for name, rank in self._ranks.items():
-            if quantity not in rank.gauges:
-                lacking.append(name)
-        before = (point.ranks[name].gauges for name in lacking for point in self.points if name in point.ranks)
-        lost = any(quantity in gauges for gauges in before)
-        if lost:
-            return []
-        result = []
-        for rank in self._ranks.values():
             if quantity in rank.gauges:
-                result.append(rank.gauges[quantity])
-        return result
+                values.append(rank.gauges[quantity])
+            elif self._had_gauge(name, quantity):
+                return []
+        return values
+
+    def _had_gauge(self, rank: str, quantity: str) -> bool:
+        """Whether a rank had a gauge at one of the polls that are kept."""
+        for point in self.points:
+            if rank in point.ranks and quantity in point.ranks[rank].gauges:
+                return True
+        return False
 
     def has_histogram(self, quantity: str) -> bool:
         """Whether the engine exports it at all."""
@@ -530,7 +548,7 @@ class Track:
 
     def counted(self, quantity: str) -> float | None:
         """The newest value of a counter, summed over the ranks; None where it is not exported."""
-        return sum_known(rank.counters.get(quantity) for rank in self._ranks.values())
+        return _sum_counters(self._ranks.values(), quantity)
 
 
 class _Mark(NamedTuple):
@@ -596,6 +614,16 @@ def sum_known(values: Iterable[float | None]) -> float | None:
     return total
 
 
+def _sum_counters(ranks: Iterable[RankReading], counter: str) -> float | None:
+    """A counter, summed over the ranks that have it; None where none has."""
+    return sum_known(rank.counters.get(counter) for rank in ranks)
+
+
+def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
+    """A gauge, summed over the ranks that have it; None where none has."""
+    return sum_known(rank.gauges.get(gauge) for rank in ranks)
+
+
 def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | None:
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
@@ -625,9 +653,9 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
         return False
     if any(value < old.counters.get(quantity, value) for quantity, value in new.counters.items()):
         return True
-    pairs = ((old.histograms.get(quantity), histogram) for quantity, histogram in new.histograms.items())
-    for one, two in pairs:
-        if one is not None and (two.count < one.count or two.sum < one.sum):
+    for quantity, histogram in new.histograms.items():
+        before = old.histograms.get(quantity)
+        if before is not None and (histogram.count < before.count or histogram.sum < before.sum):
             return True
     return False
 
@@ -638,22 +666,22 @@ def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
         last.counters.get(name, value) < mark.counters.get(name, 0.0) <= value for name, value in new.counters.items()
     ):
         return True
-    known = []
-    for name in new.histograms:
-        if name in last.histograms and name in mark.histograms:
-            known.append(name)
-    return any(
-        last.histograms[name].count < mark.histograms[name].count <= new.histograms[name].count for name in known
-    )
+    for name, histogram in new.histograms.items():
+        if name not in last.histograms or name not in mark.histograms:
+            continue
+        if last.histograms[name].count < mark.histograms[name].count <= histogram.count:
+            return True
+    return False
 
 
 def _began_anew(old: RankReading | None, new: RankReading) -> bool:
     """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
     if old is None:
-        counted = []
-    else:
-        counted = [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
-    return all(after < LEFT * before for before, after in counted if before)
+        return True
+    for name, before in old.counters.items():
+        if before and not new.counters.get(name, 0.0) < LEFT * before:
+            return False
+    return True
 
 
 def _with_lacked(old: RankReading | None, new: RankReading) -> RankReading:

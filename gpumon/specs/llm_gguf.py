@@ -103,7 +103,7 @@ class _Tensors(NamedTuple):
     blocks: dict[int, set[str]]
     """Number of a layer -> names of its tensors, without `blk.N.`."""
     encoders: list[str]
-    """What else is in the file: a note for each tensor of an encoder."""
+    """Parts of the file that are left out: a note for each tensor of an encoder."""
 
 
 def _sorted_tensors(header: GgufHeader, layers: int) -> _Tensors:

@@ -344,7 +344,7 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
 
 
 def _lacking(hints: Mapping[str, str], words: _Words) -> list[str]:
-    """What an engine would have to tell besides for its words alone to describe the model."""
+    """Hints that an engine would have to give besides for its words alone to describe the model."""
     lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in words.counts]
     if not words.params:
         lacking.append(h.PARAMS)
