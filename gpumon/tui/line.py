@@ -40,13 +40,22 @@ _UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆●‖�
 """Characters that are not known to take one cell: their line is always written whole."""
 
 
-class Slot:
-    """One line's place on the terminal, and what stands there now; None: not known."""
+Ranges = list[tuple[int, int]]
+"""First cell of each part of a line, and the cell after its last."""
 
-    __slots__ = ("shown",)
+
+class Slot:
+    """One line's place on the terminal."""
+
+    __slots__ = ("compared", "part", "shown")
 
     def __init__(self) -> None:
         self.shown: Line | None = None
+        """The line that stands there now; None: not known."""
+        self.compared: tuple[Line, Line, Ranges] | None = None
+        """The line that stood there when the next one was made, that next one, and what differs."""
+        self.part = _Changed()
+        """What Textual gets for the first cells of the line."""
 
 
 class Line(Strip):
@@ -64,7 +73,13 @@ class Line(Strip):
         self.palette = palette
         self.slot = slot
 
-    def changes(self, before: Line | None) -> list[tuple[int, int]]:
+    def replaces(self, before: Line) -> Ranges:
+        """What `changes` says, kept for the moment when the line is written: then it need not be compared again."""
+        ranges = self.changes(before)
+        self.slot.compared = (before, self, ranges)
+        return ranges
+
+    def changes(self, before: Line | None) -> Ranges:
         """Ranges of cells that differ from another line; the whole line where that is not known, or where a character
         may take more than one cell."""
         if before is None or self.wide or before.wide or len(self.characters) != len(before.characters):
@@ -82,34 +97,47 @@ class Line(Strip):
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
         """As `Strip.divide`. Parts are written by themselves: what the terminal shows is not known then."""
         cuts = list(cuts)
-        if cuts != [self.cell_length]:
-            self.slot.shown = None
+        if cuts == [self.cell_length]:
+            return [self]
+        self.slot.shown = None
         return super().divide(cuts)
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         """As `Strip.crop`; a part from the first cell on is for the terminal: it writes what is not shown yet."""
         if start == 0 and end is not None and end < self.cell_length:
-            return _Changed(self, end)
+            self.slot.part.line = self
+            return self.slot.part
         if start:
             self.slot.shown = None
         return super().crop(start, end)
 
 
 class _Changed(Strip):
-    """The first cells of a line that comes in the place of another."""
+    """The first cells of a line that comes in the place of another.
+
+    There is one in each slot, and it has no segments: Textual does nothing but write it, and to make a strip of each
+    line took longer than to write it.
+    """
 
     __slots__ = ("line",)
 
-    def __init__(self, line: Line, end: int) -> None:
-        super().__init__(Strip(line).crop(0, end), end)
-        self.line = line
+    def __init__(self) -> None:
+        super().__init__((), 0)
+        self.line: Line | None = None
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """Text and control sequences that turn the shown line into the new one; the cursor stands at its start."""
         line = self.line
-        slot = self.line.slot
-        ranges = line.changes(slot.shown)
+        if line is None:
+            return ""
+        slot = line.slot
+        shown = slot.shown
+        if slot.compared is not None and slot.compared[0] is shown and slot.compared[1] is line:
+            ranges = slot.compared[2]
+        else:
+            ranges = line.changes(shown)
         slot.shown = line
+        slot.compared = None
         return _encode(line, ranges)
 
 
@@ -152,9 +180,9 @@ def _in_ascii(text: str) -> str:
     return "".join(character if character.isascii() else "?" * cells(character) for character in text)
 
 
-def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
+def _changes(old: Line, new: Line) -> Ranges:
     """Ranges of cells to write, near ones joined."""
-    ranges: list[tuple[int, int]] = []
+    ranges: Ranges = []
     a = old.characters
     b = new.characters
     c = old.marks
@@ -183,7 +211,7 @@ def _selection(code: Code, base: str | None) -> str:
     return f"\x1b[{';'.join(parts)}m"
 
 
-def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
+def _encode(line: Line, ranges: Ranges) -> str:
     """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
     codes = line.palette.codes
     ground = line.palette.ground

@@ -142,6 +142,23 @@ def test_reading_only_what_is_new_gives_the_same_as_reading_all(
         assert got == pytest.approx(expected, nan_ok=True)
 
 
+def test_a_chart_of_half_a_minute_moves_on_every_two_seconds_and_draws_the_newest_value_to_its_edge() -> None:
+    columns = grid(39, 30.0)
+    history = History()
+    series = Series(history, "busy", columns.columns, columns.column_s, columns.step)
+    edges = set()
+    for second in range(40):
+        now_s = 1000.0 + second
+        history.append(now_s, {"busy": second / 64.0})
+        newest = columns.newest(now_s)
+        edges.add(newest)
+        values = series.values(newest, now_s)
+        begun = columns.columns + math.floor(now_s / columns.column_s) - newest
+        assert columns.columns - columns.step < begun <= columns.columns
+        assert set(values[begun - 1 :]) == {second / 64.0}
+    assert len(edges) <= 40.0 / 2.0 + 1
+
+
 def test_a_clock_that_jumps_back_is_survived() -> None:
     history = History()
     series = Series(history, "busy", 12, 5.0, 1)

@@ -132,13 +132,14 @@ class Charts:
             self._live = RASTERS[style.glyphs].live
         self.grid = grid(max(1, self._room - self._before - 1), style.span_s)
         self._pad = self._room - 1 - self._before - self.grid.columns
-        self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels)) for chart in self.shown]
+        volatile = self._live * self.grid.step
+        self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels), volatile) for chart in self.shown]
         self._curves = [curve for chart in self.shown for curve in chart.curves]
         size = self.grid.columns * self._live
         bucket_s = self.grid.column_s / self._live
         self._series = {}
         for curve in self._curves:
-            self._series[curve.key] = Series(history, curve.key, size, bucket_s, self._live)
+            self._series[curve.key] = Series(history, curve.key, size, bucket_s, volatile)
 
     def _word_of(self, curve: Curve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
@@ -149,7 +150,7 @@ class Charts:
     def rows(self, now_s: float, figures: Figures, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
         `marked` of all carries a mark."""
-        newest = math.floor(now_s / self.grid.column_s) * self._live + self._live - 1
+        newest = self.grid.newest(now_s) * self._live + self._live - 1
         values = {key: series.values(newest, now_s) for key, series in self._series.items()}
         figures.at(now_s, self._curves)
         rows: list[Row] = []
@@ -289,7 +290,7 @@ class Charts:
     def _events_at(self, now_s: float) -> dict[int, list[Event]]:
         """Column of the axis -> the events of its time."""
         columns, column_s = self.grid
-        newest = math.floor(now_s / column_s)
+        newest = self.grid.newest(now_s)
         events_at: dict[int, list[Event]] = {}
         for event in self._history.events((newest + 1 - columns) * column_s, now_s):
             column = columns - 1 - newest + math.floor(event.wall_s / column_s)
@@ -312,13 +313,14 @@ class Charts:
 
 
 class _Plot:
-    """One chart. Finished columns are drawn once per bucket; in between only the newest one is."""
+    """One chart. Finished columns are drawn once per step; in between only the newest `volatile` values are."""
 
-    def __init__(self, chart: Chart, glyphs: Glyphs, level: Level | None) -> None:
+    def __init__(self, chart: Chart, glyphs: Glyphs, level: Level | None, volatile: int) -> None:
         self.chart = chart
         self._glyphs = glyphs
         self._level = level
         self._live = RASTERS[glyphs].live
+        self._volatile = volatile
         self.top = chart.full
         """Top of the scale."""
         self.made_of: tuple[object, ...] = ()
@@ -336,9 +338,9 @@ class _Plot:
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
-                self._past_most = max(most(curve[: -self._live]) for curve in curves)
+                self._past_most = max(most(curve[: -self._volatile]) for curve in curves)
                 self._newest = newest
-            highest = max(self._past_most, self.mean or 0.0, *(most(curve[-self._live :]) for curve in curves))
+            highest = max(self._past_most, self.mean or 0.0, *(most(curve[-self._volatile :]) for curve in curves))
             if highest > self.top or nice(highest) < self.top / 2.0:
                 self.top = nice(highest)
         self.top = self.top or 1.0
@@ -351,8 +353,8 @@ class _Plot:
         drawn = (newest, height, self.top, label)
         if self._drawn != drawn:
             self._drawn = drawn
-            self._past = self._area([curve[: -self._live] for curve in curves], self.top, height, label)
-        now = self._area([curve[-self._live :] for curve in curves], self.top, height)
+            self._past = self._area([curve[: -self._volatile] for curve in curves], self.top, height, label)
+        now = self._area([curve[-self._volatile :] for curve in curves], self.top, height)
         return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
 
     def _label(self) -> str:

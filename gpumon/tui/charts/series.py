@@ -12,6 +12,11 @@ SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 _STEPS_S: Final = ((1.0, 0.02), (4.0, 0.05), (60.0, 1.0), (math.inf, 5.0))
 """Up to which seconds a column is a multiple of what: so fine that little of the room stays empty, and no finer, for
 each new column moves a whole chart."""
+_STEP_S: Final = 2.0
+"""Seconds after which a chart moves on, at least: with columns of half a second each line of it was written at each
+reading."""
+_STEPS: Final = 12
+"""Steps from edge to edge, at least: so small a part is drawn ahead of time."""
 _LONG_S: Final = 3600.0
 _LONG_STEP_S: Final = 10.0
 """From that span on a column is a multiple of 10 s: the history has sums of 5 s, which save the single ticks."""
@@ -27,6 +32,16 @@ class Grid(NamedTuple):
     def span_s(self) -> float:
         """Seconds from the left edge to the right one."""
         return self.columns * self.column_s
+
+    @property
+    def step(self) -> int:
+        """Columns by which a chart moves on."""
+        wanted = math.ceil(_STEP_S / self.column_s - 1e-9)
+        return max(1, min(wanted, self.columns // _STEPS))
+
+    def newest(self, now_s: float) -> int:
+        """Number of the column at the right edge; those of its step that have not begun are drawn as the last one."""
+        return (math.floor(now_s / self.column_s) // self.step + 1) * self.step - 1
 
 
 def grid(room: int, span_s: float) -> Grid:
@@ -54,7 +69,8 @@ class Series:
     def values(self, newest: int, until_s: float) -> list[float]:
         """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap.
 
-        A newest bucket that has not begun is as the one before it: what is drawn need not be drawn again when it does.
+        The newest buckets that have not begun are as the one before them: what is drawn need not be drawn again when
+        they do.
         An empty bucket that shows the reading after it keeps what that was when it was drawn. Where the interval has
         just become shorter, reading all of it anew (a resize) may show the mean of a few readings there instead:
         keeping the old buckets as they are drawn is what keeps the terminal quiet.
@@ -66,8 +82,9 @@ class Series:
             tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s, until_s)
             self._values = self._values[fresh : self._count - self._live] + tail
         self._newest = newest
-        if self._live > 1 and newest * self._width_s > until_s:
-            self._values[-1] = self._values[-2]
+        begun = math.floor(until_s / self._width_s) - newest - 1
+        if -self._live <= begun < -1:
+            self._values[begun + 1 :] = [self._values[begun]] * (-begun - 1)
         return self._values
 
     @property

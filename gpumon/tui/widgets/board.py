@@ -68,9 +68,11 @@ class Board(Widget, inherit_bindings=False):
                 continue
             self._rows[y] = row
             line = Line(row, width, self.palette, self._slots[y])
-            if ranges := line.changes(self._lines[y]):
+            ranges = line.replaces(self._lines[y])
+            if ranges:
                 self._lines[y] = line
-                regions.append(Region(ranges[0][0], y, ranges[-1][1] - ranges[0][0], 1))
+                start = ranges[0][0]
+                regions.append(Region(start, y, ranges[-1][1] - start, 1))
         return regions
 
     def _update_soon(self) -> None:
