@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from math import ceil
 from typing import Final
 
 from gpumon.efficiency.gpu import worded
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
-from gpumon.outputs.tables import Column, table, wrapped
+from gpumon.outputs.tables import Column, Heading, columns_of, fitted, table, wrapped
 from gpumon.outputs.units import NONE, latency, quantities, token
 from gpumon.readings import format as human
 from gpumon.readings import glossary
@@ -36,7 +36,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
     if snapshot.engines:
         lines += ["", *table(engine_columns(snapshot), width)]
     lines += ["", *_findings(snapshot, width)]
-    return "\n".join(human.cut(line.rstrip(), width) for line in lines) + "\n"
+    return fitted(lines, width)
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -44,50 +44,70 @@ def _title(snapshot: Snapshot) -> str:
     at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
     used = quantities["gib"](host.memory_used_bytes)
     total = quantities["gib"](host.memory_total_bytes)
+    simulated = ""
+    if snapshot.simulated:
+        simulated = "SIMULATED"
+    driver = ""
+    if host.driver:
+        driver = f"driver {token(host.driver, spaces=True)}"
     parts = (
         token(host.name, spaces=True),
-        "SIMULATED" if snapshot.simulated else "",
+        simulated,
         f"{at:%Y-%m-%d %H:%M:%S}",
         f"CPU {quantities['ratio'](host.cpu_ratio)}",
         f"busiest core {quantities['ratio'](host.busiest_core_ratio)}",
         f"RAM {used}/{total} GiB",
-        f"driver {token(host.driver, spaces=True)}" if host.driver else "",
+        driver,
     )
-    return "  ".join(part for part in parts if part)
+    return "  ".join(filter(None, parts))
 
 
-def gpu_columns(snapshot: Snapshot) -> tuple[Column, ...]:
+def _figure(title: str, unit: str, field: str, keep: int = 9) -> Heading[Gpu | Engine]:
+    """A column of one reading, flush right."""
+
+    def text(thing: Gpu | Engine) -> str:
+        return quantities[unit](value_of(thing, field))
+
+    return Heading(title, text, right=True, keep=keep)
+
+
+def gpu_columns(snapshot: Snapshot) -> list[Column]:
     """The columns of the GPUs, with a row each."""
     gpus = [worded(gpu, snapshot.engines) for gpu in snapshot.gpus]
-
-    def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
-        return Column(title, [quantities[unit](getattr(gpu, field)) for gpu in gpus], right=True, keep=keep)
-
-    return (
-        Column("GPU", [f"{gpu.index}" for gpu in gpus], right=True),
-        Column("name", [_gpu_name(gpu) for gpu in gpus], keep=1),
-        column("busy", "ratio", "busy_ratio"),
-        column("SM", "ratio", "sm_active_ratio", 5),
-        Column("VRAM GiB", [_of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus], right=True),
-        column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
-        column("MFU", "ratio", "mfu_ratio"),
-        column("MBU", "ratio", "mbu_ratio"),
-        Column("power", [_of("w", gpu.power_w, gpu.power_limit_w) for gpu in gpus], right=True, keep=6),
-        column("°C", "c", "temperature_c", 7),
-        Column("engines", [", ".join(map(token, gpu.engines)) or NONE for gpu in gpus], keep=4),
-        *_state_column(snapshot, gpus),
-    )
+    return columns_of(gpus, _GPU) + _state_column(snapshot, gpus)
 
 
 def _gpu_name(gpu: Gpu) -> str:
     return token(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "), spaces=True)
 
 
+def _gpu_engines(gpu: Gpu) -> str:
+    names = map(token, gpu.engines)
+    return ", ".join(names) or NONE
+
+
 def _of(unit: str, used: Reading, total: Reading) -> str:
     """`41/80`: a part and its whole; one dash where neither is known."""
     form = quantities[unit]
     text = f"{form(used)}/{form(total)}"
-    return NONE if text == "-/-" else text
+    if text == "-/-":
+        return NONE
+    return text
+
+
+_GPU: Final[tuple[Heading[Gpu], ...]] = (
+    Heading("GPU", lambda gpu: f"{gpu.index}", right=True),
+    Heading("name", _gpu_name, keep=1),
+    _figure("busy", "ratio", "busy_ratio"),
+    _figure("SM", "ratio", "sm_active_ratio", 5),
+    Heading("VRAM GiB", lambda gpu: _of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
+    _figure(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
+    _figure("MFU", "ratio", "mfu_ratio"),
+    _figure("MBU", "ratio", "mbu_ratio"),
+    Heading("power", lambda gpu: _of("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
+    _figure("°C", "c", "temperature_c", 7),
+    Heading("engines", _gpu_engines, keep=4),
+)
 
 
 def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[Column]:
@@ -116,32 +136,36 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     return f"{MARKS[verdict.level].glyph} {', '.join(words)}"
 
 
-def engine_columns(snapshot: Snapshot) -> tuple[Column, ...]:
+_ENGINE: Final[tuple[Heading[Engine], ...]] = (
+    Heading("engine", lambda engine: token(engine.name)),
+    Heading("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
+    Heading("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
+    _figure("run", "count", "running"),
+    _figure("wait", "count", "waiting"),
+    _figure("KV", "ratio", "kv_usage_ratio"),
+    _figure("prefill tok/s", "number", "prefill_tokens_per_s", 4),
+    _figure("decode tok/s", "number", "decode_tokens_per_s"),
+    Heading(glossary.TTFT.name, lambda engine: latency(engine.latency.ttft_s), right=True, keep=6),
+    Heading(glossary.ITL.name, lambda engine: latency(engine.latency.itl_s), right=True, keep=5),
+    _figure("MFU", "ratio", "mfu_ratio"),
+    _figure("MBU", "ratio", "mbu_ratio"),
+)
+
+
+def engine_columns(snapshot: Snapshot) -> list[Column]:
     """The columns of the engines, with a row each."""
-    engines = snapshot.engines
+    worst = _worst_by_engine(snapshot.verdicts)
+    states = [_engine_state(engine, worst.get(engine.name)) for engine in snapshot.engines]
+    return [*columns_of(snapshot.engines, _ENGINE), Column("state", states)]
+
+
+def _worst_by_engine(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
+    """Name of an engine -> its most urgent verdict: the verdicts stand in that order."""
     worst: dict[str, Verdict] = {}
-    for verdict in snapshot.verdicts:  # the most urgent first
+    for verdict in verdicts:
         if verdict.kind is Kind.ENGINE:
             worst.setdefault(verdict.scope, verdict)
-
-    def column(title: str, unit: str, field: str, keep: int = 9) -> Column:
-        return Column(title, [quantities[unit](value_of(one, field)) for one in engines], right=True, keep=keep)
-
-    return (
-        Column("engine", [token(engine.name) for engine in engines]),
-        Column("model", [human.model_name(engine.model, 26) or NONE for engine in engines], keep=2),
-        Column("GPUs", [human.spans(engine.hardware.gpus) or NONE for engine in engines], right=True, keep=3),
-        column("run", "count", "running"),
-        column("wait", "count", "waiting"),
-        column("KV", "ratio", "kv_usage_ratio"),
-        column("prefill tok/s", "number", "prefill_tokens_per_s", 4),
-        column("decode tok/s", "number", "decode_tokens_per_s"),
-        Column(glossary.TTFT.name, [latency(one.latency.ttft_s) for one in engines], right=True, keep=6),
-        Column(glossary.ITL.name, [latency(one.latency.itl_s) for one in engines], right=True, keep=5),
-        column("MFU", "ratio", "mfu_ratio"),
-        column("MBU", "ratio", "mbu_ratio"),
-        Column("state", [_engine_state(engine, worst.get(engine.name)) for engine in engines]),
-    )
+    return worst
 
 
 def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
@@ -166,7 +190,10 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
         faults.setdefault(fault.text, []).append(fault.source)
     if not verdicts and not faults:
         is_judged = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
-        yield "nothing to fix" if is_judged else "no verdicts yet: they need 30 s of data (--window 35)"
+        if is_judged:
+            yield "nothing to fix"
+        else:
+            yield "no verdicts yet: they need 30 s of data (--window 35)"
         return
     for (mark, text, action), scopes in list(verdicts.items())[:MOST_FINDINGS]:
         yield from wrapped(f"{token(f'{things(scopes)}: {text}', spaces=True)}", width, f"{mark}  ", " " * 5)
@@ -201,9 +228,13 @@ def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]
 def things(names: Sequence[str]) -> str:
     """Several things as one subject: `GPUs 0-7`, `vllm:8000, vllm:8001`, `a, b, c and 5 more`."""
     names = list(dict.fromkeys(names))
-    numbers = [re.fullmatch(r"gpu (\d+)", name) for name in names]
-    if len(names) > 1 and all(numbers):
-        return f"GPUs {human.spans([int(number[1]) for number in numbers if number])}"
+    gpus = []
+    for name in names:
+        gpu = re.fullmatch(r"gpu (\d+)", name)
+        if gpu:
+            gpus.append(int(gpu[1]))
+    if 1 < len(gpus) == len(names):
+        return f"GPUs {human.spans(gpus)}"
     shown = ", ".join(names[:MOST_NAMES])
     if len(names) > MOST_NAMES:
         return f"{shown} and {len(names) - MOST_NAMES} more"
@@ -262,4 +293,7 @@ def _has_few_requests(engine: Engine) -> bool:
 
 def _longer(window_s: float, needed_s: float) -> int:
     """A window that was filled and did not do is doubled: a prompt may take as long."""
-    return ceil(2 * window_s if window_s >= needed_s + 2.0 else needed_s + 2.0)
+    least_s = needed_s + 2.0
+    if window_s >= least_s:
+        return ceil(2 * window_s)
+    return ceil(least_s)

@@ -17,9 +17,20 @@ _ESCAPED: Final = str.maketrans(
 
 def header(titles: str) -> Iterator[str]:
     """Two lines of `|`-separated titles; a colon behind a title sets its column flush right."""
-    columns = titles.split("|")
-    yield row(*(title.rstrip(":") for title in columns))
-    yield row(*("--:" if title.endswith(":") else "---" for title in columns))
+    names = []
+    rules = []
+    for title in titles.split("|"):
+        names.append(title.rstrip(":"))
+        rules.append(_rule(right=title.endswith(":")))
+    yield row(*names)
+    yield row(*rules)
+
+
+def _rule(*, right: bool) -> str:
+    """The line between a title and its texts."""
+    if right:
+        return "--:"
+    return "---"
 
 
 def row(*texts: str) -> str:
@@ -29,9 +40,10 @@ def row(*texts: str) -> str:
 
 def table(columns: Sequence[Column]) -> Iterator[str]:
     """A whole table; text from outside acts as no markup."""
-    yield from header("|".join(column.title + (":" if column.right else "") for column in columns))
-    for texts in zip(*(column.texts for column in columns), strict=True):
-        yield row(*map(safe, texts))
+    yield row(*(column.title for column in columns))
+    yield row(*(_rule(right=column.right) for column in columns))
+    for at in range(len(columns[0].texts)):
+        yield row(*(safe(column.texts[at]) for column in columns))
 
 
 def safe(text: str) -> str:

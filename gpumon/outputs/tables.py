@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from gpumon.readings import format as cells
 
+T = TypeVar("T", contravariant=True)
 INDENT: Final = "  "
 LABEL: Final = 20
 _ALWAYS: Final = 9
@@ -24,6 +27,38 @@ class Column(NamedTuple):
     """Columns with the lower number leave first where there is no room."""
 
 
+class Heading(msgspec.Struct, Generic[T], frozen=True):
+    """A column before it has rows: its title, and how a thing is written in it."""
+
+    title: str
+    text: Callable[[T], str]
+    right: bool = False
+    keep: int = _ALWAYS
+    """As in `Column`."""
+
+
+def columns_of(things: Iterable[T], headings: Iterable[Heading[T]]) -> list[Column]:
+    """A column per heading, with a row per thing."""
+    rows = tuple(things)
+    columns = []
+    for heading in headings:
+        texts = [heading.text(thing) for thing in rows]
+        columns.append(Column(heading.title, texts, heading.right, heading.keep))
+    return columns
+
+
+def fitted(lines: Iterable[str], width: int) -> str:
+    """The lines as one text, each in at most `width` cells and without blanks at its end."""
+    cut_lines = [cells.cut(line.rstrip(), width) for line in lines]
+    return "\n".join(cut_lines) + "\n"
+
+
+def stripped(lines: Iterable[str]) -> str:
+    """The lines as one text, each without blanks at its end."""
+    whole_lines = [line.rstrip() for line in lines]
+    return "\n".join(whole_lines) + "\n"
+
+
 def table(columns: Sequence[Column], width: int) -> Iterator[str]:
     """A line of titles and one per row, without the columns that there is no room for; then the first one is cut."""
     kept = list(columns)
@@ -34,8 +69,13 @@ def table(columns: Sequence[Column], width: int) -> Iterator[str]:
     for row in range(-1, len(columns[0].texts)):
         parts = []
         for column, room in zip(kept, widths, strict=True):
-            text = column.title if row < 0 else column.texts[row]
-            parts.append(cells.right(text, room) if column.right else cells.left(text, room))
+            text = column.title
+            if row >= 0:
+                text = column.texts[row]
+            if column.right:
+                parts.append(cells.right(text, room))
+            else:
+                parts.append(cells.left(text, room))
         yield "  ".join(parts).rstrip()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gpumon.readings import format as human
@@ -17,10 +17,11 @@ NONE: Final = "-"
 def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
     def text(value: Reading) -> str:
         if isinstance(value, Missing):
-            shown = NONE
-        else:
-            shown = formatted(value)
-        return NONE if shown in (NONE, human.DASH) else shown + unit
+            return NONE
+        shown = formatted(value)
+        if shown in (NONE, human.DASH):
+            return NONE
+        return shown + unit
 
     return text
 
@@ -70,5 +71,16 @@ quantities: Final[dict[str, Callable[[Reading], str]]] = {
 
 def token(text: str, spaces: bool = False) -> str:
     """Text from outside as one word, or one line: cut and escaped; NONE where it is empty."""
-    safe = clean(text, 1000 if spaces else 256)
-    return (safe if spaces else "_".join(safe.split())) or NONE
+    if spaces:
+        return clean(text, 1000) or NONE
+    words = clean(text, 256).split()
+    return "_".join(words) or NONE
+
+
+def joined(parts: Iterable[str], between: str = ", ") -> str:
+    """The parts that say something, with `between` them: none that is empty or NONE."""
+    known = []
+    for part in parts:
+        if part not in ("", NONE):
+            known.append(part)
+    return between.join(known)

@@ -70,20 +70,25 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
 def _lines(
     snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident]
 ) -> Iterator[str]:
-    simulated = ", SIMULATED" if snapshot.simulated else ""
+    simulated = ""
+    if snapshot.simulated:
+        simulated = ", SIMULATED"
     yield f"# {safe(snapshot.host.name)}, {_time(snapshot.wall_s)}{simulated}"
     yield ""
-    if span is not None:
+    if span is None:
+        recorded = "nothing"
+    else:
+        recorded = f"{_time(span[0])} to {_time(span[1])}"
         at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc)
         yield from (
             f"On the screen, from this folder: `gpumon replay recording.gpumon --at {at:%Y-%m-%dT%H:%M:%SZ}`",
             "",
         )
-    yield f"Recorded: {_time(span[0])} to {_time(span[1])}." if span is not None else "Recorded: nothing."
-    yield from ("", "## Engines", "", *(table(engine_columns(snapshot)) if snapshot.engines else ("None.",)))
+    yield f"Recorded: {recorded}."
+    yield from ("", "## Engines", "", *_table_or_none(engine_columns(snapshot)))
     # An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID.
     uuids = Column("UUID", [gpu.uuid for gpu in snapshot.gpus])
-    yield from ("", "## GPUs", "", *(table((*gpu_columns(snapshot), uuids)) if snapshot.gpus else ("None.",)))
+    yield from ("", "## GPUs", "", *_table_or_none([*gpu_columns(snapshot), uuids]))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
         yield from _verdict(verdict)
@@ -95,6 +100,14 @@ def _lines(
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
 
 
+def _table_or_none(columns: Sequence[Column]) -> Iterator[str]:
+    """A table, or that it has no rows."""
+    if columns[0].texts:
+        yield from table(columns)
+    else:
+        yield "None."
+
+
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
     """`before`: whose it is, where that is not said elsewhere."""
     yield from ("", f"### {safe(before + verdict.scope)}: {LIMITS[verdict.code]} ({verdict.level.value})", "")
@@ -103,10 +116,14 @@ def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
     if verdict.code is not Limit.UNKNOWN:
         yield from (safe(verdict_text(verdict)), "")
     for evidence in verdict.evidence:
-        yield f"- {safe(evidence_text(evidence))}" + (f" ({safe(evidence.source)})" if evidence.source else "")
-    yield from (f"- missing: {safe(signal_text(signal))}" for signal in verdict.unknown)
-    for one in verdict.actions:
-        yield f"- **to do:** {safe(team_note(one) + action_text(one))}"
+        source = ""
+        if evidence.source:
+            source = f" ({safe(evidence.source)})"
+        yield f"- {safe(evidence_text(evidence))}{source}"
+    for signal in verdict.unknown:
+        yield f"- missing: {safe(signal_text(signal))}"
+    for action in verdict.actions:
+        yield f"- **to do:** {safe(team_note(action) + action_text(action))}"
     yield f"- confidence {verdict.confidence.value}, since {safe(verdict.since)}"
 
 
