@@ -14,7 +14,7 @@ from gpumon.fleet.rows import Row, by_name, ordered, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
-from gpumon.outputs.tables import Column, table
+from gpumon.outputs.tables import Column, Heading, columns_of, stripped, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
@@ -40,12 +40,15 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
     snapshot, rows, models, whole = summed(snapshot, prices)
     hosts = []
     for host, row in zip(snapshot.hosts, rows, strict=True):
+        seen = None
+        if host.seen_wall_s:
+            seen = rfc3339(host.seen_wall_s)
         hosts.append(
             {
                 "name": clean(host.name),
                 "labels": {clean(name): clean(value, MOST_CHARACTERS) for name, value in host.labels.items()},
                 "state": host.state.value,
-                "seen": rfc3339(host.seen_wall_s) if host.seen_wall_s else None,
+                "seen": seen,
                 "own_gpumon": host.ready,
                 "figures": _row_object(row),
                 "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
@@ -72,7 +75,9 @@ def _row_object(row: Row) -> dict[str, Any]:
     missing: dict[str, str] = {}
     for name in ROW_KEYS:
         value = getattr(row, name)
-        reading: Reading | object = value.value if isinstance(value, Known | Latency) else value
+        reading: Reading | object = value
+        if isinstance(value, Known | Latency):
+            reading = value.value
         if isinstance(reading, Missing):
             missing[name] = reading.reason.value
         printed[name] = _printed(value)
@@ -97,7 +102,7 @@ def _printed(value: Any) -> Any:
 
 def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160) -> str:
     """A table of hosts with their sum, those with the worst verdicts first, one of models, and what does not work."""
-    return "\n".join(line.rstrip() for line in _lines(snapshot, prices, width)) + "\n"
+    return stripped(_lines(snapshot, prices, width))
 
 
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> Iterator[str]:
@@ -106,7 +111,10 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
     if trouble := troubles(rows):
         yield f"{MARKS[worst_level(rows)].glyph} {', '.join(trouble)}"
     if snapshot.queries:
-        yield f"{snapshot.queries} quer{'y' if snapshot.queries == 1 else 'ies'}, {snapshot.cost_s:.2f} s"
+        queries = "queries"
+        if snapshot.queries == 1:
+            queries = "query"
+        yield f"{snapshot.queries} {queries}, {snapshot.cost_s:.2f} s"
     if rows:
         hosts = ordered(rows)
         yield ""
@@ -122,33 +130,45 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
 
 def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
     """Host and verdict of all that is known not to be well, the worst first."""
-    found = []
+    verdicts = []
     for host in snapshot.hosts:
         if host.state is not HostState.GONE:
             for verdict in host.snapshot.verdicts:
                 if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN:
-                    found.append((host.name, verdict))
-    return sorted(found, key=lambda one: (URGENCY[one[1].level], by_name(one[0])))
+                    verdicts.append((host.name, verdict))
+    return sorted(verdicts, key=_by_urgency)
 
 
-def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
+def _by_urgency(verdict_of_host: tuple[str, Verdict]) -> tuple[Any, ...]:
+    host, verdict = verdict_of_host
+    return (URGENCY[verdict.level], by_name(host))
+
+
+def _grouped(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
     """Verdicts that several GPUs of a host have alike as one: `gpu 0-7`."""
-    alike: dict[tuple[object, ...], list[tuple[str, Verdict]]] = {}
-    for host, verdict in found:
+    alike: dict[tuple[object, ...], tuple[str, list[Verdict]]] = {}
+    for host, verdict in verdicts:
+        scope = verdict.scope
+        if _GPU.fullmatch(scope):
+            scope = ""
+        same = (host, verdict.level, verdict.code, verdict_text(verdict), actions_text(verdict), scope)
+        alike.setdefault(same, (host, []))[1].append(verdict)
+    for host, group in alike.values():
+        gpus = _gpu_numbers(group)
+        verdict = group[0]
+        if len(group) > 1 and gpus:
+            verdict = msgspec.structs.replace(verdict, scope=f"gpu {spans(gpus)}")
+        yield host, verdict
+
+
+def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
+    """The GPUs that verdicts are about."""
+    numbers = []
+    for verdict in verdicts:
         gpu = _GPU.fullmatch(verdict.scope)
-        same = (
-            host,
-            verdict.level,
-            verdict.code,
-            verdict_text(verdict),
-            actions_text(verdict),
-            "" if gpu else verdict.scope,
-        )
-        alike.setdefault(same, []).append((host, verdict))
-    for (host, first), *others in alike.values():
-        scopes = (_GPU.fullmatch(verdict.scope) for _, verdict in ((host, first), *others))
-        gpus = [int(gpu[1]) for gpu in scopes if gpu]
-        yield host, msgspec.structs.replace(first, scope=f"gpu {spans(gpus)}") if others and gpus else first
+        if gpu:
+            numbers.append(int(gpu[1]))
+    return numbers
 
 
 def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
@@ -159,7 +179,8 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
             lines += _silent_engines(row)
-    lines += [_verdict_line(host, verdict) for host, verdict in _grouped(unwell(snapshot))]
+    for host, verdict in _grouped(unwell(snapshot)):
+        lines.append(_verdict_line(host, verdict))
     if not lines:
         return
     yield ""
@@ -176,7 +197,9 @@ def _host_trouble(row: Row) -> str:
     for host in row.parts.hosts:
         for fault in host.snapshot.faults:
             faults.append(fault.text)
-    word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
+    word = row.state.value
+    if row.state is HostState.PARTIAL:
+        word = "an exporter is down"
     if not faults:
         return f"{token(row.name)}: {word}"
     return f"{token(row.name)}: {word}: {token(faults[-1], spaces=True)}"
@@ -220,34 +243,12 @@ def _gpus(row: Row) -> str:
 
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
     """The columns: if there is no room, the one with the lowest number leaves first."""
+    name: Heading[Row] = Heading(first, lambda row: clean(row.name, _NAME))
     if first == "model":
-        other = ("hosts", lambda row: str(len(row.hosts)))
+        second: Heading[Row] = Heading("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
     else:
-        other = ("state", lambda row: _state(row))
-    named: tuple[tuple[str, Callable[[Row], str], int], ...] = (
-        (other[0], other[1], 8),
-        ("gpus", lambda row: NONE if isinstance(row.gpus, Missing) else str(row.gpus), 9),
-        ("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
-        ("idle", _idle, 8),
-        ("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
-        ("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
-        ("decode tok/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
-        ("prefill tok/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
-        ("run", lambda row: quantities["count"](row.running), 5),
-        ("wait", lambda row: quantities["count"](row.waiting), 5),
-        ("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
-        (glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
-        (glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
-        ("vram GiB", _vram, 4),
-        (glossary.BANDWIDTH.short, _bandwidth, 3),
-        ("power", lambda row: _known(row.power_w, "w"), 2),
-        ("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
-    )
-    return [
-        Column(first, [clean(row.name, _NAME) for row in rows]),
-        *(Column(title, [text(row) for row in rows], right=True, keep=keep) for title, text, keep in named),
-        Column("worst", [_worst(row) for row in rows], keep=1),
-    ]
+        second = Heading("state", _state, right=True, keep=8)
+    return columns_of(rows, (name, second, *_FIGURES))
 
 
 def _state(row: Row) -> str:
@@ -309,3 +310,36 @@ def _worst(row: Row) -> str:
     if row.level is Level.OK:
         return ""
     return clean(row.verdict, _VERDICT)
+
+
+def _gpu_count(row: Row) -> str:
+    if isinstance(row.gpus, Missing):
+        return NONE
+    return str(row.gpus)
+
+
+def _figure(title: str, text: Callable[[Row], str], keep: int) -> Heading[Row]:
+    """A column of figures, flush right."""
+    return Heading(title, text, right=True, keep=keep)
+
+
+_FIGURES: Final[tuple[Heading[Row], ...]] = (
+    _figure("gpus", _gpu_count, 9),
+    _figure("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
+    _figure("idle", _idle, 8),
+    _figure("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
+    _figure("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
+    _figure("decode tok/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
+    _figure("prefill tok/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
+    _figure("run", lambda row: quantities["count"](row.running), 5),
+    _figure("wait", lambda row: quantities["count"](row.waiting), 5),
+    _figure("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
+    _figure(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
+    _figure(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
+    _figure("vram GiB", _vram, 4),
+    _figure(glossary.BANDWIDTH.short, _bandwidth, 3),
+    _figure("power", lambda row: _known(row.power_w, "w"), 2),
+    _figure("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
+    Heading("worst", _worst, keep=1),
+)
+"""Columns of a host or a model behind its name."""

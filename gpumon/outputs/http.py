@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 MOST_CONNECTIONS: Final = 32
@@ -193,19 +193,22 @@ class HttpServer:
 
     def _unserved(self, task: asyncio.Task[None]) -> None:
         """Close the socket of a connection that was ended before it had a transport to do so."""
-        if (one := self._raw.pop(task, None)) is not None:
-            one.close()
+        connection = self._raw.pop(task, None)
+        if connection is not None:
+            connection.close()
 
-    async def _serve(self, one: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         """A connection, from its TLS handshake to its end."""
         task = asyncio.current_task()
         assert task is not None
         reader = asyncio.StreamReader(limit=MOST_HEAD, loop=self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        hello_s = HEAD_S if self._tls else None
+        hello_s = None
+        if self._tls:
+            hello_s = HEAD_S
         try:
             opened, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, one, ssl=self._tls, ssl_handshake_timeout=hello_s
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=hello_s
             )
             del self._raw[task]
             transport = self._transports[task] = cast("asyncio.WriteTransport", opened)
@@ -240,7 +243,10 @@ class HttpServer:
             method = "GET"
             answer = Answer(400, b"this is no HTTP request\n")
             lasting = False
-        writer.write(_lines(answer, lasting) + (b"" if method == "HEAD" else answer.body))
+        body = answer.body
+        if method == "HEAD":
+            body = b""
+        writer.write(_lines(answer, lasting) + body)
         await asyncio.wait_for(writer.drain(), SEND_S)
         return lasting
 
@@ -261,28 +267,49 @@ def _request(head: bytes) -> tuple[str, str, dict[str, str], bool]:
     method, target, version = first.split(" ")
     if not version.startswith("HTTP/1."):
         raise ValueError(version)
+    headers = _headers(lines)
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    lasting = _lasts(version, headers.get("connection", "").lower()) and not has_body
+    if _TARGET.match(target):
+        target = _TARGET.sub("", target, count=1)  # as it is asked of a proxy
+    return method, target.partition("?")[0] or "/", headers, lasting
+
+
+def _headers(lines: Sequence[str]) -> dict[str, str]:
+    """The header lines by name in lower case. Raises ValueError."""
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip() or (name.lower() in _ONCE and name.lower() in headers):
+        key = name.lower()
+        if not colon or not name or name != name.strip():
             raise ValueError(line)
-        headers[name.lower()] = value.strip()
-    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    wants = headers.get("connection", "").lower()
-    lasting = "close" not in wants and (version != "HTTP/1.0" or "keep-alive" in wants)
-    path = _TARGET.sub("", target, count=1) if _TARGET.match(target) else target  # as it is asked of a proxy
-    return method, path.partition("?")[0] or "/", headers, lasting and not has_body
+        if key in _ONCE and key in headers:
+            raise ValueError(line)
+        headers[key] = value.strip()
+    return headers
+
+
+def _lasts(version: str, wants: str) -> bool:
+    """Whether the connection goes on behind the answer, by the version and the header line `Connection`."""
+    if "close" in wants:
+        return False
+    return version != "HTTP/1.0" or "keep-alive" in wants
 
 
 def _lines(answer: Answer, lasting: bool) -> bytes:
+    connection = "close"
+    if lasting:
+        connection = "keep-alive"
     headers = {
         "Content-Type": answer.content_type,
         "Content-Length": str(len(answer.body)),
-        "Connection": "keep-alive" if lasting else "close",
+        "Connection": connection,
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'",
         **answer.headers,
     }
-    lines = (f"HTTP/1.1 {answer.status} {WORDS[answer.status]}", *(f"{name}: {text}" for name, text in headers.items()))
+    lines = [f"HTTP/1.1 {answer.status} {WORDS[answer.status]}"]
+    for name, text in headers.items():
+        lines.append(f"{name}: {text}")
     return "\r\n".join((*lines, "", "")).encode("latin-1")

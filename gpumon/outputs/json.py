@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +17,14 @@ from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, Evidence, Signal, Verdict
 from gpumon.triage import render
+
+
+def _verdict_code(event: Event) -> str:
+    """Code of the verdict that an event is about; empty for one that is about none."""
+    if event.verdict is None:
+        return ""
+    return event.verdict.code.value
+
 
 PRINTED_AS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
@@ -37,12 +45,9 @@ ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
 RENDERED: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {
     Verdict: {"text": render.verdict_text},
     Evidence: {"text": render.evidence_text},
-    Action: {"team": lambda one: render.team_of(one).value, "text": render.action_text},
+    Action: {"team": lambda action: render.team_of(action).value, "text": render.action_text},
     Signal: {"text": render.signal_text},
-    Event: {
-        "verdict": lambda one: one.verdict.code.value if one.verdict is not None else "",
-        "text": render.event_text,
-    },
+    Event: {"verdict": _verdict_code, "text": render.event_text},
 }
 """Keys that are worked out from the codes and figures of a type."""
 MOST_CHARACTERS: Final = 1000
@@ -92,13 +97,20 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
         elif type(value) is not int:
             value = _other(value)
         printed[key] = value
-    for key, made in RENDERED.get(type(struct), {}).items():
-        printed[key] = clean(made(struct), MOST_CHARACTERS)
-    for key in absent:  # once the reasons of all others are known
-        missing[key] = missing.get(ABSENT[key][1], ABSENT[key][2].value)
+    for key, text_of in RENDERED.get(type(struct), {}).items():
+        printed[key] = clean(text_of(struct), MOST_CHARACTERS)
     if has_readings:
-        printed["missing"] = missing
+        printed["missing"] = {**missing, **_reasons_of_absent(absent, missing)}
     return printed
+
+
+def _reasons_of_absent(absent: Sequence[str], missing: Mapping[str, str]) -> dict[str, str]:
+    """Why fields that say "none" by a value are null: the reason of another key, else one of their own."""
+    reasons: dict[str, str] = {}
+    for key in absent:
+        _, other, own = ABSENT[key]
+        reasons[key] = reasons.get(other) or missing.get(other, own.value)
+    return reasons
 
 
 def _other(value: Any) -> Any:
@@ -109,19 +121,29 @@ def _other(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_other(item) for item in value]
     if isinstance(value, dict):
-        kept = ((key, item) for key, item in value.items() if type(item) is not float or math.isfinite(item))
-        return {clean(key, MOST_CHARACTERS): _other(item) for key, item in kept}
+        return _finite(value)
     if isinstance(value, msgspec.Struct):
         return as_object(value)
     return value
 
 
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by key, without infinite ones and those that are no number."""
+    printed = {}
+    for key, value in values.items():
+        if type(value) is not float or math.isfinite(value):
+            printed[clean(key, MOST_CHARACTERS)] = _other(value)
+    return printed
+
+
 @lru_cache(maxsize=64)
 def printed_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.structs.FieldInfo]]:
     """JSON key of each field printed, in order -> its flat name, and the field."""
-    fields = {name: field for name, (_, field) in flat_fields(kind).items()}
-    printed = ((name, field) for name, field in fields.items() if f"{kind.__name__}.{name}" not in NOT_PRINTED)
-    return {PRINTED_AS.get(name, name): (name, field) for name, field in printed}
+    printed = {}
+    for name, (_, field) in flat_fields(kind).items():
+        if f"{kind.__name__}.{name}" not in NOT_PRINTED:
+            printed[PRINTED_AS.get(name, name)] = (name, field)
+    return printed
 
 
 @lru_cache(maxsize=64)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes, weight_read_bytes
-from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, Heading, columns_of, labelled, table, wrapped
 from gpumon.outputs.units import NONE, token
 from gpumon.readings.format import amount
 from gpumon.readings.text import clean
@@ -20,22 +20,12 @@ from gpumon.specs.precision import Precision
 
 SCHEMA: Final = 1
 _LABEL: Final = 14
+_MOST: Final = 1000
+"""Characters of one text."""
 _BATCHES: Final = (1, 64)
 """Sequences that decode together, for which the weights of a mixture of experts are shown."""
 _LONG: Final = 32_768.0
 """Tokens of context at which the list has the cost of a further one: beyond any window."""
-_LIST: Final = (
-    ("NAME", False, 9),
-    ("SIZE", True, 9),
-    ("ACTIVE", True, 9),
-    ("LAYERS", True, 2),
-    ("KV kB", True, 9),
-    ("STORED", False, 9),
-    ("CTX", True, 3),
-    ("KIND", False, 9),
-    ("NOTES", False, 1),
-)
-"""Columns of the list: title, flush right, and which leave first where there is no room (the lowest)."""
 _LEGEND: Final = (
     "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per further token of a "
     "long context; KIND: MoE experts, MLA latent attention, DSA indexers that pick tokens, SWA windows, LIN linear or "
@@ -61,7 +51,7 @@ class Shown(NamedTuple):
 
 def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
     """A line per row; then the rows that are refused, and the models of the config."""
-    lines = _table(rows, width)
+    lines = list(table(columns_of(rows, _LIST), width))
     for row in rows:
         if row.unusable:
             lines.extend(wrapped(f"no MFU and MBU for {token(row.name)}: {row.unusable}", width, "", INDENT))
@@ -98,8 +88,8 @@ def shown(model: Shown, width: int = 160) -> str:
             cure = f'model = "{token(model.nearest[0])}" in the [[endpoint]] that serves it under this name'
             lines.extend(labelled("if it is one", cure, width, room=_LABEL))
     label = "looked at"
-    for place, found in model.looked:
-        lines.extend(labelled(label, f"{place}: {token(found, spaces=True)}", width, room=_LABEL))
+    for place, answer in model.looked:
+        lines.extend(labelled(label, f"{place}: {token(answer, spaces=True)}", width, room=_LABEL))
         label = ""
     if spec is None:
         why, _, add = model.why.partition("\n")
@@ -109,11 +99,14 @@ def shown(model: Shown, width: int = 160) -> str:
 
 def as_json(row: LlmRow) -> dict[str, Any]:
     """A row of the catalogue as JSON has it."""
+    dimensions: dict[str, Any] = {}
+    if not row.unusable:
+        dimensions = _spec(row.spec)
     return {
         "name": row.name,
         "hf_id": row.hf_id,
         "aliases": [*row.aliases, *row.contexts],
-        **({} if row.unusable else _spec(row.spec)),
+        **dimensions,
         "no_figures": row.unusable or None,
         "max_context_tokens": row.max_context or None,
         "verified": row.verified,
@@ -126,18 +119,22 @@ def shown_json(model: Shown) -> dict[str, Any]:
     """The text of `shown` as JSON."""
     why, _, add = model.why.partition("\n")
     spec = model.spec
-    if spec is None:
-        known = None
-    else:
+    known = None
+    why_unknown: str | None = why
+    if spec is not None:
         known = {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
+        why_unknown = None
+    catalogue = None
+    if model.row is not None:
+        catalogue = as_json(model.row)
     return {
         "name": model.name,
         "model": known,
-        "catalogue": None if model.row is None else as_json(model.row),
-        "why_unknown": None if spec is not None else why,
+        "catalogue": catalogue,
+        "why_unknown": why_unknown,
         "nearest": list(model.nearest),
         "add": add.splitlines(),
-        "looked": [{"place": place, "found": found} for place, found in model.looked],
+        "looked": [{"place": place, "found": answer} for place, answer in model.looked],
     }
 
 
@@ -146,41 +143,38 @@ def encoded(value: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"schema": SCHEMA, **value}) + b"\n"
 
 
-def _table(rows: Sequence[LlmRow], width: int) -> list[str]:
-    cells = [_row(row) for row in rows]
-    columns = []
-    for at, (title, right, keep) in enumerate(_LIST):
-        columns.append(Column(title, [row[at] for row in cells], right, keep))
-    return list(table(columns, width))
+def _of_spec(text: Callable[[LlmSpec], str]) -> Callable[[LlmRow], str]:
+    """A cell from the dimensions of a model; NONE for one that no figures are computed for."""
+
+    def cell(row: LlmRow) -> str:
+        if row.unusable:
+            return NONE
+        return text(row.spec)
+
+    return cell
 
 
-def _row(row: LlmRow) -> tuple[str, ...]:
+def _size(row: LlmRow) -> str:
     if row.unusable:
-        return (
-            token(row.name),
-            f"{row.params_b:.1f}B",
-            NONE,
-            NONE,
-            NONE,
-            NONE,
-            _context(row.max_context),
-            NONE,
-            "refused",
-        )
-    spec = row.spec
-    kv = _further(spec, _LONG) / 1e3
-    notes = [f"without {each}" for each in spec.not_modelled] + ([] if row.verified else ["unverified"])
-    return (
-        token(row.name),
-        _billions(spec.params),
-        _billions(spec.matmul_params),
-        str(spec.layers),
-        f"{kv:.0f}" if kv >= 9.95 else f"{kv:.1f}",
-        spec.precision.value,
-        _context(row.max_context),
-        _kind(spec),
-        ", ".join(notes),
-    )
+        return f"{row.params_b:.1f}B"
+    return _billions(row.spec.params)
+
+
+def _further_kilobytes(spec: LlmSpec) -> str:
+    """KV cache of a further token."""
+    kilobytes = _further(spec, _LONG) / 1e3
+    if kilobytes >= 9.95:
+        return f"{kilobytes:.0f}"
+    return f"{kilobytes:.1f}"
+
+
+def _notes(row: LlmRow) -> str:
+    if row.unusable:
+        return "refused"
+    notes = [f"without {part}" for part in row.spec.not_modelled]
+    if not row.verified:
+        notes.append("unverified")
+    return ", ".join(notes)
 
 
 def _kind(spec: LlmSpec) -> str:
@@ -192,7 +186,11 @@ def _kind(spec: LlmSpec) -> str:
         ("SWA", spec.attention_layers(Reach.WINDOW, Reach.CHUNK) > 0),
         ("ENC", spec.attention_layers(Reach.ENCODER) > 0),
     )
-    return "+".join(word for word, there in kinds if there) or "dense"
+    words = []
+    for word, is_such in kinds:
+        if is_such:
+            words.append(word)
+    return "+".join(words) or "dense"
 
 
 def _billions(params: float) -> str:
@@ -221,17 +219,34 @@ def _context(tokens: int) -> str:
     return f"{tokens / (1 << 20):.0f}M"
 
 
+_LIST: Final[tuple[Heading[LlmRow], ...]] = (
+    Heading("NAME", lambda row: token(row.name)),
+    Heading("SIZE", _size, right=True),
+    Heading("ACTIVE", _of_spec(lambda spec: _billions(spec.matmul_params)), right=True),
+    Heading("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
+    Heading("KV kB", _of_spec(_further_kilobytes), right=True),
+    Heading("STORED", _of_spec(lambda spec: spec.precision.value)),
+    Heading("CTX", lambda row: _context(row.max_context), right=True, keep=3),
+    Heading("KIND", _of_spec(_kind)),
+    Heading("NOTES", _notes, keep=1),
+)
+"""Columns of the list."""
+
+
 def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
-    row = model.row
-    same = row is not None and spec.source.startswith("catalogue")
+    published = ""
+    note = ""
+    if model.row is not None and spec.source.startswith("catalogue"):
+        published = clean(model.row.published, _MOST)
+        note = clean(model.row.note, _MOST)
     context = "not known"
     if spec.max_context:
         context = f"{spec.max_context:,} tokens as published"
     return [
         ("from", token(spec.source, spaces=True)),
-        ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
-        ("note", token(row.note, spaces=True) if same and row is not None and row.note else ""),
+        ("published in", published),
+        ("note", note),
         ("parameters", f"{_params(spec.params)}, {_params(spec.matmul_params)} multiplied per token"),
         ("shape", f"{spec.layers} layers, hidden {spec.hidden:,}, vocabulary {spec.vocab:,}"),
         ("attention", _attention(spec)),
@@ -242,11 +257,15 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
 
 
 def _attention(spec: LlmSpec) -> str:
-    heads = f"{spec.heads} heads of {spec.head_dim}"
-    heads += ", one latent for all (MLA)" if spec.latent else f", {spec.kv_heads} KV heads"
-    looks = (f"{each.layers} layers {_seen(each)}" for each in spec.attention)
-    states = (f"{each.layers} layers keep a {each.kind}: {each.elements:,.0f} elements" for each in spec.states)
-    return "; ".join((heads, *looks, *states))
+    cached = f"{spec.kv_heads} KV heads"
+    if spec.latent:
+        cached = "one latent for all (MLA)"
+    parts = [f"{spec.heads} heads of {spec.head_dim}, {cached}"]
+    for attention in spec.attention:
+        parts.append(f"{attention.layers} layers {_seen(attention)}")
+    for state in spec.states:
+        parts.append(f"{state.layers} layers keep a {state.kind}: {state.elements:,.0f} elements")
+    return "; ".join(parts)
 
 
 def _seen(attention: Attention) -> str:
@@ -254,36 +273,42 @@ def _seen(attention: Attention) -> str:
     if attention.stride > 1:
         every = f", one entry per {attention.stride} tokens"
     limit = f"{attention.limit:,}"
+    most = limit
+    if not attention.limit:
+        most = "all"
+    shared = ""
+    if attention.shared:
+        shared = ", in the cache of another layer"
     text = {
         Reach.FULL: "see the whole context",
         Reach.WINDOW: f"see {limit} tokens",
         Reach.CHUNK: f"see their chunk of {limit} tokens",
         Reach.TOP: f"see the {limit} entries that an indexer picks",
         Reach.INDEX: "score the whole context to pick them",
-        Reach.ENCODER: f"see {limit if attention.limit else 'all'} tokens on both sides",
+        Reach.ENCODER: f"see {most} tokens on both sides",
     }[attention.reach]
-    return text + every + (", in the cache of another layer" if attention.shared else "")
+    return text + every + shared
 
 
 def _experts(spec: LlmSpec) -> str:
     if not spec.experts:
         return ""
-    each = _params(spec.expert_params)
-    return f"{spec.experts_per_token} of {spec.experts} per token, {each} parameters each over all layers"
+    parameters = _params(spec.expert_params)
+    return f"{spec.experts_per_token} of {spec.experts} per token, {parameters} parameters each over all layers"
 
 
 def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     figures = _figures(spec, context)
-    reads = ", ".join(
-        f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
-        for batch in (_BATCHES if spec.experts else _BATCHES[:1])
-    )
+    batches: Sequence[int] = _BATCHES
+    if not spec.experts:
+        batches = _BATCHES[:1]
+    reads = ", ".join(f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}" for batch in batches)
     stored = f"{_stored(spec)}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {}
     for name in figures:
         if "flops" in name:
             flops[name] = f"{amount(figures[name])}FLOP"
-    if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
+    if spec.attention and all(attention.reach is Reach.ENCODER for attention in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
         return [
             ("weights", f"{stored}, read once per batch of texts"),
@@ -324,7 +349,9 @@ def _arithmetic(spec: LlmSpec) -> str:
         return ", arithmetic at 16 bit"
     if spec.activations is not None:
         return f", arithmetic in {spec.activations.value} where the GPU has {spec.precision.value}, else at 16 bit"
-    return ", arithmetic at 16 bit assumed (activations unknown)" if spec.precision is Precision.MXFP4 else ""
+    if spec.precision is Precision.MXFP4:
+        return ", arithmetic at 16 bit assumed (activations unknown)"
+    return ""
 
 
 def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
@@ -349,11 +376,13 @@ def _further(spec: LlmSpec, context: float) -> float:
 
 def _spec(spec: LlmSpec) -> dict[str, Any]:
     windows = []
-    for each in spec.attention:
-        if each.reach in (Reach.WINDOW, Reach.CHUNK):
-            windows.append(each.limit)
-    indexers = tuple(each for each in spec.attention if each.reach is Reach.INDEX)
-    index = msgspec.structs.replace(spec, attention=indexers)
+    indexers = []
+    for attention in spec.attention:
+        if attention.reach in (Reach.WINDOW, Reach.CHUNK):
+            windows.append(attention.limit)
+        if attention.reach is Reach.INDEX:
+            indexers.append(attention)
+    index = msgspec.structs.replace(spec, attention=tuple(indexers))
     return {
         "params": spec.params,
         "active_params": spec.matmul_params or None,
@@ -365,8 +394,8 @@ def _spec(spec: LlmSpec) -> dict[str, Any]:
         "window_tokens": max(windows, default=None),
         "sparse_layers": spec.attention_layers(Reach.TOP),
         "linear_layers": spec.state_layers,
-        "attention": [_fields(each) for each in spec.attention],
-        "states": [_fields(each) for each in spec.states],
+        "attention": [_fields(attention) for attention in spec.attention],
+        "states": [_fields(state) for state in spec.states],
         "hidden": spec.hidden,
         "heads": spec.heads,
         "kv_heads": spec.kv_heads,

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.json import as_object
 from gpumon.outputs.sizing import money
-from gpumon.outputs.tables import Column, labelled, table
+from gpumon.outputs.tables import Column, Heading, columns_of, fitted, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
@@ -33,10 +33,16 @@ def report(period: Period, width: int = 100) -> str:
     """The stretch, its means and totals, tables of GPUs and engines, incidents; in at most `width` cells."""
     width = max(60, width)
     lines = [_title(period), *_sums(period, width), ""]
-    lines += table(_gpus(period.gpus), width) if period.gpus else ["no GPU"]
-    lines += ["", *table(_engines(period.engines), width)] if period.engines else ["no engine"]
-    lines += ["", *_told(period, width)]
-    return "\n".join(human.cut(line.rstrip(), width) for line in lines) + "\n"
+    if period.gpus:
+        lines += table(_gpus(period.gpus), width)
+    else:
+        lines.append("no GPU")
+    if period.engines:
+        lines += ["", *table(_engines(period.engines), width)]
+    else:
+        lines.append("no engine")
+    lines += ["", *_incident_lines(period, width)]
+    return fitted(lines, width)
 
 
 def markdown(period: Period) -> str:
@@ -61,8 +67,13 @@ def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
 def _title(period: Period) -> str:
     begin = _local(period.begin)
     end = _local(period.end)
-    until = end.strftime("%H:%M:%S" if begin.date() == end.date() else "%Y-%m-%d %H:%M:%S")
-    simulated = "  SIMULATED" if period.simulated else ""
+    if begin.date() == end.date():
+        until = f"{end:%H:%M:%S}"
+    else:
+        until = f"{end:%Y-%m-%d %H:%M:%S}"
+    simulated = ""
+    if period.simulated:
+        simulated = "  SIMULATED"
     return f"{period.host or 'recording'}  {begin:%Y-%m-%d %H:%M:%S} to {until} {end.tzname() or ''}{simulated}".strip()
 
 
@@ -71,50 +82,74 @@ def _sums(period: Period, width: int) -> Iterator[str]:
         yield from labelled(label, text, width, "", _ROOM)
 
 
+_USED: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
+"""Shares of the time and of the peaks, and their fields."""
+_TOKENS: Final = {
+    "prefill": "prefill_computed_tokens",
+    "prefill cached": "prefill_cached_tokens",
+    "decode": "decode_tokens",
+    "trained on": "trained_tokens",
+}
+"""Kinds of tokens, and their fields."""
+
+
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
     gaps = ""
     if period.gaps:
-        gaps = f", {period.gaps} gap{'s' * (period.gaps > 1)}"
+        gaps = f", {human.counted(period.gaps, 'gap')}"
     yield "recorded", f"{_length(period.covered_s)} of {_length(period.seconds)}{gaps}"
-    count = quantities["number"]
-    used = (("busy", "busy_ratio"), ("MFU", "mfu_ratio"), ("MBU", "mbu_ratio"))
-    yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in used)
-    tokens = [
-        (count(period.prefill_computed_tokens), "prefill"),
-        (count(period.prefill_cached_tokens), "prefill cached"),
-        (count(period.decode_tokens), "decode"),
-        (count(period.trained_tokens), "trained on"),
-    ]
-    yield "tokens", ", ".join(f"{text} {what}" for text, what in tokens if text != NONE) or NONE
+    yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in _USED.items())
+    yield "tokens", _tokens(period)
     yield "energy", _energy(period)
+    cost = _cost(period)
+    if cost:
+        yield "cost", cost
+
+
+def _tokens(period: Period) -> str:
+    """The kinds of tokens that are counted: `1.2M prefill, 300k decode`."""
+    counts = []
+    for kind, field in _TOKENS.items():
+        count = quantities["number"](getattr(period, field))
+        if count != NONE:
+            counts.append(f"{count} {kind}")
+    return ", ".join(counts) or NONE
+
+
+def _cost(period: Period) -> str:
+    """The cost, or which price is missing; empty where there is nothing to price."""
     if not isinstance(period.cost, Missing):
-        each = money(period.cost_per_million_tokens)
-        per = ""
-        if each != NONE:
-            per = f", {each} per million decode tokens"
-        yield "cost", f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per}"
-    elif period.cost == NO_PRICE:
-        priced = any(not isinstance(gpu.cost, Missing) for gpu in period.gpus)
-        yield "cost", f"no price{' of every GPU' if priced else ''}: set [sizing] price_per_gpu_hour"
+        per_tokens = ""
+        per_million = money(period.cost_per_million_tokens)
+        if per_million != NONE:
+            per_tokens = f", {per_million} per million decode tokens"
+        return f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per_tokens}"
+    if period.cost != NO_PRICE:
+        return ""
+    some = ""
+    if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus):
+        some = " of every GPU"
+    return f"no price{some}: set [sizing] price_per_gpu_hour"
 
 
 def _use(period: Period, field: str) -> str:
     """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
-    said = quantities["ratio"](getattr(period, field))
-    cards = []
+    mean = quantities["ratio"](getattr(period, field))
+    cards = 0
+    known_cards = 0
     for gpu in period.gpus:
         if not _is_slice(gpu):
-            cards.append(gpu)
-    known = sum(not isinstance(getattr(gpu, field), Missing) for gpu in cards)
+            cards += 1
+            known_cards += not isinstance(getattr(gpu, field), Missing)
     known_s = getattr(period, field.replace("_ratio", "_known_s"))
-    if 0 < known < len(cards):
-        parts = [f"{known} of {len(cards)} GPUs"]
-    else:
-        parts = []
-    parts += [f"known for {_length(known_s)}"] if 0.0 < known_s < MOSTLY * period.covered_s else []
-    if parts and said != NONE:
-        return f"{said} ({', '.join(parts)})"
-    return said
+    limits = []
+    if 0 < known_cards < cards:
+        limits.append(f"{known_cards} of {cards} GPUs")
+    if 0.0 < known_s < MOSTLY * period.covered_s:
+        limits.append(f"known for {_length(known_s)}")
+    if limits and mean != NONE:
+        return f"{mean} ({', '.join(limits)})"
+    return mean
 
 
 def _is_slice(gpu: GpuPeriod) -> bool:
@@ -129,54 +164,75 @@ def _energy(period: Period) -> str:
     return f"{quantities['j'](joules)} ({joules / _KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J"
 
 
-def _gpus(gpus: Sequence[GpuPeriod]) -> tuple[Column, ...]:
-    def column(title: str, unit: str, field: str, keep: int) -> Column:
-        return Column(title, [quantities[unit](getattr(gpu, field)) for gpu in gpus], right=True, keep=keep)
+def _quantity(title: str, unit: str, field: str, keep: int) -> Heading[GpuPeriod | EnginePeriod]:
+    """A column of one figure, flush right."""
 
-    priced = [
-        Column(title, [money(getattr(gpu, field)) for gpu in gpus], right=True, keep=keep)
-        for title, field, keep in (("cost", "cost", 2), ("idle cost", "idle_cost", 5))
-        if any(not isinstance(getattr(gpu, field), Missing) for gpu in gpus)
-    ]
-    return (
-        Column("gpu", [str(gpu.index) for gpu in gpus], right=True),
-        Column("name", [clean(gpu.name.removeprefix("NVIDIA "), 32) for gpu in gpus], keep=1),
-        column("busy", "ratio", "busy_ratio", 9),
-        column("mfu", "ratio", "mfu_ratio", 9),
-        column("mbu", "ratio", "mbu_ratio", 9),
-        column("power", "w", "power_w", 3),
-        column("energy", "j", "energy_j", 4),
-        *priced,
-    )
+    def text(thing: GpuPeriod | EnginePeriod) -> str:
+        return quantities[unit](getattr(thing, field))
+
+    return Heading(title, text, right=True, keep=keep)
 
 
-def _engines(engines: Sequence[EnginePeriod]) -> tuple[Column, ...]:
-    def column(title: str, unit: str, field: str, keep: int) -> Column:
-        return Column(title, [quantities[unit](getattr(engine, field)) for engine in engines], right=True, keep=keep)
-
-    made = [
-        max(engine.decode_tokens, engine.trained_tokens, key=lambda reading: not isinstance(reading, Missing))
-        for engine in engines
-    ]
-    costs = [money(engine.cost_per_million_tokens) for engine in engines]
-    return (
-        Column("engine", [clean(engine.name, 28) for engine in engines]),
-        Column("model", [human.model_name(engine.model, 24) for engine in engines], keep=2),
-        column("run", "number", "running_mean", 6),
-        column("wait", "number", "waiting_mean", 6),
-        column("kv", "ratio", "kv_usage_ratio", 5),
-        Column("decode tokens", [quantities["number"](each) for each in made], right=True),
-        column("prefill", "number", "prefill_computed_tokens", 4),
-        column("cached", "number", "prefill_cached_tokens", 1),
-        column("decode tok/s", "number", "decode_tokens_per_s", 7),
-        column("mfu", "ratio", "mfu_ratio", 9),
-        column("mbu", "ratio", "mbu_ratio", 9),
-        Column("tok/J", [_figure(engine.tokens_per_j) for engine in engines], right=True, keep=3),
-        *([Column("cost/M", costs, right=True, keep=3)] if any(cost != NONE for cost in costs) else []),
-    )
+_GPU: Final[tuple[Heading[GpuPeriod], ...]] = (
+    Heading("gpu", lambda gpu: str(gpu.index), right=True),
+    Heading("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
+    _quantity("busy", "ratio", "busy_ratio", 9),
+    _quantity("mfu", "ratio", "mfu_ratio", 9),
+    _quantity("mbu", "ratio", "mbu_ratio", 9),
+    _quantity("power", "w", "power_w", 3),
+    _quantity("energy", "j", "energy_j", 4),
+)
+_PRICED: Final[tuple[Heading[GpuPeriod], ...]] = (
+    Heading("cost", lambda gpu: money(gpu.cost), right=True, keep=2),
+    Heading("idle cost", lambda gpu: money(gpu.idle_cost), right=True, keep=5),
+)
+"""Columns of GPUs that are there once a price is known."""
 
 
-def _told(period: Period, width: int) -> Iterator[str]:
+def _gpus(gpus: Sequence[GpuPeriod]) -> list[Column]:
+    return columns_of(gpus, _GPU) + _with_figures(columns_of(gpus, _PRICED))
+
+
+def _with_figures(columns: Sequence[Column]) -> list[Column]:
+    """The columns in which some row has a figure."""
+    filled = []
+    for column in columns:
+        if any(text != NONE for text in column.texts):
+            filled.append(column)
+    return filled
+
+
+def _output_tokens(engine: EnginePeriod) -> str:
+    """Tokens that the engine made; those that it was trained on where it serves none."""
+    if isinstance(engine.decode_tokens, Missing):
+        return quantities["number"](engine.trained_tokens)
+    return quantities["number"](engine.decode_tokens)
+
+
+_ENGINE: Final[tuple[Heading[EnginePeriod], ...]] = (
+    Heading("engine", lambda engine: clean(engine.name, 28)),
+    Heading("model", lambda engine: human.model_name(engine.model, 24), keep=2),
+    _quantity("run", "number", "running_mean", 6),
+    _quantity("wait", "number", "waiting_mean", 6),
+    _quantity("kv", "ratio", "kv_usage_ratio", 5),
+    Heading("decode tokens", _output_tokens, right=True),
+    _quantity("prefill", "number", "prefill_computed_tokens", 4),
+    _quantity("cached", "number", "prefill_cached_tokens", 1),
+    _quantity("decode tok/s", "number", "decode_tokens_per_s", 7),
+    _quantity("mfu", "ratio", "mfu_ratio", 9),
+    _quantity("mbu", "ratio", "mbu_ratio", 9),
+    Heading("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
+)
+_ENGINE_COST: Final[Heading[EnginePeriod]] = Heading(
+    "cost/M", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
+)
+
+
+def _engines(engines: Sequence[EnginePeriod]) -> list[Column]:
+    return columns_of(engines, _ENGINE) + _with_figures(columns_of(engines, (_ENGINE_COST,)))
+
+
+def _incident_lines(period: Period, width: int) -> Iterator[str]:
     if not period.incidents:
         yield "no incidents"
         return
@@ -186,16 +242,13 @@ def _told(period: Period, width: int) -> Iterator[str]:
         yield f"and {period.incidents_left_out} more"
 
 
-def _incidents(incidents: Sequence[Incident]) -> tuple[Column, ...]:
-    days = len({_local(one.begin).date() for one in incidents}) > 1
-    form = "%m-%d %H:%M:%S" if days else "%H:%M:%S"
-    return (
-        Column("since", [_local(one.begin).strftime(form) for one in incidents]),
-        Column("for", [_how_long(one) for one in incidents], right=True),
-        Column("level", [one.level.value for one in incidents], keep=3),
-        Column("where", [clean(one.scope, 28) for one in incidents]),
-        Column("what", [clean(one.text, 200) for one in incidents]),
-    )
+def _incidents(incidents: Sequence[Incident]) -> list[Column]:
+    days = {_local(incident.begin).date() for incident in incidents}
+    form = "%H:%M:%S"
+    if len(days) > 1:
+        form = "%m-%d %H:%M:%S"
+    begin: Heading[Incident] = Heading("since", lambda incident: _local(incident.begin).strftime(form))
+    return columns_of(incidents, (begin, *_INCIDENT))
 
 
 def _figure(value: Reading) -> str:
@@ -207,18 +260,28 @@ def _figure(value: Reading) -> str:
 def _how_long(incident: Incident) -> str:
     if not incident.end:
         return NONE
-    return human.age(incident.seconds) + ("" if incident.ended else "+")
+    if incident.ended:
+        return human.age(incident.seconds)
+    return human.age(incident.seconds) + "+"
+
+
+_INCIDENT: Final[tuple[Heading[Incident], ...]] = (
+    Heading("for", _how_long, right=True),
+    Heading("level", lambda incident: incident.level.value, keep=3),
+    Heading("where", lambda incident: clean(incident.scope, 28)),
+    Heading("what", lambda incident: clean(incident.text, 200)),
+)
 
 
 def _length(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
     whole = round(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
-    said = []
+    words = []
     for number, unit in parts:
         if number:
-            said.append(f"{number} {unit}")
-    return " ".join(said[:2]) or "0 s"
+            words.append(f"{number} {unit}")
+    return " ".join(words[:2]) or "0 s"
 
 
 def _local(rfc3339: str) -> datetime:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import worded
-from gpumon.outputs.units import NONE, latency, quantities, token
+from gpumon.outputs.units import NONE, joined, latency, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
@@ -52,7 +52,9 @@ def _vram(gpu: Gpu) -> str:
 def _bandwidth(gpu: Gpu) -> str:
     before, after = _MARKS[gpu.bandwidth_source]
     shown = quantities["bytes_per_s"](gpu.bandwidth_bytes_per_s)
-    return shown if shown == NONE else before + shown + after
+    if shown == NONE:
+        return NONE
+    return before + shown + after
 
 
 def _column(word: str, width: int, field: str, unit: str) -> _Column:
@@ -101,18 +103,19 @@ def lines(snapshot: Snapshot) -> str:
 
     Verdicts that all is well are left out: they would be most of the lines.
     """
-    stamp = snapshot.time[:19] + (" SIMULATED" if snapshot.simulated else "")
+    stamp = snapshot.time[:19]
+    if snapshot.simulated:
+        stamp = f"{stamp} SIMULATED"
     return "".join(f"{stamp} {line.rstrip()}\n" for line in _lines(snapshot))
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
-    names = [token(engine.name) for engine in snapshot.engines]
-    width = min(_MOST_NAME_WIDTH, max((_LEAST_NAME_WIDTH, *map(cells, names))))
+    width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
         shown = worded(gpu, snapshot.engines)
         yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, shown)}  {_gpu_end(shown)}"
-    for engine, name in zip(snapshot.engines, names, strict=True):
-        head = _head("engine", name, width, engine.state.value)
+    for engine in snapshot.engines:
+        head = _head("engine", token(engine.name), width, engine.state.value)
         yield f"{head} {_columns(_ENGINE, engine)}  {_engine_end(engine)}"
     for replicas in snapshot.replicas:
         head = _head("sum", _replicas_name(replicas), width, "ok")
@@ -124,6 +127,14 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"event {token(event.scope)} {event.kind.value}; {token(event_text(event), spaces=True)}"
     for fault in snapshot.faults:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
+
+
+def _name_width(engines: Iterable[Engine]) -> int:
+    """Cells for the longest name, within bounds: the columns behind the names stand still."""
+    width = _LEAST_NAME_WIDTH
+    for engine in engines:
+        width = max(width, cells(token(engine.name)))
+    return min(width, _MOST_NAME_WIDTH)
 
 
 def _engine_end(engine: Engine) -> str:
@@ -151,7 +162,7 @@ def _replicas_end(replicas: Replicas) -> str:
     silent = ""
     if down:
         silent = f"{down} without figures"
-    names = ", ".join(token(name) for name in replicas.deviating)
+    names = ", ".join(map(token, replicas.deviating))
     deviating = ""
     if names:
         deviating = f"apart: {names}"
@@ -159,8 +170,11 @@ def _replicas_end(replicas: Replicas) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    texts = (f"{verdict.code.value} {verdict.level.value}", verdict_text(verdict), actions_text(verdict))
-    return f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts if text)
+    texts = [f"{verdict.code.value} {verdict.level.value}"]
+    for text in (verdict_text(verdict), actions_text(verdict)):
+        if text:
+            texts.append(token(text, spaces=True))
+    return f"verdict {token(verdict.scope)} {'; '.join(texts)}"
 
 
 def _head(kind: str, name: str, width: int, state: str) -> str:
@@ -174,15 +188,23 @@ def _columns(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
 
 def _gpu_end(gpu: Gpu) -> str:
     """Type of the GPU and what is wrong with it."""
-    wrong = [*(f"throttled:{reason}" for reason in gpu.throttle), *(f"xid:{code}" for code in gpu.xid)]
-    texts = (token(gpu.mig_profile or gpu.name), *(token(text) for text in wrong), token(gpu.state_text, spaces=True))
-    return _joined(" ".join(text for text in texts if text != NONE), _why(_GPU, gpu))
+    texts = [token(gpu.mig_profile or gpu.name)]
+    for reason in gpu.throttle:
+        texts.append(token(f"throttled:{reason}"))
+    for code in gpu.xid:
+        texts.append(f"xid:{code}")
+    texts.append(token(gpu.state_text, spaces=True))
+    return _joined(joined(texts, " "), _why(_GPU, gpu))
 
 
 def _done(engine: Engine) -> str:
     """The rates of training runs and of models that are no LLMs, which have no column."""
-    rates = [(word, value_of(engine, field)) for word, field in _DONE.items()]
-    return ", ".join(f"{word} {quantities['per_s'](rate)}" for word, rate in rates if not isinstance(rate, Missing))
+    rates = []
+    for word, field in _DONE.items():
+        rate = value_of(engine, field)
+        if not isinstance(rate, Missing):
+            rates.append(f"{word} {quantities['per_s'](rate)}")
+    return ", ".join(rates)
 
 
 def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
@@ -200,4 +222,4 @@ def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
 
 
 def _joined(*parts: str) -> str:
-    return "  ".join(part for part in parts if part)
+    return "  ".join(filter(None, parts))

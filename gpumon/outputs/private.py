@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from gpumon.readings.exported import PRIVATE, SOMEBODY
 from gpumon.readings.frame import FILE_LOG, Departure
-from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Parameters, Verdict
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.verdict import Action, Event, Evidence, Parameters, Signal, Verdict
+
+PartT = TypeVar("PartT", Evidence, Action, Signal)
 
 _OTHERS: Final = (
     (re.compile(r"\bpid \d+"), "pid PID"),
@@ -23,25 +25,36 @@ _OTHERS: Final = (
 
 def without_processes(snapshot: Snapshot) -> Snapshot:
     """The snapshot without processes; verdicts and texts about one say `a process`."""
-    replaced = msgspec.structs.replace
-    return replaced(
+    gpus = []
+    for gpu in snapshot.gpus:
+        gpus.append(msgspec.structs.replace(gpu, processes=()))
+    faults = []
+    for fault in snapshot.faults:
+        faults.append(msgspec.structs.replace(fault, text=_reworded(fault.text)))
+    return msgspec.structs.replace(
         snapshot,
-        gpus=tuple(replaced(gpu, processes=()) if gpu.processes else gpu for gpu in snapshot.gpus),
-        engines=tuple(
-            replaced(
-                one,
-                fault=_reworded(one.fault),
-                departure=tuple(map(_departure, one.departure)),
-                hardware=replaced(one.hardware, gpus_source=_reworded(one.hardware.gpus_source)),
-            )
-            for one in snapshot.engines
-        ),
+        gpus=tuple(gpus),
+        engines=tuple(map(_engine, snapshot.engines)),
         verdicts=tuple(map(_verdict, snapshot.verdicts)),
-        faults=tuple(replaced(one, text=_reworded(one.text)) for one in snapshot.faults),
-        events=tuple(
-            one if one.verdict is None else replaced(one, verdict=_verdict(one.verdict)) for one in snapshot.events
-        ),
+        faults=tuple(faults),
+        events=tuple(map(_event, snapshot.events)),
     )
+
+
+def _engine(engine: Engine) -> Engine:
+    """An engine without the processes that it ran in."""
+    return msgspec.structs.replace(
+        engine,
+        fault=_reworded(engine.fault),
+        departure=tuple(map(_departure, engine.departure)),
+        hardware=msgspec.structs.replace(engine.hardware, gpus_source=_reworded(engine.hardware.gpus_source)),
+    )
+
+
+def _event(event: Event) -> Event:
+    if event.verdict is None:
+        return event
+    return msgspec.structs.replace(event, verdict=_verdict(event.verdict))
 
 
 def _departure(departure: Departure) -> Departure:
@@ -54,24 +67,29 @@ def _departure(departure: Departure) -> Departure:
 
 
 def _verdict(verdict: Verdict) -> Verdict:
-    replaced = msgspec.structs.replace
-    return replaced(
+    return msgspec.structs.replace(
         verdict,
         parameters=_nameless(verdict.parameters),
-        evidence=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.evidence),
-        actions=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.actions),
-        unknown=tuple(replaced(one, parameters=_nameless(one.parameters)) for one in verdict.unknown),
+        evidence=tuple(map(_nameless_part, verdict.evidence)),
+        actions=tuple(map(_nameless_part, verdict.actions)),
+        unknown=tuple(map(_nameless_part, verdict.unknown)),
     )
 
 
+def _nameless_part(part: PartT) -> PartT:
+    """A part of a verdict without names of processes and users in its parameters."""
+    return msgspec.structs.replace(part, parameters=_nameless(part.parameters))
+
+
 def _nameless(parameters: Parameters) -> Parameters:
+    """The parameters: in the place of a private one what may stand there, if anything."""
     if not parameters.keys() & PRIVATE.keys():
         return parameters
-    blanked = {name: PRIVATE.get(name, value) for name, value in parameters.items()}
     nameless = {}
-    for name, value in blanked.items():
-        if value != "":
-            nameless[name] = value
+    for name, value in parameters.items():
+        public = PRIVATE.get(name, value)
+        if public != "":
+            nameless[name] = public
     return nameless
 
 

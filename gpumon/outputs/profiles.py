@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
-from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.outputs.tables import INDENT, Column, Heading, columns_of, labelled, table, wrapped
+from gpumon.outputs.units import NONE, joined, milliseconds, quantities, token
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.knee import Knee, knee, load
@@ -22,26 +22,36 @@ _LABEL: Final = 14
 def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
     """A line per profile, the user's own first; then a line per file that can not be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
-    rows = [profiles[name] for name in names]
-    count = quantities["count"]
-    number = quantities["number"]
-    columns = (
-        Column("NAME", [token(name) for name in names]),
-        Column("MODEL", [token(profile.model)[:40] for profile in rows], keep=2),
-        Column("GPU", [_gpus(profile)[:28] or NONE for profile in rows], keep=4),
-        Column("LENGTHS", [_listed_lengths(profile) for profile in rows], keep=3),
-        Column("CONC", [count(_known(profile.concurrency)) for profile in rows], right=True),
-        Column("TOK/S", [number(_at_knee(profile, "tokens_per_s")) for profile in rows], right=True, keep=6),
-        Column("ITL", [milliseconds(_at_knee(profile, "itl_s")) for profile in rows], right=True, keep=5),
-        Column("HOLDS", [_content(profile) for profile in rows], keep=7),
-        Column("FROM", [_source(profiles[name], is_builtin=name in builtin) for name in names], keep=1),
-    )
+    columns = columns_of(names, _headings(profiles, builtin))
     lines = list(table(_with_data(columns), width))
     for line in broken:
         lines.extend(wrapped(f"not read: {line}", width, "", INDENT))
     if len(profiles) == len(builtin.intersection(profiles)):
         lines.append("none is imported yet: gpumon profiles add FILE...")
     return "\n".join(lines) + "\n"
+
+
+def _headings(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> tuple[Heading[str], ...]:
+    """The columns of the list, by the name of a profile."""
+
+    def of_profile(text: Callable[[Observed], str]) -> Callable[[str], str]:
+        return lambda name: text(profiles[name])
+
+    return (
+        Heading("NAME", token),
+        Heading("MODEL", of_profile(lambda profile: token(profile.model)[:40]), keep=2),
+        Heading("GPU", of_profile(lambda profile: _gpus(profile)[:28] or NONE), keep=4),
+        Heading("LENGTHS", of_profile(_listed_lengths), keep=3),
+        Heading("CONC", of_profile(lambda profile: quantities["count"](_known(profile.concurrency))), right=True),
+        Heading("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
+        Heading("ITL", of_profile(lambda profile: milliseconds(_at_knee(profile, "itl_s"))), right=True, keep=5),
+        Heading("HOLDS", of_profile(_content), keep=7),
+        Heading("FROM", lambda name: _source(profiles[name], is_builtin=name in builtin), keep=1),
+    )
+
+
+def _knee_tokens_per_s(profile: Observed) -> str:
+    return quantities["number"](_at_knee(profile, "tokens_per_s"))
 
 
 def _at_knee(profile: Observed, figure: str) -> Reading:
@@ -93,44 +103,60 @@ def _with_data(columns: Sequence[Column]) -> list[Column]:
 
 def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee and points."""
-    found = None
-    if profile.points:
-        found = knee(profile.points)
-    lines = [f"{token(profile.name)}{' (comes with gpumon)' if built else ''}"]
-    for name, value in (*_facts(profile, found), *(("note", token(note, spaces=True)) for note in notes)):
+    operating = _knee(profile)
+    title = token(profile.name)
+    if built:
+        title = f"{title} (comes with gpumon)"
+    facts = _facts(profile, operating)
+    for note in notes:
+        facts.append(("note", token(note, spaces=True)))
+    lines = [title]
+    for name, value in facts:
         lines.extend(labelled(name, value, width, room=_LABEL))
-    if found is not None:
-        lines.extend(("", *table(_points(profile.points, found), width)))
+    if operating is not None:
+        lines.extend(("", *table(_points(profile.points, operating), width)))
     return "\n".join(lines) + "\n"
+
+
+def _knee(profile: Observed) -> Knee | None:
+    """The knee of the points of a profile, if it has any."""
+    if profile.points:
+        return knee(profile.points)
+    return None
 
 
 def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width: int = 160) -> str:
     """Result of an import: per profile its points and operating point, then notes."""
     lines = []
-    for each in profiles:
-        found = knee(each.points)
-        at = f"operating point {load(found.point):.4g} in flight ({found.rule})"
-        model = token(each.model, spaces=True)
-        lines.append(f"added {token(each.name)}: {counted(len(each.points), 'point')} of {model}; {at}")
-    lines.extend(f"note: {token(note, spaces=True)}" for note in notes)
+    for profile in profiles:
+        operating = knee(profile.points)
+        point = f"operating point {load(operating.point):.4g} in flight ({operating.rule})"
+        content = f"{counted(len(profile.points), 'point')} of {token(profile.model, spaces=True)}"
+        lines.append(f"added {token(profile.name)}: {content}; {point}")
+    for note in notes:
+        lines.append(f"note: {token(note, spaces=True)}")
     lines.append(f"in {token(place, spaces=True)}")
     name = token(profiles[0].name)
     lines.append(f'`gpumon profiles show {name}` lists its points; `profile = "{name}"` in a scenario plans with it')
-    return "\n".join(part for line in lines for part in wrapped(line, width, "", INDENT)) + "\n"
+    fitted_lines: list[str] = []
+    for line in lines:
+        fitted_lines.extend(wrapped(line, width, "", INDENT))
+    return "\n".join(fitted_lines) + "\n"
 
 
 def as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
     """A profile as JSON has it: fields of `Observed` that were seen, its knee, and whether it comes with gpumon."""
-    found = None
-    if profile.points:
-        found = knee(profile.points)
+    operating = _knee(profile)
     fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": built, "notes": list(notes), "knee": None}
-    if found is not None:
+    if operating is not None:
+        beyond = None
+        if operating.beyond is not None:
+            beyond = load(operating.beyond)
         fields["knee"] = {
-            "concurrency": load(found.point),
-            "beyond": None if found.beyond is None else load(found.beyond),
-            "plateau_running": found.plateau,
-            "rule": found.rule,
+            "concurrency": load(operating.point),
+            "beyond": beyond,
+            "plateau_running": operating.plateau,
+            "rule": operating.rule,
         }
     return fields
 
@@ -152,31 +178,41 @@ def _gpus(profile: Observed) -> str:
     return name
 
 
-def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
+def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     number = quantities["number"]
-    sequences = profile.max_num_seqs
-    memory_bytes = profile.memory_bytes
     facts = [
         ("model", token(profile.model, spaces=True)),
-        ("measured by", " ".join(token(word, spaces=True) for word in (profile.tool, profile.time) if word)),
-        ("GPU", ", ".join(filter(None, (_gpus(profile), *_parallel(profile))))),
+        ("measured by", joined((token(profile.tool, spaces=True), token(profile.time, spaces=True)), " ")),
+        ("GPU", joined((_gpus(profile), *_parallel(profile)))),
         ("precision", _precisions(profile)),
         ("tokens", _lengths(profile)),
-        ("memory", "" if memory_bytes is None else f"{memory_bytes / 1e9:.2f} GB"),
+        ("memory", _gigabytes(profile.memory_bytes)),
         ("GPU busy", _figure(quantities["ratio"], profile.busy_ratio)),
         ("power", _figure(quantities["w"], profile.power_w)),
         ("KV pool", _figure(number, profile.kv_pool_tokens, " tokens")),
-        ("sequences", "" if sequences is None else f"at most {sequences}"),
+        ("sequences", _most_sequences(profile.max_num_seqs)),
         ("prefill", _figure(number, profile.prefill_tokens_per_s, " tok/s at least")),
     ]
     if profile.concurrency is not None:
-        facts.append(("operates at", _operating_point(profile, profile.concurrency, found)))
-    if found is not None and found.advice:
-        facts.append(("throughput", found.advice))
-    if found is not None and found.plateau is not None:
-        facts.append(("plateau", f"{found.plateau:.1f} decode together, whatever more is offered"))
+        facts.append(("operates at", _operating_point(profile, profile.concurrency, operating)))
+    if operating is not None and operating.advice:
+        facts.append(("throughput", operating.advice))
+    if operating is not None and operating.plateau is not None:
+        facts.append(("plateau", f"{operating.plateau:.1f} decode together, whatever more is offered"))
     return facts
+
+
+def _gigabytes(size_bytes: float | None) -> str:
+    if size_bytes is None:
+        return ""
+    return f"{size_bytes / 1e9:.2f} GB"
+
+
+def _most_sequences(sequences: int | None) -> str:
+    if sequences is None:
+        return ""
+    return f"at most {sequences}"
 
 
 def _figure(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
@@ -199,7 +235,7 @@ def _precisions(profile: Observed) -> str:
     words = [profile.weight_precision]
     if profile.kv_precision:
         words.append(f"KV {profile.kv_precision}")
-    return ", ".join(word for word in words if word)
+    return joined(words)
 
 
 def _lengths(profile: Observed) -> str:
@@ -212,32 +248,47 @@ def _lengths(profile: Observed) -> str:
     return ", ".join(lengths)
 
 
-def _operating_point(profile: Observed, concurrency: float, found: Knee | None) -> str:
+def _operating_point(profile: Observed, concurrency: float, operating: Knee | None) -> str:
     """`32 in flight, knee before 64: rule`; of a single measurement without the rule."""
     in_flight = f"{concurrency:.4g} in flight"
-    if found is None or profile.origin is not Origin.SWEEP:
+    if operating is None or profile.origin is not Origin.SWEEP:
         return in_flight
-    if found.beyond is None:
-        return f"{in_flight}: {found.rule}"
-    return f"{in_flight}, knee before {load(found.beyond):.4g}: {found.rule}"
+    if operating.beyond is None:
+        return f"{in_flight}: {operating.rule}"
+    return f"{in_flight}, knee before {load(operating.beyond):.4g}: {operating.rule}"
 
 
-def _points(points: Sequence[Point], found: Knee) -> list[Column]:
-    number = quantities["number"]
-    rising = sorted(points, key=load)
-    columns: tuple[tuple[str, Callable[[Point], str]], ...] = (
-        ("OFFERED", lambda point: number(_known(point.offered))),
-        ("RUNNING", lambda point: f"{point.running:.1f}"),
-        ("TOK/S", lambda point: number(_known(point.tokens_per_s))),
-        ("REQ/S", lambda point: number(_known(point.requests_per_s))),
-        ("ITL", lambda point: NONE if point.itl_s is None else f"{point.itl_s * 1e3:.4g}ms"),
-        ("TTFT", lambda point: milliseconds(_known(point.ttft_s))),
-        ("E2E", lambda point: milliseconds(_known(point.e2e_s))),
-        ("RUNS", lambda point: str(point.weight)),
-    )
-    marks = Column("", ["K" if point == found.point else "" for point in rising])
-    return [marks, *(Column(title, [text(point) for point in rising], right=True) for title, text in columns)]
+_POINT: Final[tuple[Heading[Point], ...]] = (
+    Heading("OFFERED", lambda point: quantities["number"](_known(point.offered)), right=True),
+    Heading("RUNNING", lambda point: f"{point.running:.1f}", right=True),
+    Heading("TOK/S", lambda point: quantities["number"](_known(point.tokens_per_s)), right=True),
+    Heading("REQ/S", lambda point: quantities["number"](_known(point.requests_per_s)), right=True),
+    Heading("ITL", lambda point: _step_time(point.itl_s), right=True),
+    Heading("TTFT", lambda point: milliseconds(_known(point.ttft_s)), right=True),
+    Heading("E2E", lambda point: milliseconds(_known(point.e2e_s)), right=True),
+    Heading("RUNS", lambda point: str(point.weight), right=True),
+)
+
+
+def _points(points: Sequence[Point], operating: Knee) -> list[Column]:
+    """The points by their load, the knee marked."""
+
+    def mark(point: Point) -> str:
+        if point == operating.point:
+            return "K"
+        return ""
+
+    return columns_of(sorted(points, key=load), (Heading("", mark), *_POINT))
+
+
+def _step_time(itl_s: float | None) -> str:
+    """Four digits: neighbouring points differ little."""
+    if itl_s is None:
+        return NONE
+    return f"{itl_s * 1e3:.4g}ms"
 
 
 def _known(value: float | None) -> Reading:
-    return _ABSENT if value is None else value
+    if value is None:
+        return _ABSENT
+    return value

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
+from gpumon.outputs.tables import stripped
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading
@@ -53,11 +54,13 @@ _HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sourc
 
 def report(snapshot: Snapshot) -> str:
     """Every value with its unit and its source, or the reason why it is not there."""
-    return "\n".join(line.rstrip() for line in _lines(snapshot)) + "\n"
+    return stripped(_lines(snapshot))
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
-    simulated = "  SIMULATED" if snapshot.simulated else ""
+    simulated = ""
+    if snapshot.simulated:
+        simulated = "  SIMULATED"
     yield f"gpumon  {token(snapshot.host.name)}  {snapshot.time}{simulated}"
     yield from ("", "host", *_fields(snapshot.host))
     yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
@@ -77,8 +80,8 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
     for verdict in snapshot.verdicts:
         yield from ("", *_verdict(verdict))
     for event in snapshot.events:
-        scope, said = (token(text, spaces=True) for text in (event.scope, event_text(event)))
-        yield from ("", f"event {scope}  {event.kind.value}", f"  {said}")
+        yield from ("", f"event {token(event.scope, spaces=True)}  {event.kind.value}")
+        yield f"  {token(event_text(event), spaces=True)}"
     for fault in snapshot.faults:
         yield from ("", f"fault {token(fault.source)}  since {fault.since}", f"  {token(fault.text, spaces=True)}")
 
@@ -87,13 +90,14 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     """The verdict, the figures that say so with their sources, and its actions."""
     scope = token(verdict.scope, spaces=True)
     yield f"verdict {scope}  {verdict.code.value}  {verdict.level.value}  since {verdict.since}"
-    if said := verdict_text(verdict):
-        yield f"  {token(said, spaces=True)}"
-    for one in verdict.evidence:
+    sentence = verdict_text(verdict)
+    if sentence:
+        yield f"  {token(sentence, spaces=True)}"
+    for evidence in verdict.evidence:
         source = ""
-        if one.source:
-            source = f"  [{token(one.source, spaces=True)}]"
-        yield f"  {'evidence':<{_WORD_WIDTH}} {token(evidence_text(one), spaces=True)}{source}"
+        if evidence.source:
+            source = f"  [{token(evidence.source, spaces=True)}]"
+        yield f"  {'evidence':<{_WORD_WIDTH}} {token(evidence_text(evidence), spaces=True)}{source}"
     if verdict.actions:
         yield f"  {'action':<{_WORD_WIDTH}} {token(actions_text(verdict), spaces=True)}"
     yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
@@ -114,7 +118,9 @@ def _value(of: msgspec.Struct, name: str) -> Any:
     """A field; empty where it cannot apply, and the reason where its value says that it is not known."""
     value = value_of(of, name)
     if isinstance(value, Missing):
-        return "" if value in BY_NATURE else value
+        if value in BY_NATURE:
+            return ""
+        return value
     if isinstance(of, Engine) and name in ABSENT and value == ABSENT[name][0]:
         if isinstance(of.load.running, Missing):
             return of.load.running
@@ -123,29 +129,35 @@ def _value(of: msgspec.Struct, name: str) -> Any:
 
 
 def _field(name: str, value: Any, source: str) -> Iterator[str]:
+    """The lines of a field: several of a group of figures, none of one that is empty as a whole."""
     label, unit = _named(name)
     if isinstance(value, Quantiles | TokensTotal):
-        for part, text in _parts(value, unit).items():
-            yield _line(f"{label} {part}".rstrip(), text, source)
-            source = ""
+        yield from _labelled_parts(label, _parts(value, unit).items(), source)
     elif isinstance(value, dict):
-        for part, amount in value.items():
-            if isinstance(amount, str):
-                text = _text(amount)
-            else:
-                text = _reading(amount, unit)
-            yield _line(f"{label} {token(part)}", text, source)
-            source = ""
+        amounts = [(token(part), _amount(amount, unit)) for part, amount in value.items()]
+        yield from _labelled_parts(label, amounts, source)
     elif isinstance(value, OwnEstimate):
         if value != OwnEstimate():
             yield from _fields_of(value, "own_")
     elif isinstance(value, SinceStart):
         if not isinstance(value.seconds, Missing):
             yield from _fields_of(value, "mean_since_start_")
-    elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
-        yield _line(label, _reading(value, unit), source)
     else:
-        yield _line(label, _text(value), source)
+        yield _line(label, _amount(value, unit), source)
+
+
+def _labelled_parts(label: str, texts: Iterable[tuple[str, str]], source: str) -> Iterator[str]:
+    """A line per part; the source stands in the first."""
+    for part, text in texts:
+        yield _line(f"{label} {part}".rstrip(), text, source)
+        source = ""
+
+
+def _amount(value: Any, unit: str) -> str:
+    """A reading with its unit; anything else as a text."""
+    if isinstance(value, float | int | Missing) and not isinstance(value, bool):
+        return _reading(value, unit)
+    return _text(value)
 
 
 def _fields_of(value: OwnEstimate | SinceStart, prefix: str) -> Iterator[str]:
@@ -159,21 +171,27 @@ def _named(name: str) -> tuple[str, str]:
         return _LABELS[name]
     if name in _UNITS:
         return name.removesuffix("_per_s").replace("_per_j", " per joule"), name
-    unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
-    if unit == "flops_per_s":
-        return name.removesuffix("_per_s").replace("_", " "), unit
-    return name.removesuffix(f"_{unit}").replace("_", " "), unit or "number"
+    for unit in _UNITS:
+        if name.endswith(f"_{unit}"):
+            suffix = f"_{unit}"
+            if unit == "flops_per_s":
+                suffix = "_per_s"
+            return name.removesuffix(suffix).replace("_", " "), unit
+    return name.removesuffix("_").replace("_", " "), "number"
 
 
 def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
-    every = {part: getattr(of, part) for part in of.__struct_fields__}
-    readings = {part: reading for part, reading in every.items() if reading not in BY_NATURE}
     texts = {}
-    for part, reading in readings.items():
-        if part not in _BOUNDS or not isinstance(reading, Missing):
+    all_missing = True
+    for part in of.__struct_fields__:
+        reading = getattr(of, part)
+        if reading in BY_NATURE:
+            continue
+        is_missing = isinstance(reading, Missing)
+        all_missing = all_missing and is_missing
+        if part not in _BOUNDS or not is_missing:
             texts[part.removesuffix("_s").replace("_", " ")] = _reading(reading, unit)
-    all_missing = all(isinstance(reading, Missing) for reading in readings.values())
     if all_missing and len(set(texts.values())) == 1:
         return {"": next(iter(texts.values()))}
     return texts
@@ -190,13 +208,21 @@ def _reading(value: Reading, unit: str) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        texts = (evidence_text(item) if isinstance(item, Evidence) else str(item) for item in value)
-        return ", ".join(token(text, spaces=True) for text in texts) or NONE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+        texts = [token(_item_text(item), spaces=True) for item in value]
+        return ", ".join(texts) or NONE
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     if value is BandwidthSource.NONE:
         return NONE
     return token(getattr(value, "value", value), spaces=True)
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, Evidence):
+        return evidence_text(item)
+    return str(item)
 
 
 def _line(label: str, value: str, source: str = "") -> str:

@@ -32,11 +32,11 @@ from gpumon.readings.exported import (
 )
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, EngineReading, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Parameters
+from gpumon.readings.verdict import Evidence, Parameters
 
 MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64}
 """Things of a kind that are exported; `gpumon_left_out` counts the others."""
@@ -70,10 +70,10 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
     yield from _host(snapshot)
     gpus = list(_first_of(snapshot.gpus, gpu_key))
-    served = list(_first_of(snapshot.engines, lambda one: one.name))
+    served = list(_first_of(snapshot.engines, lambda engine: engine.name))
     engines = names_of(served)
     verdicts = list(_first_of(snapshot.verdicts, _verdict_key))
-    models = list(_first_of(snapshot.replicas, lambda one: _cut(one.model)))
+    models = list(_first_of(snapshot.replicas, lambda replicas: _cut(replicas.model)))
     counted: dict[str, Sequence[object]] = {
         "gpus": gpus,
         "engines": served,
@@ -131,8 +131,9 @@ def _first_of(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
     """The things without those whose key came before: a page must not hold a series twice."""
     seen = set()
     for thing in things:
-        if (one := key(thing)) not in seen:
-            seen.add(one)
+        name = key(thing)
+        if name not in seen:
+            seen.add(name)
             yield thing
 
 
@@ -146,7 +147,10 @@ def _figures(of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: L
         value = get(of)
         if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
             continue
-        yield Sample(PREFIX + field.sample, {**labels, **field.fixed} if field.fixed else labels, float(value))
+        if field.fixed:
+            yield Sample(PREFIX + field.sample, {**labels, **field.fixed}, float(value))
+        else:
+            yield Sample(PREFIX + field.sample, labels, float(value))
 
 
 def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
@@ -167,10 +171,17 @@ def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels
         value = value_of(of, name)
         value = getattr(value, "value", value)
         if isinstance(value, bool):
-            labels[label] = "yes" if value else ""
+            labels[label] = _flag(value)
         else:
             labels[label] = _cut(value, most)
     return labels
+
+
+def _flag(is_so: bool) -> str:
+    """A yes-or-no label."""
+    if is_so:
+        return "yes"
+    return ""
 
 
 def _since(name: str, labels: Labels, since: str) -> Iterator[Sample]:
@@ -190,7 +201,7 @@ def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
 
 def _host(snapshot: Snapshot) -> Iterator[Sample]:
     texts = _texts(snapshot.host, HOST_TEXTS)
-    yield _sample("host_info", {**texts, "simulated": "yes" if snapshot.simulated else ""}, 1.0)
+    yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
     yield from _figures(snapshot.host, HOST, _HOST, {})
     yield from _figures(snapshot.self_cost, SELF, _SELF, {})
 
@@ -245,7 +256,7 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
         number = ""
         if departure.number:
             number = str(departure.number)
-        how = {"cause": _cut(departure.cause), "number": number, "planned": "yes" if departure.planned else ""}
+        how = {"cause": _cut(departure.cause), "number": number, "planned": _flag(departure.planned)}
         if math.isfinite(departure.wall_s):
             yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
     if math.isfinite(engine.age_s):
@@ -257,7 +268,7 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
     yield from _figures(engine, ENGINE, _ENGINE, labels)
     yield from _reasons("engine", name, engine)
-    for load in list(_first_of(engine.rank_loads, lambda one: _cut(one.rank)))[: MOST["ranks"]]:
+    for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST["ranks"]]:
         yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
 
 
@@ -266,38 +277,58 @@ def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterato
 
     They are counters: they begin anew with the engine, and those of several engines may be added and averaged.
     """
-    names = names_of(list(_first_of(filter(answers, snapshot.engines), lambda one: one.name)))
-    for reading in _first_of(readings, lambda one: one.name):
-        labels = {"engine": names[reading.name]} if reading.name in names else {}
-        for quantity, name in HISTOGRAMS.items() if labels else ():
-            whole = merge_common([rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms])
-            if whole is None or whole.bounds[-1] != math.inf:
-                continue
-            for bound, count in zip(whole.bounds, whole.counts, strict=True):
-                yield _sample(f"{name}_bucket", {**labels, "le": repr(bound) if bound < math.inf else "+Inf"}, count)
-            yield _sample(f"{name}_count", labels, whole.count)
-            yield _sample(f"{name}_sum", labels, whole.sum)
+    answering = filter(answers, snapshot.engines)
+    names = names_of(list(_first_of(answering, lambda engine: engine.name)))
+    for reading in _first_of(readings, lambda reading: reading.name):
+        if reading.name in names:
+            for quantity, name in HISTOGRAMS.items():
+                yield from _histogram(name, {"engine": names[reading.name]}, _of_ranks(reading, quantity))
+
+
+def _of_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
+    """The histogram over all ranks; None where no rank has it."""
+    histograms = []
+    for rank in reading.ranks:
+        if quantity in rank.histograms:
+            histograms.append(rank.histograms[quantity])
+    return merge_common(histograms)
+
+
+def _histogram(name: str, labels: Labels, histogram: HistogramReading | None) -> Iterator[Sample]:
+    """The series of a histogram; none of one without a last bucket."""
+    if histogram is None or histogram.bounds[-1] != math.inf:
+        return
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        most = "+Inf"
+        if bound < math.inf:
+            most = repr(bound)
+        yield _sample(f"{name}_bucket", {**labels, "le": most}, count)
+    yield _sample(f"{name}_count", labels, histogram.count)
+    yield _sample(f"{name}_sum", labels, histogram.sum)
 
 
 def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
     """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
-    told = set()
+    mapped = set()
     for gpu in gpus:
-        for engine in dict.fromkeys(name for name in gpu.engines if name in names):
-            told.add((engine, gpu.index))
-            labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
-            yield _sample("engine_gpu_info", labels, 1.0)
-    for engine, index in dict.fromkeys(
-        (one.name, index) for one in engines for index in one.hardware.gpus[: MOST["gpus"]]
-    ):
-        if (engine, index) not in told:
-            yield _sample("engine_gpu_info", {"engine": names[engine], "gpu": str(index), "uuid": ""}, 1.0)
+        for engine in dict.fromkeys(gpu.engines):
+            if engine in names:
+                mapped.add((engine, gpu.index))
+                labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
+                yield _sample("engine_gpu_info", labels, 1.0)
+    for served in engines:
+        for index in served.hardware.gpus[: MOST["gpus"]]:
+            if (served.name, index) not in mapped:
+                mapped.add((served.name, index))
+                yield _sample("engine_gpu_info", {"engine": names[served.name], "gpu": str(index), "uuid": ""}, 1.0)
 
 
 def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[Sample]:
     labels = {"model": _cut(model.model)}
-    for engine in dict.fromkeys(name for name in model.engines if name in names):
-        deviating = "yes" if engine in model.deviating else ""
+    for engine in dict.fromkeys(model.engines):
+        if engine not in names:
+            continue
+        deviating = _flag(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
     yield from _figures(model, MODEL, _MODEL, labels)
 
@@ -312,9 +343,9 @@ def _verdict_key(verdict: Verdict) -> str:
 
 def _verdict(verdict: Verdict) -> Iterator[Sample]:
     labels = _verdict_labels(verdict)
-    said = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
-    said["confidence"] = verdict.confidence.value
-    yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **said}, 1.0)
+    judgement = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
+    judgement["confidence"] = verdict.confidence.value
+    yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **judgement}, 1.0)
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
     if verdict.until:
         yield from _since("verdict_until_timestamp_seconds", labels, verdict.until)
@@ -322,18 +353,26 @@ def _verdict(verdict: Verdict) -> Iterator[Sample]:
         codes = {"code": _cut(signal.code), "reason": _cut(signal.reason), "fix": _cut(signal.fix)}
         yield _sample("verdict_unknown_info", {**labels, "at": str(at), **codes}, 1.0)
         yield from _parameters(labels, f"unknown {at}", signal.parameters)
-    figures = [
-        (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
-    ]
-    for at, (one, value) in enumerate(figures[:MOST_PARTS]):
-        texts = {"at": str(at), "quantity": _cut(one.quantity), "source": _cut(one.source), "chart": _cut(one.chart)}
-        yield _sample("verdict_evidence", {**labels, **texts}, value)
-        limit: Parameters = {} if isinstance(one.limit, Missing) else {"limit": one.limit}
-        yield from _parameters(labels, f"evidence {at}", {**one.parameters, **limit})
+    yield from _evidence(labels, verdict.evidence)
     for at, action in enumerate(verdict.actions[:MOST_PARTS]):
         yield _sample("verdict_action_info", {**labels, "at": str(at), "code": _cut(action.code)}, 1.0)
         yield from _parameters(labels, f"action {at}", action.parameters)
     yield from _parameters(labels, "verdict", verdict.parameters)
+
+
+def _evidence(labels: Labels, evidence: Iterable[Evidence]) -> Iterator[Sample]:
+    """The figures of a verdict that are known, with their limits."""
+    figures = []
+    for figure in evidence:
+        if not isinstance(figure.value, Missing) and math.isfinite(figure.value):
+            figures.append((figure, figure.value))
+    for at, (figure, value) in enumerate(figures[:MOST_PARTS]):
+        texts = {"quantity": _cut(figure.quantity), "source": _cut(figure.source), "chart": _cut(figure.chart)}
+        yield _sample("verdict_evidence", {**labels, "at": str(at), **texts}, value)
+        parameters = dict(figure.parameters)
+        if not isinstance(figure.limit, Missing):
+            parameters["limit"] = figure.limit
+        yield from _parameters(labels, f"evidence {at}", parameters)
 
 
 def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sample]:
@@ -350,7 +389,7 @@ def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sam
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
-    alerts = list(_first_of(snapshot.alerts, lambda one: f"{_cut(one.name)} {_cut(one.scope)}"))
+    alerts = list(_first_of(snapshot.alerts, lambda alert: f"{_cut(alert.name)} {_cut(alert.scope)}"))
     for alert in alerts[: MOST["alerts"]]:
         labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
         yield _sample("alert", labels, 1.0)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from gpumon.outputs.markdown import header, row, safe
+from gpumon.outputs.markdown import safe
+from gpumon.outputs.markdown import table as markdown_table
 from gpumon.outputs.sizing_data import SameGpus, grouped
-from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
-from gpumon.outputs.units import NONE, milliseconds
+from gpumon.outputs.tables import INDENT, Column, Heading, columns_of, fitted, labelled, table, wrapped
+from gpumon.outputs.units import NONE, joined, milliseconds
 from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Compared, Degraded, DisaggregatedPlan, Limit, Packed, Source, WorkloadPlan
+from gpumon.sizing.answer import (
+    Answer,
+    Compared,
+    Degraded,
+    DisaggregatedPlan,
+    Limit,
+    Packed,
+    Source,
+    Totals,
+    WorkloadPlan,
+)
 from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.compare import Comparison, Figure
 from gpumon.sizing.scenario import Scenario
@@ -52,12 +63,21 @@ def gigabytes(value: Reading) -> str:
     """Bytes in GB (1e9), TB, PB or EB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    one, unit = next((step for step in _BYTES if value >= 0.99995 * step[0]), _BYTES[-1])
-    size = value / one
+    size, unit = _in_unit(value, _BYTES)
     if size >= _MOST_DIGITS:
         return f"{size:.3g} {unit}"
-    decimals = 2 if size < 99.995 else 1
-    return f"{size:,.{decimals}f} {unit}"
+    if size < 99.995:
+        return f"{size:,.2f} {unit}"
+    return f"{size:,.1f} {unit}"
+
+
+def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The value in the largest unit of which it is at least one, else in the smallest, and that unit."""
+    for scale, unit in units:
+        if value >= 0.99995 * scale:
+            return value / scale, unit
+    scale, unit = units[-1]
+    return value / scale, unit
 
 
 def money(value: Reading) -> str:
@@ -75,24 +95,28 @@ def watts(value: Reading) -> str:
         return NONE
     if value < 9999.5:
         return f"{value:,.0f} W"
-    one, unit = next((step for step in _WATTS if value >= 0.99995 * step[0]), _WATTS[-1])
+    power, unit = _in_unit(value, _WATTS)
     if value < _MOST_DIGITS:
-        return f"{value / one:,.1f} {unit}"
-    return f"{value / one:.3g} {unit}"
+        return f"{power:,.1f} {unit}"
+    return f"{power:.3g} {unit}"
 
 
 def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
     """A figure with words around it; NONE alone where there is none."""
-    return lambda value: NONE if form(value) == NONE else f"{before}{form(value)}{behind}"
+
+    def text(value: Reading) -> str:
+        figure = form(value)
+        if figure == NONE:
+            return NONE
+        return f"{before}{figure}{behind}"
+
+    return text
 
 
 def _counted(value: Reading, word: str) -> str:
-    return f"{number(value)} {word}{'' if value == 1.0 else 's'}"
-
-
-def _joined(parts: Sequence[str], between: str = ", ") -> str:
-    """The known parts with `between` them."""
-    return between.join(part for part in parts if part not in ("", NONE))
+    if value == 1.0:
+        return f"{number(value)} {word}"
+    return f"{number(value)} {word}s"
 
 
 # The parts of the answer.
@@ -128,32 +152,46 @@ class Report(NamedTuple):
 
 
 def _report(answer: Answer, scenario: Scenario) -> Report:
-    plans = (answer.plans.memory_only, answer.plans.busy_aware)
-    packed = not all(isinstance(each.instances, Missing) for each in plans)
+    tables = [_workloads(answer.workloads)]
+    packings = (answer.plans.memory_only, answer.plans.busy_aware)
+    if any(not isinstance(packed.instances, Missing) for packed in packings):
+        tables.append(_plans(answer))
+    workloads = []
+    for plan in answer.workloads:
+        workloads.append(Section(_name(plan.name), _with_text(_detail(plan, scenario))))
     return Report(
         title=_name(answer.name),
         note=clean(scenario.note, _MOST),
-        facts=[line for line in _facts(answer) if line.text],
+        facts=_with_text(_facts(answer)),
         compared=_compared(answer, scenario),
-        compared_by=[line for line in _compared_by(answer, scenario) if line.text],
-        tables=[_workloads(answer.workloads), *([_plans(answer)] if packed else [])],
+        compared_by=_with_text(_compared_by(answer, scenario)),
+        tables=tables,
         servers=list(_servers(answer, scenario)),
-        workloads=[
-            Section(_name(plan.name), [line for line in _detail(plan, scenario) if line.text])
-            for plan in answer.workloads
-        ],
+        workloads=workloads,
     )
+
+
+def _with_text(lines: Iterator[Line]) -> list[Line]:
+    """The lines that say something."""
+    telling = []
+    for line in lines:
+        if line.text:
+            telling.append(line)
+    return telling
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
     """As text in at most `width` cells (60 at least): long lines are wrapped, a table leaves columns out that the lines
     below it repeat, and only what is one long word is cut."""
     width = max(width, 60)
-    return "\n".join(cells.cut(line.rstrip(), width) for line in _text(_report(answer, scenario), width)) + "\n"
+    return fitted(_text(_report(answer, scenario), width), width)
 
 
 def _text(whole: Report, width: int) -> Iterator[str]:
-    yield from wrapped(f"sizing: {whole.title}" if whole.title else "sizing", width, "")
+    title = "sizing"
+    if whole.title:
+        title = f"sizing: {whole.title}"
+    yield from wrapped(title, width, "")
     yield from wrapped(whole.note, width, "")
     yield ""
     for line in whole.facts:
@@ -180,51 +218,85 @@ def markdown(answer: Answer, scenario: Scenario) -> str:
 
 
 def _markdown(whole: Report) -> Iterator[str]:
-    yield f"## Sizing: {safe(whole.title)}" if whole.title else "## Sizing"
-    yield from ("", safe(whole.note)) if whole.note else ()
+    if whole.title:
+        yield f"## Sizing: {safe(whole.title)}"
+    else:
+        yield "## Sizing"
+    if whole.note:
+        yield from ("", safe(whole.note))
     yield ""
-    yield from (f"- **{label}:** {safe(text)}" for label, text in whole.facts)
+    yield from _markdown_list(whole.facts)
     if whole.compared:
-        yield from ("", *_markdown_table(whole.compared), "")
-        yield from (f"- **{label}:** {safe(text)}" for label, text in whole.compared_by)
+        yield from ("", *markdown_table(whole.compared), "")
+        yield from _markdown_list(whole.compared_by)
     for columns in whole.tables:
         yield ""
-        yield from _markdown_table(columns)
+        yield from markdown_table(columns)
     for title, lines in (*whole.servers, *whole.workloads):
         yield from ("", f"**{safe(title)}**", "")
-        yield from (f"- {f'{line.label}: ' if line.label else ''}{safe(line.text)}" for line in lines)
+        for line in lines:
+            label = ""
+            if line.label:
+                label = f"{line.label}: "
+            yield f"- {label}{safe(line.text)}"
 
 
-def _markdown_table(columns: Sequence[Column]) -> Iterator[str]:
-    yield from header("|".join(f"{column.title}{':' if column.right else ''}" for column in columns))
-    yield from (row(*map(safe, texts)) for texts in zip(*(column.texts for column in columns), strict=True))
+def _markdown_list(lines: Sequence[Line]) -> Iterator[str]:
+    for label, text in lines:
+        yield f"- **{label}:** {safe(text)}"
 
 
 def _facts(answer: Answer) -> Iterator[Line]:
     """The need with its warnings, or why there is no answer."""
     if answer.problem:
         yield Line("no answer", clean(answer.problem, _MOST))
-    sums = answer.totals_without if answer.without else answer.totals
-    counts = ((sums.instances, "instance"), (sums.gpus, "GPU"), (sums.servers, "server"))
-    known = not isinstance(sums.instances, Missing)
+    known = not isinstance(_sums(answer).instances, Missing)
     if known:
-        need = f"{_joined([_counted(*each) for each in counts])}, packed {_PACKINGS[answer.packing]}"
-        if answer.without:
-            more = len(answer.without) - _MOST_NAMED
-            names = ", ".join(map(_name, answer.without[:_MOST_NAMED])) + (f" and {more:,} more" if more > 0 else "")
-            yield Line("need", f"without {names}: {need}")
-        else:
-            yield Line("need", _joined((need, _other(answer)), "; "))
-            yield Line("GPU types", _types(_packed(answer)[0]))
-    yield from (Line("warning", clean(warning, _MOST)) for warning in answer.warnings)
+        yield from _need(answer)
+    for warning in answer.warnings:
+        yield Line("warning", clean(warning, _MOST))
     if known:
-        yield from (Line(what, text) for what, text in totals(answer).items())
-        missing = ((what, getattr(sums, field)) for field, what, _ in _TOTALS)
-        words = []
-        for what, each in missing:
-            if isinstance(each, Missing):
-                words.append(f"{what} ({phrase(each)})")
-        yield Line("not known", ", ".join(words))
+        for name, text in totals(answer).items():
+            yield Line(name, text)
+        yield Line("not known", _unknown_totals(_sums(answer)))
+
+
+def _sums(answer: Answer) -> Totals:
+    """The totals; without the workloads that have no answer if some have none."""
+    if answer.without:
+        return answer.totals_without
+    return answer.totals
+
+
+def _need(answer: Answer) -> Iterator[Line]:
+    """Instances, GPUs and servers, and the types of GPU."""
+    sums = _sums(answer)
+    counts = (_counted(sums.instances, "instance"), _counted(sums.gpus, "GPU"), _counted(sums.servers, "server"))
+    need = f"{joined(counts)}, packed {_PACKINGS[answer.packing]}"
+    if answer.without:
+        yield Line("need", f"without {_left_out(answer.without)}: {need}")
+    else:
+        yield Line("need", joined((need, _other(answer)), "; "))
+        yield Line("GPU types", _types(_packed(answer)[0]))
+
+
+def _left_out(workloads: Sequence[str]) -> str:
+    """Names of the workloads that sums leave out: `a, b, c and 5 more`."""
+    names = ", ".join(map(_name, workloads[:_MOST_NAMED]))
+    more = len(workloads) - _MOST_NAMED
+    if more > 0:
+        return f"{names} and {more:,} more"
+    return names
+
+
+def _unknown_totals(sums: Totals) -> str:
+    """The totals that are not known, with the reasons."""
+    unknown = []
+    for field, name, _ in _TOTALS:
+        total = getattr(sums, field)
+        if isinstance(total, Missing):
+            unknown.append(f"{name} ({phrase(total)})")
+    return ", ".join(unknown)
 
 
 _TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
@@ -241,22 +313,28 @@ _TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
 def totals(answer: Answer) -> dict[str, str]:
     """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, watts where
     they are from, and sums that workloads are missing from say so."""
-    sums = answer.totals_without if answer.without else answer.totals
-    needed, _ = _packed(answer)
-    behind = {"power_w": _power_source(answer.power_sources)}
-    if not isinstance(needed.servers, Missing) and not isinstance(needed.gpus, Missing) and needed.layout:
-        sizes = [len(server.gpus) for server in needed.layout]
-        if needed.gpus < sum(sizes) + (needed.servers - len(sizes)) * max(sizes):
-            behind["price_per_hour"] = f" for {_counted(needed.servers, 'whole server')}"
+    sums = _sums(answer)
+    notes = {"power_w": _power_source(answer.power_sources), "price_per_hour": _priced_servers(_packed(answer)[0])}
     partial = ""
     if answer.without:
         partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)"
-    texts = ((field, what, form(getattr(sums, field))) for field, what, form in _TOTALS)
     totals = {}
-    for field, what, text in texts:
+    for field, name, form in _TOTALS:
+        text = form(getattr(sums, field))
         if text != NONE:
-            totals[what] = text + behind.get(field, "") + partial
+            totals[name] = text + notes.get(field, "") + partial
     return totals
+
+
+def _priced_servers(packed: Packed) -> str:
+    """`for 3 whole servers`, if GPUs of them stay free; else empty."""
+    if isinstance(packed.servers, Missing) or isinstance(packed.gpus, Missing) or not packed.layout:
+        return ""
+    sizes = [len(server.gpus) for server in packed.layout]
+    spare_gpus = (packed.servers - len(sizes)) * max(sizes)
+    if packed.gpus < sum(sizes) + spare_gpus:
+        return f" for {_counted(packed.servers, 'whole server')}"
+    return ""
 
 
 def _power_source(sources: Collection[str]) -> str:
@@ -265,26 +343,31 @@ def _power_source(sources: Collection[str]) -> str:
         if len(sources) == 1:
             return " (the boards' limit)"
         return " (in part the boards' limit)"
-    return " (measured)" if "seen" in sources else ""
+    if "seen" in sources:
+        return " (measured)"
+    return ""
 
 
 def _packed(answer: Answer) -> tuple[Packed, Packed]:
     """The packing that was asked for, and the other one."""
-    plans = (answer.plans.memory_only, answer.plans.busy_aware)
-    return plans if answer.packing == "memory" else (plans[1], plans[0])
+    plans = answer.plans
+    if answer.packing == "memory":
+        return plans.memory_only, plans.busy_aware
+    return plans.busy_aware, plans.memory_only
 
 
 def _types(packed: Packed) -> str:
     """GPUs and servers of each of several types, and how much more their order in the file would cost."""
     parts = []
-    for each in packed.by_gpu:
-        parts.append(f"{number(float(each.gpus))} {_name(each.gpu)} in {_counted(float(each.servers), 'server')}")
+    for share in packed.by_gpu:
+        servers = _counted(float(share.servers), "server")
+        parts.append(f"{number(float(share.gpus))} {_name(share.gpu)} in {servers}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
         parts.append(f"{money(saving)} per hour less than in the order of the file")
     elif len(parts) < 2:
         return ""
-    return _joined(parts)
+    return joined(parts)
 
 
 def _other(answer: Answer) -> str:
@@ -292,41 +375,53 @@ def _other(answer: Answer) -> str:
     mine, theirs = _packed(answer)
     if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
         return ""
-    name = "by busy share" if answer.packing == "memory" else "by memory alone"
+    name = "by memory alone"
+    if answer.packing == "memory":
+        name = "by busy share"
     if isinstance(theirs.gpus, Missing):
         return f"{name} there is no room"
     return f"{name} {_counted(theirs.gpus, 'GPU')}, {_counted(theirs.servers, 'server')}"
 
 
+def _plan_source(plan: WorkloadPlan) -> str:
+    """Source of the capacity, its band, and `!` beyond the largest measured load."""
+    parts = [plan.source.value, plan.band.short]
+    if plan.extrapolated:
+        parts.append("!")
+    return joined(parts, " ")
+
+
+def _plan_servers(plan: WorkloadPlan) -> str:
+    """`4`, `4 (shared)` or `4 (1 shared)`."""
+    count = plan.servers
+    shared = plan.servers_shared
+    if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
+        return number(count)
+    if shared == count:
+        return f"{number(count)} (shared)"
+    return f"{number(count)} ({number(shared)} shared)"
+
+
+def _plan_target(plan: WorkloadPlan) -> str:
+    return f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
+
+
+_WORKLOAD: Final[tuple[Heading[WorkloadPlan], ...]] = (
+    Heading("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME)),
+    Heading("target", _plan_target, right=True),
+    Heading("per instance", lambda plan: number(plan.capacity_per_instance), right=True),
+    Heading("instances", lambda plan: number(plan.instances), right=True),
+    Heading("GPUs", lambda plan: number(plan.gpus), right=True),
+    Heading("servers", _plan_servers, right=True, keep=5),
+    Heading("limit", lambda plan: plan.limit or NONE, keep=4),
+    Heading("then", lambda plan: plan.next_limit or NONE, keep=1),
+    Heading("memory each", lambda plan: gigabytes(plan.memory_bytes), right=True, keep=2),
+    Heading("source", _plan_source, keep=3),
+)
+
+
 def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
-    def source(plan: WorkloadPlan) -> str:
-        return " ".join(part for part in (plan.source.value, plan.band.short, "!" * plan.extrapolated) if part)
-
-    def servers(plan: WorkloadPlan) -> str:
-        count = plan.servers
-        shared = plan.servers_shared
-        if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
-            return number(count)
-        if shared == count:
-            return f"{number(count)} (shared)"
-        return f"{number(count)} ({number(shared)} shared)"
-
-    columns: tuple[tuple[str, Callable[[WorkloadPlan], str], bool, int], ...] = (
-        ("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME), False, 9),
-        ("target", lambda plan: f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}", True, 9),
-        ("per instance", lambda plan: number(plan.capacity_per_instance), True, 9),
-        ("instances", lambda plan: number(plan.instances), True, 9),
-        ("GPUs", lambda plan: number(plan.gpus), True, 9),
-        ("servers", servers, True, 5),
-        ("limit", lambda plan: plan.limit or NONE, False, 4),
-        ("then", lambda plan: plan.next_limit or NONE, False, 1),
-        ("memory each", lambda plan: gigabytes(plan.memory_bytes), True, 2),
-        ("source", source, False, 3),
-    )
-    workloads = []
-    for title, text, right, keep in columns:
-        workloads.append(Column(title, [text(plan) for plan in plans], right, keep))
-    return workloads
+    return columns_of(plans, _WORKLOAD)
 
 
 _BEST: Final = "*"
@@ -341,7 +436,7 @@ _FORMS: Final[dict[str, Callable[[Reading], str]]] = {
 }
 """Forms of the totals of a comparison."""
 _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
-    "tp": lambda plan: str(plan.tp) if plan.tp else NONE,
+    "tp": lambda plan: str(plan.tp or NONE),
     "itl_s": lambda plan: milliseconds(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
     "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
@@ -355,12 +450,22 @@ def _compared(answer: Answer, scenario: Scenario) -> list[Column]:
         return []
     columns = [Column("GPU", [_compared_name(row) for row in answer.compared])]
     for figure in Comparison.of(answer, scenario).shown:
-        texts = [_compared_text(row, figure) for row in answer.compared]
-        # The marks stand in a column of their own, so that the digits stand below each other.
-        if any(text.endswith(_BEST) for text in texts):
-            texts = [text if text.endswith(_BEST) else f"{text} " for text in texts]
+        texts = _marked([_compared_text(row, figure) for row in answer.compared])
         columns.append(Column(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
     return columns
+
+
+def _marked(texts: Sequence[str]) -> Sequence[str]:
+    """The cells, the marks in a column of their own, so that the digits stand below each other."""
+    if not any(text.endswith(_BEST) for text in texts):
+        return texts
+    aligned = []
+    for text in texts:
+        if text.endswith(_BEST):
+            aligned.append(text)
+        else:
+            aligned.append(f"{text} ")
+    return aligned
 
 
 def _compared_name(row: Compared) -> str:
@@ -373,16 +478,27 @@ def _compared_text(row: Compared, figure: Figure) -> str:
     """One cell: of several workloads what each of them has, in their order."""
     if row.problem:
         return NONE
-    plans = [plan for plan in row.workloads if not plan.problem]
+    plans = _answered(row.workloads)
     if figure.key == "source" and len(plans) > 1:
         return "/".join(dict.fromkeys(plan.source.value for plan in plans))
     if figure.of_workload:
         texts = [_WORDS[figure.key](plan) for plan in plans]
-        return "/".join(dict.fromkeys(texts) if figure.key == "limit" else texts)
+        if figure.key == "limit":
+            texts = list(dict.fromkeys(texts))
+        return "/".join(texts)
     text = _FORMS[figure.key](getattr(row.totals, figure.key))
     if figure.key in row.best:
         return f"{text}{_BEST}"
     return text
+
+
+def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
+    """The workloads that have an answer."""
+    answered = []
+    for plan in plans:
+        if not plan.problem:
+            answered.append(plan)
+    return answered
 
 
 def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
@@ -398,48 +514,62 @@ def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
     yield Line("compared", comparison.like_for_like)
 
 
+_PLAN: Final[tuple[Heading[Packed], ...]] = (
+    Heading("instances", lambda packed: number(packed.instances), right=True),
+    Heading("GPUs", lambda packed: number(packed.gpus), right=True),
+    Heading("servers", lambda packed: number(packed.servers), right=True),
+    Heading("memory", lambda packed: gigabytes(packed.memory_bytes), right=True, keep=2),
+    Heading("price/h", lambda packed: money(packed.price_per_hour), right=True, keep=1),
+)
+
+
 def _plans(answer: Answer) -> list[Column]:
     plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
     names = []
-    for each in plans:
-        names.append(f"{_PACKINGS[each]}{' <- needed' if each == answer.packing else ''}")
-    columns: tuple[tuple[str, Callable[[Packed], str], int], ...] = (
-        ("instances", lambda packed: number(packed.instances), 9),
-        ("GPUs", lambda packed: number(packed.gpus), 9),
-        ("servers", lambda packed: number(packed.servers), 9),
-        ("memory", lambda packed: gigabytes(packed.memory_bytes), 2),
-        ("price/h", lambda packed: money(packed.price_per_hour), 1),
-    )
-    figures = []
-    for title, text, keep in columns:
-        figures.append(Column(title, [text(each) for each in plans.values()], True, keep))
-    return [Column("plan", names), *figures]
+    for packing in plans:
+        if packing == answer.packing:
+            names.append(f"{_PACKINGS[packing]} <- needed")
+        else:
+            names.append(_PACKINGS[packing])
+    return [Column("plan", names), *columns_of(plans.values(), _PLAN)]
 
 
 def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
     """The servers of the plan that is needed, then of the other if that differs."""
-
-    def proof(packed: Packed) -> str:
-        if isinstance(packed.servers, Missing) or isinstance(packed.servers_least, Missing):
-            return ""
-        least = packed.servers_least
-        proven = packed.servers <= least
-        if proven:
-            return "proven: no placement needs fewer"
-        return f"no placement needs fewer than {number(least)}"
-
     needed, other = _packed(answer)
-    drawn = []
-    for each in (needed, other):
-        drawn.append([Line("", text) for text in _drawn(each, answer, scenario)])
-    if drawn[0] == drawn[1]:
-        title = _joined(("both packings are the same", proof(needed)), "; ")
-        yield from [Section(f"servers ({title})", drawn[0])] if drawn[0] else []
+    servers = _server_lines(needed, answer, scenario)
+    other_servers = _server_lines(other, answer, scenario)
+    if servers == other_servers:
+        title = joined(("both packings are the same", _proof(needed)), "; ")
+        if servers:
+            yield Section(f"servers ({title})", servers)
         return
-    names = (answer.packing, "busy" if answer.packing == "memory" else "memory")
-    for name, packed, lines in zip(names, (needed, other), drawn, strict=True):
-        title = f"servers, {_PACKINGS[name]}"
-        yield Section(f"{title} ({proof(packed)})" if proof(packed) else title, lines)
+    other_packing = "memory"
+    if answer.packing == "memory":
+        other_packing = "busy"
+    yield Section(_servers_title(answer.packing, needed), servers)
+    yield Section(_servers_title(other_packing, other), other_servers)
+
+
+def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[Line]:
+    return [Line("", text) for text in _drawn(packed, answer, scenario)]
+
+
+def _servers_title(packing: str, packed: Packed) -> str:
+    title = f"servers, {_PACKINGS[packing]}"
+    proof = _proof(packed)
+    if proof:
+        return f"{title} ({proof})"
+    return title
+
+
+def _proof(packed: Packed) -> str:
+    """Whether fewer servers could do, as far as it is known."""
+    if isinstance(packed.servers, Missing) or isinstance(packed.servers_least, Missing):
+        return ""
+    if packed.servers <= packed.servers_least:
+        return "proven: no placement needs fewer"
+    return f"no placement needs fewer than {number(packed.servers_least)}"
 
 
 def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
@@ -473,11 +603,17 @@ def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
         else:
             shown = str(at)
         times = len(list(run))
-        words += [f"{shown} x{times}"] if times > 2 else [shown] * times
+        if times > 2:
+            words.append(f"{shown} x{times}")
+        else:
+            words += [shown] * times
     span = ""
     if same.gpus > 1:
         span = f" on {same.gpus} GPUs"
-    return f"[{', '.join(words) or 'free'}{span}]{f' x{same.times}' if same.times > 1 else ''}"
+    repeated = ""
+    if same.times > 1:
+        repeated = f" x{same.times}"
+    return f"[{', '.join(words) or 'free'}{span}]{repeated}"
 
 
 _OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
@@ -497,20 +633,27 @@ _OF_ALL: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
 """The same of what is a sum over its instances."""
 
 
+def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[tuple[str, Callable[[Reading], str]]]) -> Iterator[str]:
+    """The figures of a plan, each in its form."""
+    for field, form in forms:
+        yield form(getattr(plan, field))
+
+
 def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     if plan.problem:
         yield Line("no answer", clean(plan.problem, _MOST))
     if plan.model != plan.name:
         yield Line("model", clean(plan.model, _MOST))
     if plan.source is not Source.NONE:
-        yield Line("capacity", _joined((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
+        yield Line("capacity", joined((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
     label = "limits"
     for limit in plan.limits:
         yield Line(label, _bound(limit))
         label = ""
     yield Line("each instance", _instance(plan))
     yield Line("at the target", _at_target(plan))
-    yield Line("", f"TTFT: {_joined((plan.ttft_basis, _ttft_errors(plan)))}" if plan.ttft_basis else "")
+    if plan.ttft_basis:
+        yield Line("", f"TTFT: {joined((plan.ttft_basis, _ttft_errors(plan)))}")
     if plan.disaggregated is not None:
         yield from _split(plan.disaggregated)
     for case in plan.degraded:
@@ -524,13 +667,13 @@ def _at_target(plan: WorkloadPlan) -> str:
     asked = NONE
     if plan.target_kind != "concurrency":
         asked = _with(number, behind=" in flight")(plan.concurrency)
-    instance = _joined([form(getattr(plan, field)) for field, form in _OF_EACH])
+    instance = joined(_figures(plan, _OF_EACH))
     if len(plan.on) > 1:
         instance = instance.replace("running each", "running each on average", 1)
-    together = _joined([form(getattr(plan, field)) for field, form in _OF_ALL])
+    together = joined(_figures(plan, _OF_ALL))
     if together:
         together = f"all together {together}{_power_basis(plan)}"
-    return _joined((asked, instance, together), "; ")
+    return joined((asked, instance, together), "; ")
 
 
 def _power_basis(plan: WorkloadPlan) -> str:
@@ -554,13 +697,15 @@ def _split(split: DisaggregatedPlan) -> Iterator[Line]:
         return
     carried = _with(number, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
     beside = _with(number, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
+    if beside != NONE:
+        carried += beside
     figures = (
-        f"{carried}{beside if beside != NONE else ''}",
+        carried,
         _with(milliseconds, "TTFT ")(split.ttft_s),
         _with(milliseconds, "ITL ")(split.itl_s),
     )
     moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
-    yield Line("", f"{_joined(figures)}; {moved} in {milliseconds(split.transfer_s)}")
+    yield Line("", f"{joined(figures)}; {moved} in {milliseconds(split.transfer_s)}")
     yield Line("", clean("; ".join(split.notes), _MOST))
 
 
@@ -577,7 +722,10 @@ def _origin(plan: WorkloadPlan) -> str:
     """Source of the capacity, as a sentence's end."""
     parts = [f"{plan.source.value} {plan.band.text}".rstrip()]
     if plan.seen_name:
-        parts.append(f"from {_name(plan.seen_name)}" + (f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""))
+        time = ""
+        if plan.seen_time:
+            time = f" at {clean(plan.seen_time, 40)}"
+        parts.append(f"from {_name(plan.seen_name)}{time}")
     if plan.extrapolated:
         parts.append("beyond the largest load that was measured")
     return ", ".join(parts)
@@ -588,18 +736,29 @@ def _instance(plan: WorkloadPlan) -> str:
     gpus = ""
     if plan.gpus_per_instance:
         gpus = _counted(float(plan.gpus_per_instance), "GPU")
-    names = [f"TP {plan.tp}"]
-    names += [f"PP {plan.pp}"] if plan.pp > 1 else []
-    names += [f"DP {plan.dp}"] if plan.dp > 1 else []
-    parallel = ""
-    if plan.gpus_per_instance > 1:
-        parallel = " x ".join(names)
-    memory = _with(gigabytes, behind=f" ({plan.memory_source})" if plan.memory_source else "")(plan.memory_bytes)
-    if isinstance(plan.busy_ratio, Missing):
-        busy = ""
-    else:
+    basis = ""
+    if plan.memory_source:
+        basis = f" ({plan.memory_source})"
+    memory = _with(gigabytes, behind=basis)(plan.memory_bytes)
+    busy = ""
+    if not isinstance(plan.busy_ratio, Missing):
         busy = f"busy {plan.busy_ratio * 100:.3g} %"
-    return _joined((gpus, parallel, memory, busy, f"{plan.spares} spare" if plan.spares else ""))
+    spares = ""
+    if plan.spares:
+        spares = f"{plan.spares} spare"
+    return joined((gpus, _parallelism(plan), memory, busy, spares))
+
+
+def _parallelism(plan: WorkloadPlan) -> str:
+    """`TP 4 x PP 2`; empty for one GPU."""
+    if plan.gpus_per_instance <= 1:
+        return ""
+    ways = [f"TP {plan.tp}"]
+    if plan.pp > 1:
+        ways.append(f"PP {plan.pp}")
+    if plan.dp > 1:
+        ways.append(f"DP {plan.dp}")
+    return " x ".join(ways)
 
 
 def _bound(limit: Limit) -> str:
@@ -614,15 +773,14 @@ def _bound(limit: Limit) -> str:
 
 def _lost(case: Degraded) -> str:
     """Remainder when an instance or a server is gone."""
-    figures = [form(getattr(case, field)) for field, form in _OF_EACH[1:-1]]
-    if case.text:
-        running = ""
-    else:
-        running = _OF_EACH[0][1](case.running)
+    figures = _figures(case, _OF_EACH[1:-1])
+    running = ""
     text = ""
     if case.text:
         text = f": {clean(case.text, _MOST)}"
-    return _joined((f"{case.instances:,} left", running, *figures)) + text
+    else:
+        running = _OF_EACH[0][1](case.running)
+    return joined((f"{case.instances:,} left", running, *figures)) + text
 
 
 def _name(text: str) -> str:

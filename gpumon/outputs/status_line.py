@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -81,7 +82,41 @@ class Shot(msgspec.Struct):
     @property
     def whole_gpus(self) -> list[_Gpu]:
         """GPUs without MIG slices."""
-        return [gpu for gpu in self.gpus if not gpu.parent_uuid]
+        whole = []
+        for gpu in self.gpus:
+            if not gpu.parent_uuid:
+                whole.append(gpu)
+        return whole
+
+    @property
+    def owners(self) -> Sequence[_Gpu | _Engine]:
+        """Things whose MFU and MBU count: the GPUs; the engines where no GPU is known."""
+        return self.whole_gpus or self.engines
+
+    @property
+    def mfu_ratio(self) -> float | None:
+        """Mean of the MFUs that are known."""
+        return mean_known(owner.mfu_ratio for owner in self.owners)
+
+    @property
+    def mbu_ratio(self) -> float | None:
+        """Mean of the MBUs that are known."""
+        return mean_known(owner.mbu_ratio for owner in self.owners)
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """Mean of the busy shares that are known."""
+        return mean_known(gpu.busy_ratio for gpu in self.whole_gpus)
+
+    @property
+    def engines_down(self) -> int:
+        """Engines that give no figures, and that nobody stopped."""
+        return sum(engine.is_down for engine in self.engines)
+
+    @property
+    def engines_stopped(self) -> int:
+        """Engines that somebody stopped."""
+        return sum(engine.stopped for engine in self.engines)
 
 
 class WorstVerdict(msgspec.Struct):
@@ -123,11 +158,6 @@ class Status(msgspec.Struct):
 def status_of(shot: Shot, source: str) -> Status:
     """The sums and the worst verdict; `source`: who read the snapshot."""
     gpus = shot.whole_gpus
-    owners: list[_Gpu] | list[_Engine] = gpus or shot.engines
-    powers = []
-    for gpu in gpus:
-        if gpu.power_w is not None:
-            powers.append(gpu.power_w)
     return Status(
         schema=SCHEMA,
         time=shot.time,
@@ -139,13 +169,13 @@ def status_of(shot: Shot, source: str) -> Status:
         gpus=len(gpus),
         gpus_not_ok=sum(gpu.state != "ok" for gpu in gpus),
         engines=len(shot.engines),
-        engines_down=sum(engine.is_down for engine in shot.engines),
-        engines_stopped=sum(engine.stopped for engine in shot.engines),
+        engines_down=shot.engines_down,
+        engines_stopped=shot.engines_stopped,
         decode_tokens_per_s=_decoded(shot),
-        mfu_ratio=mean_known(owner.mfu_ratio for owner in owners),
-        mbu_ratio=mean_known(owner.mbu_ratio for owner in owners),
-        busy_ratio=mean_known(gpu.busy_ratio for gpu in gpus),
-        power_w=sum(powers) if powers else None,
+        mfu_ratio=shot.mfu_ratio,
+        mbu_ratio=shot.mbu_ratio,
+        busy_ratio=shot.busy_ratio,
+        power_w=_power(gpus),
         critical=_at_level(shot, Level.CRITICAL),
         warnings=_at_level(shot, Level.WARN),
         worst=_worst(shot),
@@ -157,20 +187,21 @@ def status_line(shot: Shot) -> str:
 
     ASCII. A figure of engines that serve has a `?` while it is not known; others are left out.
     """
-    parts = ["SIMULATED"] if shot.simulated else []
+    parts = []
+    if shot.simulated:
+        parts.append("SIMULATED")
     parts += _engine_parts(shot)
     parts += _gpu_parts(shot)
-    down = sum(engine.is_down for engine in shot.engines)
-    stopped = sum(engine.stopped for engine in shot.engines)
-    parts += [f"{counted(down, 'engine')} down"] if down else []
-    parts += [f"{counted(stopped, 'engine')} stopped"] if stopped else []
+    if shot.engines_down:
+        parts.append(f"{counted(shot.engines_down, 'engine')} down")
+    if shot.engines_stopped:
+        parts.append(f"{counted(shot.engines_stopped, 'engine')} stopped")
     parts.append(_verdict_part(shot))
     return " ".join(filter(None, parts)).encode("ascii", "replace").decode()
 
 
 def _engine_parts(shot: Shot) -> list[str]:
     """Output of the engines: the figure that counts comes first."""
-    owners: list[_Gpu] | list[_Engine] = shot.whole_gpus or shot.engines
     decoded = _decoded(shot)
     serves = any(engine.state == "ok" for engine in shot.engines)
     parts = []
@@ -178,11 +209,7 @@ def _engine_parts(shot: Shot) -> list[str]:
         parts.append(f"{count(decoded)} tok/s")
     elif serves:
         parts.append("? tok/s")
-    shares = (
-        ("MFU", mean_known(one.mfu_ratio for one in owners)),
-        ("MBU", mean_known(one.mbu_ratio for one in owners)),
-    )
-    for name, share in shares:
+    for name, share in (("MFU", shot.mfu_ratio), ("MBU", shot.mbu_ratio)):
         if share is not None:
             parts.append(f"{name} {ratio(share)}")
         elif serves:
@@ -194,34 +221,37 @@ def _gpu_parts(shot: Shot) -> list[str]:
     gpus = shot.whole_gpus
     if not gpus:
         return []
-    busy = mean_known(gpu.busy_ratio for gpu in gpus)
-    parts = [counted(len(gpus), "GPU") + ("" if busy is None else f" {ratio(busy)} busy")]
-    states = Counter(gpu.state for gpu in gpus if gpu.state != "ok")
-    parts += [f"{number} {clean(state, 30).replace('_', ' ')}" for state, number in states.items()]
+    cards = counted(len(gpus), "GPU")
+    if shot.busy_ratio is not None:
+        cards = f"{cards} {ratio(shot.busy_ratio)} busy"
+    parts = [cards]
+    states = Counter(gpu.state for gpu in gpus)
+    for state, number in states.items():
+        if state != "ok":
+            parts.append(f"{number} {clean(state, 30).replace('_', ' ')}")
     return parts
 
 
 def _verdict_part(shot: Shot) -> str:
     """The worst verdict, or that nothing was judged yet."""
     for level in (Level.CRITICAL, Level.WARN):
-        found = []
-        for verdict in shot.verdicts:
-            if verdict.level == level.value:
-                found.append(verdict)
-        if found:
+        verdicts = _of_level(shot, level)
+        if verdicts:
             mark = MARKS[level]
-            first = f"{clean(found[0].scope, 60)} {_named(found[0].code)}"
+            first = f"{clean(verdicts[0].scope, 60)} {_named(verdicts[0].code)}"
             more = ""
-            if len(found) > 1:
-                more = f" +{len(found) - 1}"
-            return f"{mark.plain} {len(found)} {mark.word}: {first}{more}"
-    return "" if shot.verdicts else "not judged yet"
+            if len(verdicts) > 1:
+                more = f" +{len(verdicts) - 1}"
+            return f"{mark.plain} {len(verdicts)} {mark.word}: {first}{more}"
+    if shot.verdicts:
+        return ""
+    return "not judged yet"
 
 
 def is_critical(shot: Shot) -> bool:
     """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
-    crashed = any(one.crashed for one in shot.engines)
-    return crashed or any(verdict.level == "critical" for verdict in shot.verdicts)
+    crashed = any(engine.crashed for engine in shot.engines)
+    return crashed or bool(_of_level(shot, Level.CRITICAL))
 
 
 def _level(shot: Shot) -> str:
@@ -229,13 +259,17 @@ def _level(shot: Shot) -> str:
     if is_critical(shot):
         return Level.CRITICAL.value
     worst = _worst_of(shot)
-    return worst.level if worst is not None else UNKNOWN
+    if worst is None:
+        return UNKNOWN
+    return worst.level
 
 
 def _worst_of(shot: Shot) -> _Verdict | None:
-    ranks = {level.value: rank for rank, level in enumerate(Level)}
-    known = [verdict for verdict in shot.verdicts if verdict.level in ranks]
-    return min(known, key=lambda verdict: ranks[verdict.level], default=None)
+    for level in Level:
+        verdicts = _of_level(shot, level)
+        if verdicts:
+            return verdicts[0]
+    return None
 
 
 def _worst(shot: Shot) -> WorstVerdict | None:
@@ -243,12 +277,34 @@ def _worst(shot: Shot) -> WorstVerdict | None:
     worst = _worst_of(shot)
     if worst is None or worst.level == Level.OK.value:
         return None
-    action = worst.actions[0].text if worst.actions else ""
+    action = ""
+    if worst.actions:
+        action = worst.actions[0].text
     return WorstVerdict(worst.scope, worst.code, worst.level, _named(worst.code), worst.text, action)
 
 
 def _at_level(shot: Shot, level: Level) -> int:
-    return sum(verdict.level == level.value for verdict in shot.verdicts)
+    return len(_of_level(shot, level))
+
+
+def _of_level(shot: Shot, level: Level) -> list[_Verdict]:
+    """The verdicts of one level, in their order."""
+    verdicts = []
+    for verdict in shot.verdicts:
+        if verdict.level == level.value:
+            verdicts.append(verdict)
+    return verdicts
+
+
+def _power(gpus: Sequence[_Gpu]) -> float | None:
+    """Watts of all GPUs that tell."""
+    powers = []
+    for gpu in gpus:
+        if gpu.power_w is not None:
+            powers.append(gpu.power_w)
+    if powers:
+        return sum(powers)
+    return None
 
 
 def _decoded(shot: Shot) -> float | None:
@@ -265,4 +321,7 @@ def _decoded(shot: Shot) -> float | None:
 def _named(code: str) -> str:
     from gpumon.triage.render import LIMITS
 
-    return next((name for limit, name in LIMITS.items() if limit.value == code), clean(code, 60))
+    for limit, name in LIMITS.items():
+        if limit.value == code:
+            return name
+    return clean(code, 60)  # of a newer gpumon
