@@ -174,10 +174,17 @@ def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
 
 
 def _in_ascii(text: str) -> str:
+    """The text with ASCII stand-ins of the same width; `?` for a character that has none."""
     text = text.translate(_PLAIN)
     if text.isascii():
         return text
-    return "".join(character if character.isascii() else "?" * cells(character) for character in text)
+    return "".join(map(_ascii_character, text))
+
+
+def _ascii_character(character: str) -> str:
+    if character.isascii():
+        return character
+    return "?" * cells(character)
 
 
 def _changes(old: Line, new: Line) -> Ranges:

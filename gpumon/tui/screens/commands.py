@@ -45,15 +45,28 @@ def _leaf(pages: int, screen: MonitorScreen) -> None:
 
 def _back(screen: MonitorScreen) -> bool:
     """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
-    if screen.tiny:
-        return screen.travel.leave_past() or _leave(screen)
+    if not screen.tiny and (_back_in_pane(screen) or _close(screen)):
+        return True
+    return screen.travel.leave_past() or _leave(screen)
+
+
+def _back_in_pane(screen: MonitorScreen) -> bool:
+    """End the search of the current pane or page, or take its own step back; returns whether there was one."""
     current = screen.current
-    if current is not None and current.search.sought:
+    if current is None:
+        return False
+    if current.search.sought:
         current.find("")
-        screen.show_keys()
-    elif current is not None and current.back():
-        screen.show_keys()
-    elif screen.dock.focused:
+    elif not current.back():
+        return False
+    screen.show_keys()
+    return True
+
+
+def _close(screen: MonitorScreen) -> bool:
+    """Close the sizing panel, else the page, else the filter of all panes, else the zoom; returns whether one was
+    open."""
+    if screen.dock.focused:
         screen.dock.close()
     elif screen.pages.shown is not None:
         screen.pages.close()
@@ -62,7 +75,7 @@ def _back(screen: MonitorScreen) -> bool:
     elif screen.body.zoomed:
         zoom(screen, "")
     else:
-        return screen.travel.leave_past() or _leave(screen)
+        return False
     return True
 
 
@@ -106,12 +119,12 @@ def _next_pane(step: int, screen: MonitorScreen) -> None:
     if screen.tiny:
         return
     page = screen.pages.shown
-    if page is not None and page is screen.current and not isinstance(page, ListPane) and page.jump_section(step):
-        return
     if page is None and screen.dock.covers:
         screen.say(f"sizing has the whole screen: {screen.view.keymap.first('sizing')} closes it")
         return
     if page is not None:
+        if _jump_section(step, screen):
+            return
         screen.pages.close(all_of_them=True)
     if screen.dock.covers:
         screen.dock.leave()
@@ -120,6 +133,14 @@ def _next_pane(step: int, screen: MonitorScreen) -> None:
         screen.set_focus(screen.dock.panel)
     else:
         go_to_pane(screen, name)
+
+
+def _jump_section(step: int, screen: MonitorScreen) -> bool:
+    """Go to the next (1) or previous (-1) section of the page with the keys; returns whether there is one."""
+    page = screen.pages.shown
+    if page is None or page is not screen.current or isinstance(page, ListPane):
+        return False
+    return page.jump_section(step)
 
 
 def _name_beside(step: int, screen: MonitorScreen) -> str:
@@ -241,12 +262,15 @@ async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> Non
     """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
     failed = False
     try:
-        said = await files.save_bundle(incident)
+        outcome = await files.save_bundle(incident)
     except Exception as error:  # what can not be written costs the bundle, not the screen
         failed = True
-        said = f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}"
+        outcome = f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}"
     front = screen.app.screen
-    (front if isinstance(front, type(screen)) else screen).say(said, urgent=failed)
+    if isinstance(front, type(screen)):
+        front.say(outcome, urgent=failed)
+    else:
+        screen.say(outcome, urgent=failed)
 
 
 COMMON: Final[Mapping[str, Run]] = {

@@ -353,42 +353,49 @@ class FleetPast:
         if self._looked_through[0] != about:
             self._looked_through = (about, self._control.past(about))
         timeline = self._looked_through[1]
-        found = None
-        for _ in range(abs(step)) if timeline is not None else ():
-            assert timeline is not None
+        if timeline is None:
+            return None
+        last = None
+        for _ in range(abs(step)):
             moment = await timeline.change(wall_s, 1 if step > 0 else -1)
             if moment is None:
                 break
-            found = moment
+            last = moment
             wall_s = moment.snapshot.wall_s
-        arrival = None
-        if found is not None:
-            arrival = await self.at(wall_s)
-        if arrival is None or found is None:
+        if last is None:
             return None
-        return arrival._replace(events=found.snapshot.events)
+        arrival = await self.at(wall_s)
+        if arrival is None:
+            return None
+        return arrival._replace(events=last.snapshot.events)
 
 
 def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
     """Parts of the title from the longest form to the shortest."""
     if shown is None or not shown.wall_s:
-        said = "no answer yet"
+        state = "no answer yet"
         if shown is None or not shown.faults:
-            said = "starting …"
-        yield from (("fleet", place, said), ("fleet", place), ("fleet",))
+            state = "starting …"
+        yield from (("fleet", place, state), ("fleet", place), ("fleet",))
         return
-    sizes = (
-        (len(shown.hosts), "host"),
-        (sum(not gpu.parent_uuid for host in shown.hosts for gpu in host.snapshot.gpus), "GPU"),
-        (sum(len(host.snapshot.engines) for host in shown.hosts), "engine"),
-    )
-    hosts, gpus, engines = (counted(number, word) for number, word in sizes)
-    if chosen is not None:
-        here = (len(chosen.hosts), len(chosen.parts.gpus), chosen.engines)
-        pairs = zip(here, sizes, strict=True)
-        hosts, gpus, engines = (f"{number} of {counted(whole, word)}" for number, (whole, word) in pairs)
+    hosts, gpus, engines = _sizes(shown, chosen)
     yield "fleet", place, hosts, gpus, engines
     yield "fleet", place, hosts, gpus
     yield "fleet", hosts, gpus, engines
     yield "fleet", hosts, gpus
     yield "fleet", hosts
+
+
+def _sizes(shown: FleetSnapshot, chosen: Row | None) -> list[str]:
+    """Numbers of hosts, GPUs and engines of the fleet: `96 hosts`; with a chosen row its own before them: `2 of 96
+    hosts`."""
+    gpus = 0
+    engines = 0
+    for host in shown.hosts:
+        gpus += sum(not gpu.parent_uuid for gpu in host.snapshot.gpus)
+        engines += len(host.snapshot.engines)
+    texts = [counted(len(shown.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
+    if chosen is None:
+        return texts
+    of_row = (len(chosen.hosts), len(chosen.parts.gpus), chosen.engines)
+    return [f"{number} of {text}" for number, text in zip(of_row, texts, strict=True)]

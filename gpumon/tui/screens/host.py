@@ -158,7 +158,10 @@ class HostBody:
 
     def arrived(self, screen: MonitorScreen, before: Snapshot | None, now: Snapshot) -> None:
         """Ring for new alerts; draw all charts anew once their past is there, as they look at what is new alone."""
-        if rung(now) - (rung(before) if before is not None else set()):
+        alerts = rung(now)
+        if before is not None:
+            alerts -= rung(before)
+        if alerts:
             screen.app.bell()
         if self._filling() is not self.history.filling:
             self.history.filling = self._filling()
@@ -473,7 +476,10 @@ class HostBody:
         """All rows again."""
         count = len(self._engines.hidden)
         self._engines.hide(frozenset())
-        screen.say(f"{counted(count, 'row')} shown again" if count else "no row is hidden")
+        if count:
+            screen.say(f"{counted(count, 'row')} shown again")
+        else:
+            screen.say("no row is hidden")
 
 
 def _filter_everywhere(screen: MonitorScreen) -> None:

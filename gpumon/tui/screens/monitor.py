@@ -269,7 +269,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             return None
         if self.dock.focused:
             return self.dock.panel
-        return self.pages.shown or (self.focused if isinstance(self.focused, Pane) else None)
+        if self.pages.shown is not None:
+            return self.pages.shown
+        if isinstance(self.focused, Pane):
+            return self.focused
+        return None
 
     def boards(self) -> Iterator[Board]:
         """Everything that is painted."""

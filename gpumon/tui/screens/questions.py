@@ -137,7 +137,7 @@ class Asking(Vertical):
         self._fill()
         if self._asked.fresh:
             self.input.action_select_all()
-        self._at = self.list.highlighted = min(self._asked.at, max(0, len(self.choices) - 1)) if self.choices else None
+        self._point_at(self._asked.at)
         self.screen.set_focus(self.input if self._asked.types else self.list)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
@@ -163,9 +163,16 @@ class Asking(Vertical):
 
     def renew(self) -> None:
         """Ask for the choices again: there are others by now."""
-        at = self.list.highlighted
+        place = self.list.highlighted
         self._fill()
-        self._at = self.list.highlighted = min(at or 0, len(self.choices) - 1) if self.choices else None
+        self._point_at(place or 0)
+
+    def _point_at(self, place: int) -> None:
+        """Point at a choice, at the last one where there are fewer, at none where there is none."""
+        pointed = None
+        if self.choices:
+            pointed = min(place, len(self.choices) - 1)
+        self._at = self.list.highlighted = pointed
 
     @property
     def pointed(self) -> Choice | None:

@@ -208,8 +208,11 @@ class TimeTravel:
 
     def frame(self, frames: int) -> None:
         """One frame back (-1) or forth (1)."""
-        each_s = self.past.frame_s
-        self.travel(Ask(Way.FRAMES, frames) if each_s is None else Ask(Way.SECONDS, frames * each_s))
+        frame_s = self.past.frame_s
+        if frame_s is None:
+            self.travel(Ask(Way.FRAMES, frames))
+        else:
+            self.travel(Ask(Way.SECONDS, frames * frame_s))
 
     def change(self, step: int) -> None:
         """To the next (1) or the previous (-1) moment at which something happened."""
@@ -244,20 +247,19 @@ class TimeTravel:
         except ValueError as wrong:
             screen.say(str(wrong))
         except OutsideError:
-            kept = f"{text} is not kept here: {clock(span[0])} to {clock(span[1])} is"
-            screen.say(kept if self.past.slow else f"{kept}; a recording may have it: gpumon replay --at {text}")
+            notice = f"{text} is not kept here: {clock(span[0])} to {clock(span[1])} is"
+            if not self.past.slow:
+                notice += f"; a recording may have it: gpumon replay --at {text}"
+            screen.say(notice)
 
     def change_speed(self, step: int) -> bool:
         """Play the recording faster (1) or slower (-1); returns whether this is one."""
         playback = self._screen.playback
         if playback is None:
             return False
-        others = []
-        for speed in SPEEDS:
-            if (speed - playback.speed) * step > 1e-9:
-                others.append(speed)
+        others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]
         if others:
-            playback.set_speed(min(others) if step > 0 else max(others))
+            playback.set_speed(min(others, key=lambda speed: abs(speed - playback.speed)))
         self._screen.show_title()
         self._screen.show_keys()
         return True
@@ -401,7 +403,8 @@ class TimeTravel:
         if span is None or shown is None:
             raise NoPastError("nothing is kept yet")
         if ask.way is Way.SECONDS:
-            aim_s = min(max((shown.wall_s if self._aim_s is None else self._aim_s) + ask.by, span[0]), span[1])
+            from_s = shown.wall_s if self._aim_s is None else self._aim_s
+            aim_s = min(max(from_s + ask.by, span[0]), span[1])
             self._aim_s = aim_s
             return await self._at(aim_s)
         self._aim_s = None
@@ -431,13 +434,7 @@ class TimeTravel:
         screen = self._screen
         span = self.past.span()
         if moment is None or span is None:
-            if self.past.slow:
-                looked = "as far as is looked"
-            else:
-                looked = "in what is kept"
-            order = "after" if ask.by > 0.0 else "before"
-            nothing = f"nothing happened {order} this{self._where(ask)}, {looked}".replace("this,", "this")
-            screen.say(nothing if ask.way is Way.CHANGES else "nothing is kept of that time")
+            screen.say(self._nothing_there(ask))
             return False
         self.moment = moment
         self._by_the_way = False
@@ -450,26 +447,43 @@ class TimeTravel:
             screen.say(moment.note)
         elif ask.way is Way.CHANGES:
             screen.body.point_at(moment.events, moment.snapshot)
-            screen.say(f"{clean(ask.about, 40)}: " * bool(ask.about) + what_happened(moment.events, clock))
+            happened = what_happened(moment.events, clock)
+            if ask.about:
+                happened = f"{clean(ask.about, 40)}: {happened}"
+            screen.say(happened)
         else:
             self._say_where_it_ends(ask, moment.snapshot.wall_s, span)
         return True
 
-    def _say_where_it_ends(self, ask: Ask, at_s: float, span: tuple[float, float]) -> None:
-        replay = self._screen.playback is not None
-        if ask.by < 0.0 and at_s <= span[0] + SAME_S:
-            if replay:
-                kept = f"the recording begins: {clock(at_s)}"
+    def _nothing_there(self, ask: Ask) -> str:
+        """The notice that there is no moment as asked for."""
+        if ask.way is not Way.CHANGES:
+            return "nothing is kept of that time"
+        searched = "as far as is looked" if self.past.slow else "in what is kept"
+        order = "after" if ask.by > 0.0 else "before"
+        where = self._where(ask)
+        if where:
+            return f"nothing happened {order} this{where}, {searched}"
+        return f"nothing happened {order} this {searched}"
+
+    def _say_where_it_ends(self, ask: Ask, shown_s: float, span: tuple[float, float]) -> None:
+        """Say that the oldest, or the newest, moment is reached."""
+        if ask.by < 0.0 and shown_s <= span[0] + SAME_S:
+            self._screen.say(self._oldest_notice(shown_s, span[1] - span[0]))
+        elif ask.by > 0.0 and shown_s >= span[1] - SAME_S:
+            if self._screen.playback is not None:
+                self._screen.say(f"the recording ends: {clock(shown_s)}")
             else:
-                kept = f"the oldest moment kept: {clock(at_s)}"
-            if self.past.slow:
-                kept = f"the oldest moment that can be asked for: {clock(at_s)}, {period(span[1] - span[0])} back"
-            self._screen.say(kept if replay or self.past.slow else f"{kept}; [recorder] minutes")
-        elif ask.by > 0.0 and at_s >= span[1] - SAME_S:
-            live = self._screen.view.keymap.first("time.live")
-            self._screen.say(
-                f"the recording ends: {clock(at_s)}" if replay else f"the newest moment; {live}: live again"
-            )
+                live = self._screen.view.keymap.first("time.live")
+                self._screen.say(f"the newest moment; {live}: live again")
+
+    def _oldest_notice(self, oldest_s: float, kept_s: float) -> str:
+        """What the oldest moment is the begin of: what can be asked for, the recording, or what is kept."""
+        if self.past.slow:
+            return f"the oldest moment that can be asked for: {clock(oldest_s)}, {period(kept_s)} back"
+        if self._screen.playback is not None:
+            return f"the recording begins: {clock(oldest_s)}"
+        return f"the oldest moment kept: {clock(oldest_s)}; [recorder] minutes"
 
 
 def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:

@@ -97,23 +97,14 @@ class HistoryPane(Pane):
         if self.snapshot is None or self.span_s > _GROWING_S[-1]:
             return self.span_s
         known_s = self.snapshot.wall_s - self._history.first_s
-        enough = []
-        for span_s in _GROWING_S:
-            if span_s >= known_s:
-                enough.append(span_s)
-        return min([self.span_s, *enough])
+        enough_s = [span_s for span_s in _GROWING_S if span_s >= known_s]
+        return min([self.span_s, *enough_s])
 
     def step_span(self, step: int) -> None:
         """Go to the next longer (1) or shorter (-1) span."""
-        others = []
-        for span_s in SPANS_S:
-            if (span_s - self.span_s) * step > 0.0:
-                others.append(span_s)
-        if others:
-            if step > 0:
-                self.span_s = min(others)
-            else:
-                self.span_s = max(others)
+        others_s = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]
+        if others_s:
+            self.span_s = min(others_s, key=lambda span_s: abs(span_s - self.span_s))
             self.update()
 
     def move(self, lines: int) -> None:
@@ -137,12 +128,11 @@ class HistoryPane(Pane):
         chosen = {curve.key for curve in self._chosen().curves}
         self._charted = drawn
         if self.has_focus or self.opened:
-            charts = self._offered()
-            places = []
-            for at, chart in enumerate(charts):
+            self.cursor = 0
+            for place, chart in enumerate(self._offered()):
                 if chosen.intersection(curve.key for curve in chart.curves):
-                    places.append(at)
-            self.cursor = places[0] if places else 0
+                    self.cursor = place
+                    break
 
     def _with_data(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that ever had a value, and at first those that engines will soon have."""
@@ -250,18 +240,15 @@ class HistoryPane(Pane):
             parts.append((-1, "loading the past …"))
         parts.append((2, self._span_note()))
         if self.has_focus:
-            parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
-            parts.append((4, self._marks()))
-            parts.append(column)
+            way = f"{key('open')}: one chart"
+            if self.opened:
+                way = f"{key('back')}: all charts"
+            parts += [(1, way), (4, self._marks()), column]
+        elif self.size.width >= _ROOMY:
+            parts += [column, (4, self._marks())]
         else:
             parts.append(column)
-            if self.size.width >= _ROOMY:
-                parts.append((4, self._marks()))
-        note = []
-        for part in parts:
-            if part[1]:
-                note.append(part)
-        return note
+        return [part for part in parts if part[1]]
 
     def _span_note(self) -> str:
         """The span of the charts, and the keys that change it."""
@@ -279,20 +266,28 @@ class HistoryPane(Pane):
         return ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
-        """The charts."""
+        """The charts, or the roofline, or why there is neither."""
         snapshot = self.snapshot
         if snapshot is None:
             return wrapped("starting …", width, "muted")
         if height < 1:
             return ()
-        if self._configured_s != self.view.config.screen.span_s:
-            self._configured_s = self.span_s = self.view.config.screen.span_s
+        self._take_configured_span()
         if not snapshot.gpus and not snapshot.engines and not self._seen:
             return wrapped(NOTHING, width, "muted")
         if self.roofline:
             return self._roofline(snapshot, width, height)
         if not self._charted:
             return wrapped("nothing to chart yet: no figure has come", width, "muted")
+        return self._chart_rows(snapshot, width, height)
+
+    def _take_configured_span(self) -> None:
+        """Go to the span of the settings once that has changed."""
+        if self._configured_s != self.view.config.screen.span_s:
+            self._configured_s = self.span_s = self.view.config.screen.span_s
+
+    def _chart_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
+        """The charts, and below them those of single GPUs or engines."""
         self._small = height < _AREAS_FROM
         charts, parts = self._fitting(snapshot, width, height)
         marked = None
@@ -333,7 +328,7 @@ class HistoryPane(Pane):
         """All charts, or the open one alone."""
         if self.opened:
             return Charts(self._history, [self._chosen()], width, height, style, least=2, across=1)
-        made = Charts(
+        drawn = Charts(
             self._history,
             charts,
             width,
@@ -343,8 +338,8 @@ class HistoryPane(Pane):
             cursor=min(self.cursor, len(charts) - 1),
             first=self._first,
         )
-        self._first = made.first
-        return made
+        self._first = drawn.first
+        return drawn
 
     def _parts_in(self, parts: Sequence[Chart], width: int, height: int, style: Style) -> Charts | None:
         """The charts of single GPUs or engines; None if there are none."""

@@ -96,6 +96,8 @@ _COMMON: Final[_Own] = ((("settings",), "settings"), (("palette",), "commands"),
 _CHANGES: Final[_Own] = ((("time.next", "time.previous"), "events"),)
 _MATCHES: Final[_Own] = ((("time.next", "time.previous"), "match"),)
 _LIVE: Final[_Own] = ((("time.live",), "live"),)
+_ENDS: Final[_Own] = ((("time.oldest", "time.live"), "first, last"),)
+_ALL_ROWS: Final[_Own] = ((("back",), "all rows"),)
 
 
 class Place(NamedTuple):
@@ -159,22 +161,27 @@ def _leave(keys: Keymap, place: Place) -> Hint:
 def _wanted(place: Place) -> _Own:
     """Commands that do something here, most important first, with what the key line calls them."""
     own = _own(place)
-    if place.name == NUMBER or (place.name == SIZING and place.opened):
+    if place.name == NUMBER:
         return own
     if place.name == SIZING:
-        return (_HELP, _CLOSE, *own, *(_TO_PANES if place.beside else ()))
+        return _wanted_in_sizing(place)
     moves = _SCROLL if place.scrolls else ()
     if place.searching:
         return (_HELP, *_MATCHES, (("filter",), "find"), (("back",), "end search"), *moves)
     if place.page:
         return (_HELP, _pause(place), *_times(place), (("back",), "back"), *own, *moves)
-    narrowed: _Own = ((("back",), "all rows"),) if place.narrowed else ()
-    if place.fleet:
-        panes = _REFRESH
-    else:
-        panes = _panes(place)
+    widen = _ALL_ROWS if place.narrowed else ()
     time = (_pause(place), *_times(place))
-    return (_HELP, *narrowed, *time, *own, *_pace(place), *panes, *moves, *_COMMON)
+    return (_HELP, *widen, *time, *own, *_pace(place), *_panes(place), *moves, *_COMMON)
+
+
+def _wanted_in_sizing(place: Place) -> _Own:
+    """Commands of the sizing panel; while something is typed there, those alone that end it."""
+    own = _own(place)
+    if place.opened:
+        return own
+    to_panes = _TO_PANES if place.beside else ()
+    return (_HELP, _CLOSE, *own, *to_panes)
 
 
 def _own(place: Place) -> _Own:
@@ -208,12 +215,16 @@ def _times(place: Place) -> _Own:
     """Keys that move in time, where they do."""
     if not place.past:
         return ()
-    keys = ("time.frame.back", "time.frame.forth") if place.name == "detail" else ("left", "right")
-    frames: _Own = ((keys, "refresh" if place.fleet else "frame"),)
-    jumps: _Own = ((("time.back", "time.forth"), "5 min" if place.fleet else "10 s"),)
-    speed: _Own = () if place.speed is None else ((("slower", "faster"), f"×{place.speed:g}"),)
-    ends: _Own = _LIVE if place.speed is None else ((("time.oldest", "time.live"), "first, last"),)
-    return (*(frames if place.paused else ()), *jumps, *speed, *_CHANGES, *ends)
+    times: list[tuple[tuple[str, ...], str]] = []
+    if place.paused:
+        keys = ("time.frame.back", "time.frame.forth") if place.name == "detail" else ("left", "right")
+        times.append((keys, "refresh" if place.fleet else "frame"))
+    times.append((("time.back", "time.forth"), "5 min" if place.fleet else "10 s"))
+    if place.speed is None:
+        times += [*_CHANGES, *_LIVE]
+    else:
+        times += [(("slower", "faster"), f"×{place.speed:g}"), *_CHANGES, *_ENDS]
+    return tuple(times)
 
 
 def _pace(place: Place) -> _Own:
@@ -224,6 +235,9 @@ def _pace(place: Place) -> _Own:
 
 
 def _panes(place: Place) -> _Own:
+    """Keys that go to other panes and show one alone; on a fleet's screen the key that asks all hosts anew."""
+    if place.fleet:
+        return _REFRESH
     return ((("pane.next",), "pane"), (("zoom",), "all panes" if place.zoomed else "zoom"))
 
 
@@ -292,9 +306,8 @@ class KeyLine(Board):
         """A click on a hint presses its key; of two keys the one that was hit, or the last on what they do."""
         event.stop()
         if self.notice or self._explained:
-            key = ""
-        else:
-            key = self._key_at(event.x)
+            return
+        key = self._key_at(event.x)
         if key:
             self.app.post_message(pressed(key))
 

@@ -128,11 +128,15 @@ class ListPane(Pane, Generic[T]):
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
         items = self.chosen()
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
-        found = [said for item in unseen if (said := self.listing.trouble(item, self))]
-        found.sort(key=lambda said: tone_of_text(said) != "critical")
-        if len(found) > 1:
-            return f"{found[0]} +{len(found) - 1}"
-        return "".join(found)
+        troubles = []
+        for item in unseen:
+            trouble = self.listing.trouble(item, self)
+            if trouble:
+                troubles.append(trouble)
+        troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
+        if len(troubles) > 1:
+            return f"{troubles[0]} +{len(troubles) - 1}"
+        return "".join(troubles)
 
     def pages(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
@@ -285,22 +289,31 @@ class ListPane(Pane, Generic[T]):
 
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
-        said = []
+        parts = []
+        count = f"{len(self.chosen())} of {self._total}"
         if self.wanted:
-            count = f"{len(self.chosen())} of {self._total}"
-            chosen = f'filter "{cut(self.wanted, 20)}": {count}'
-            how = f" ({self._keys_back()}: all)"
-            said.append(chosen + how if cells(chosen + how) <= self.note_room else chosen)
+            parts.append(self._filter_note(count))
         elif self._filtered_everywhere:
-            said.append(f"{len(self.chosen())} of {self._total}")
+            parts.append(count)
         if self.order is not None:
-            said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
+            arrow = "↓" if self.order.descending is not self.turned else "↑"
+            parts.append(f"by {self.order.name} {arrow}")
         if self.shift:
-            said.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
-        said += self._columns_out()
-        self.note_room -= sum(cells(part) + 3 for part in said)
+            parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
+        parts += self._columns_out()
+        self.note_room -= sum(cells(part) + 3 for part in parts)
         more = self.more()
-        return " · ".join([*said, more] if more else said)
+        if more:
+            parts.append(more)
+        return " · ".join(parts)
+
+    def _filter_note(self, count: str) -> str:
+        """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
+        text = f'filter "{cut(self.wanted, 20)}": {count}'
+        with_keys = f"{text} ({self._keys_back()}: all)"
+        if cells(with_keys) <= self.note_room:
+            return with_keys
+        return text
 
     def _columns_out(self) -> list[str]:
         """Number of columns without room, and the keys that show them, which move in time in a paused display."""
@@ -448,5 +461,9 @@ def marked(row: Row) -> Row:
     if not first.startswith(" ") and rest:
         (text, other), *rest = rest
         first = f" {first}"
-        rest = [(text[:-1] if text.endswith(" ") else left(text, cells(text) - 1), other), *rest]
+        if text.endswith(" "):
+            text = text[:-1]
+        else:
+            text = left(text, cells(text) - 1)
+        rest = [(text, other), *rest]
     return (("▸" + first[1:], f"{tone}@"), *((text, f"{tone}@") for text, tone in rest))

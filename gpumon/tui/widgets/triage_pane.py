@@ -89,7 +89,7 @@ class TriagePane(ListPane[Item]):
             engines=_engines_of,
             row=lambda _item, _width, _pane: (),
             nothing=lambda _width, _pane: ((("   starting …", "muted"),),),
-            trouble=lambda item, _: f"{item.mark[0].strip()} {item.what} {item.scope}" if item.trouble else "",
+            trouble=lambda item, _: _alarm_of(item),
         )
         super().__init__(palette, view, listing)
         self._history = history
@@ -157,24 +157,25 @@ class TriagePane(ListPane[Item]):
             return ""
         zoom = self.view.keymap.first("zoom")
         pane = self.view.keymap.first(self.KEY)
-        said = f"{zoom if self.has_focus else f'{pane} {zoom}'}: whole text"
-        if self.has_focus or cells(said) + 5 > self.note_room:
-            return said
-        return f"keys {said}"
+        if self.has_focus:
+            return f"{zoom}: whole text"
+        hint = f"{pane} {zoom}: whole text"
+        if cells(hint) + 5 > self.note_room:
+            return hint
+        return f"keys {hint}"
 
     def alarm(self) -> str:
         """The first trouble that is not in view, and how many more there are."""
         if self.size.width < _ROOMY:
             return ""
-        seen = set(self._item_of)
-        found = [
-            said
-            for at, item in enumerate(self.chosen())
-            if at not in seen and (said := self.listing.trouble(item, self))
-        ]
-        if len(found) > 1:
-            return f"{found[0]} +{len(found) - 1}"
-        return "".join(found)
+        in_view = set(self._item_of)
+        alarms = []
+        for place, item in enumerate(self.chosen()):
+            if place not in in_view and item.trouble:
+                alarms.append(_alarm_of(item))
+        if len(alarms) > 1:
+            return f"{alarms[0]} +{len(alarms) - 1}"
+        return "".join(alarms)
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
         """Lines for verdicts and faults; for evidence, events and what is healthy, where there is plenty; and of the
@@ -200,16 +201,19 @@ class TriagePane(ListPane[Item]):
             self._item_of = []
             self._cut = False
             return super().in_view(width, room)
-        of = columns(chosen if self.zoomed else chosen[self._top : self._top + room], width)
-        counts = self._counts(chosen, of, room)
+        measured = chosen
+        if not self.zoomed:
+            measured = chosen[self._top : self._top + room]
+        places = columns(measured, width)
+        counts = self._counts(chosen, places, room)
         foot = self._foot(chosen, width, room, counts)
         room -= len(foot)
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
             self._scroll_to_cursor(chosen, counts, room)
         self._top = max(0, min(self._top, self._overflow))
-        counts = self._with_spare(chosen, of, counts, room)
-        rows = self._drawn_items(chosen, of, counts, room)
+        counts = self._with_spare(chosen, places, counts, room)
+        rows = self._drawn_items(chosen, places, counts, room)
         if foot:
             rows += [()] * (room - len(rows))
         return [*rows, *foot], len(chosen)
@@ -222,21 +226,21 @@ class TriagePane(ListPane[Item]):
         if not (self.narrowed and self._cursor):
             self._cursor = chosen[self._at].key
 
-    def _drawn_items(self, chosen: Sequence[Item], of: Columns, counts: Sequence[int], room: int) -> list[Row]:
+    def _drawn_items(self, chosen: Sequence[Item], places: Columns, counts: Sequence[int], room: int) -> list[Row]:
         """The lines of the items from the first in view on, as far as they fit."""
         rows: list[Row] = []
         self._item_of = []
         self._cut = False
-        told: set[str] = set()
+        advised: set[str] = set()
         for place in range(self._top, len(chosen)):
             if len(rows) >= room:
                 break
             item = chosen[place]
             most = min(counts[place], room - len(rows))
-            if most == 1 and told.intersection(item.actions[:1]):
+            if most == 1 and advised.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
-            told.update(item.actions[:1])
-            drawn, is_cut = lines(item, of, most, whole=True)
+            advised.update(item.actions[:1])
+            drawn, is_cut = lines(item, places, most, whole=True)
             self._cut = self._cut or is_cut
             if self.shows_cursor and place == self._at:
                 drawn = [marked(drawn[0]), *drawn[1:]]
@@ -257,32 +261,27 @@ class TriagePane(ListPane[Item]):
         events = self._history.events(snapshot.wall_s - CHANGED_S, snapshot.wall_s)
         return (changed(events, snapshot.wall_s, width, self.palette.glyphs),)
 
-    def _counts(self, chosen: Sequence[Item], of: Columns, room: int) -> list[int]:
+    def _counts(self, chosen: Sequence[Item], places: Columns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
-        if self.zoomed:
-            counts = []
-            for item in chosen:
-                if item.past:
-                    counts.append(1)
-                else:
-                    counts.append(len(lines(item, of, room, whole=True)[0]))
-            return counts
         counts = []
         for item in chosen:
             if item.past:
                 counts.append(1)
+            elif self.zoomed:
+                counts.append(len(lines(item, places, room, whole=True)[0]))
             else:
-                counts.append(len(lines(item, of, LINES[item.level])[0]))
+                counts.append(len(lines(item, places, LINES[item.level])[0]))
         return counts
 
-    def _with_spare(self, chosen: Sequence[Item], of: Columns, counts: list[int], room: int) -> list[int]:
+    def _with_spare(self, chosen: Sequence[Item], places: Columns, counts: list[int], room: int) -> list[int]:
         """Lines that are left go to whole texts and evidence, in order."""
         spare = room - sum(counts[self._top :])
-        for at in range(self._top, len(chosen)):
-            if spare > 0 and not chosen[at].past:
-                more = min(spare, len(lines(chosen[at], of, _ALL, whole=True)[0]) - counts[at])
-                counts[at] += max(0, more)
-                spare -= max(0, more)
+        for number in range(self._top, len(chosen)):
+            if spare > 0 and not chosen[number].past:
+                whole = len(lines(chosen[number], places, _ALL, whole=True)[0])
+                more = max(0, min(spare, whole - counts[number]))
+                counts[number] += more
+                spare -= more
         return counts
 
     def _scrolled(self, total: int, room: int, focused: bool) -> str:
@@ -310,6 +309,13 @@ class TriagePane(ListPane[Item]):
         return None
 
 
+def _alarm_of(item: Item) -> str:
+    """The item in brief where it is a trouble, empty where it is none."""
+    if item.trouble:
+        return f"{item.mark[0].strip()} {item.what} {item.scope}"
+    return ""
+
+
 def _gpus_of(item: Item, pane: ListView) -> Collection[int]:
     """The GPUs that it is about, or those of its engine."""
     kind, _, gpus = item.scope.partition(" ")
@@ -332,9 +338,10 @@ def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
     """See `lines_wanted`; one line of each is for what changed."""
     now = [item for item in listed if not item.past]
     loud = [item for item in now if not item.quiet]
-    of = columns(now, width)
-    every = sum(len(lines(item, of, LINES[item.level])[0]) for item in loud)
-    rest = sum(len(item.evidence) for item in loud if item.trouble) + len(now) - len(loud) + len(listed) - len(now)
+    places = columns(now, width)
+    every = sum(len(lines(item, places, LINES[item.level])[0]) for item in loud)
+    evidence = sum(len(item.evidence) for item in loud if item.trouble)
+    rest = evidence + len(listed) - len(loud)
     first = _FIRST[loud[0].level] if loud else 1
     return 1 + min(_MOST_LOUD, max(first, every)), min(_MOST_REST, rest), 1 + first
 
