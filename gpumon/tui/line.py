@@ -201,11 +201,21 @@ def _changes(old: Line, new: Line) -> Ranges:
         for at in range(chunk, min(end, len(b))):
             if a[at] == b[at] and c[at] == d[at]:
                 continue
-            if ranges and at - ranges[-1][1] < _JUMP:
+            if ranges and _is_bridged(d, ranges[-1][1], at):
                 ranges[-1] = (ranges[-1][0], at + 1)
             else:
                 ranges.append((at, at + 1))
     return ranges
+
+
+def _is_bridged(marks: str, start: int, end: int) -> bool:
+    """Whether to write the unchanged cells between two changed ones: they are few, and need no code of their own."""
+    if end - start >= _JUMP:
+        return False
+    between = marks[start:end]
+    for mark in (NEUTRAL, marks[start - 1], marks[end]):
+        between = between.replace(mark, "")
+    return not between
 
 
 def _selection(code: Code, base: str | None) -> str:
@@ -219,7 +229,10 @@ def _selection(code: Code, base: str | None) -> str:
 
 
 def _encode(line: Line, ranges: Ranges) -> str:
-    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
+    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset.
+
+    A line that ends on the plain ground says so by the short form of the reset: `output.joined` looks for it.
+    """
     codes = line.palette.codes
     ground = line.palette.ground
     text = line.characters
@@ -246,7 +259,9 @@ def _encode(line: Line, ranges: Ranges) -> str:
                 base, colour = code
             out.append(text[start:stop])
             start = stop
-    if base or colour:
+    if base and base == ground:
+        out.append("\x1b[m")
+    elif base or colour:
         out.append("\x1b[0m")
     return "".join(out)
 

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import termios
 import time
 from collections.abc import Callable
-from typing import Final, TextIO
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from gpumon.tui.palette import Palette
 
 _CHUNK: Final = 1024
 """Bytes per write: a terminal that takes nothing blocks for this much only, once its buffer was flushed."""
 _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what it was given, unless it takes nothing."""
+
+
+@lru_cache(maxsize=8)
+def _lines_on(ground: str) -> re.Pattern[str]:
+    """The end of a line on the plain ground, the way of the cursor to the next one, and the same ground selected."""
+    return re.compile(rf"\x1b\[m(\r?\n\x1b\[[0-9;]+H(?:\x1b\[[0-9]+C)?\x1b\[){re.escape(ground)};")
+
+
+def joined(frame: str, ground: str) -> str:
+    """A frame in which the plain ground (`Palette.ground`) stays selected from line to line."""
+    if not ground:
+        return frame
+    return _lines_on(ground).sub(r"\1", frame)
 
 
 class TerminalOutput:
@@ -22,7 +40,8 @@ class TerminalOutput:
     Textual writes from a thread of its own. Characters that the terminal's encoding lacks become `?`.
     """
 
-    def __init__(self, stream: TextIO, gone: Callable[[], object]) -> None:
+    def __init__(self, stream: TextIO, gone: Callable[[], object], palette: Palette) -> None:
+        self._palette = palette
         self._descriptor = stream.fileno()
         self._encoding = stream.encoding or "utf-8"
         self._gone = gone
@@ -33,7 +52,7 @@ class TerminalOutput:
 
     def write(self, text: str) -> int:
         """Write all of it, waiting where the terminal is slow."""
-        data = memoryview(text.encode(self._encoding, "replace"))
+        data = memoryview(joined(text, self._palette.ground).encode(self._encoding, "replace"))
         self.busy = True
         while data and self._open and not self._abandoned:
             data = data[self._written(data[:_CHUNK]) :]

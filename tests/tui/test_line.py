@@ -10,6 +10,7 @@ from rich.console import Console
 
 from gpumon.config.themes import load_theme
 from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.output import joined
 from gpumon.tui.palette import TONES, Palette
 from gpumon.tui.terminal import Depth
 
@@ -76,6 +77,36 @@ def test_changes_bring_the_terminal_to_where_a_full_line_would(
             assert look(screen) == fresh(row, PALETTES[depth])
 
 
+@given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)))
+def test_a_frame_that_keeps_the_ground_from_line_to_line_looks_the_same(rows: list[Row], depth: Depth) -> None:
+    palette = PALETTES[depth]
+    lines = []
+    for y, row in enumerate(rows, 1):
+        lines.append(f"\x1b[{y};1H{Line(row, WIDTH, palette, Slot()).render(CONSOLE)}")
+    frame = "\n".join(lines)
+    glasses = []
+    for text in (frame, joined(frame, palette.ground)):
+        screen = pyte.Screen(WIDTH + 4, len(rows) + 1)
+        pyte.Stream(screen).feed(text)
+        glasses.append([dict(screen.buffer[y]) for y in range(screen.lines)])
+    assert glasses[0] == glasses[1]
+
+
+def test_the_ground_is_selected_once_in_a_frame() -> None:
+    palette = PALETTES[Depth.TRUE]
+    line = Line([("0", "text")], WIDTH, palette, Slot()).render(CONSOLE)
+    frame = joined(f"\x1b[1;1H{line}\n\x1b[2;1H{line}", palette.ground)
+    assert frame.count(palette.ground) == 1
+
+
+def test_cells_between_two_changes_are_written_only_where_they_need_no_code() -> None:
+    old = [("1", "text"), ("2", "warn"), ("3", "text"), ("4  5", "text")]
+    new = [("9", "text"), ("2", "warn"), ("9", "text"), ("8  8", "text")]
+    slot = Slot()
+    line = Line(old, WIDTH, PALETTES[Depth.TRUE], slot)
+    assert Line(new, WIDTH, PALETTES[Depth.TRUE], slot).changes(line) == [(0, 1), (2, 7)]
+
+
 @given(ROWS)
 def test_a_line_is_exactly_as_wide_as_the_widget(row: Row) -> None:
     line = Line(row, WIDTH, PALETTES[Depth.TRUE], Slot())
@@ -94,7 +125,7 @@ def test_one_digit_costs_few_bytes() -> None:
     change = Line(new, WIDTH, PALETTES[Depth.TRUE], slot)
     assert change.changes(line) == [(38, 39)]
     patch = change.crop(0, 39).render(CONSOLE)
-    assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[0m"
+    assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[m"
     assert len(patch) < len(whole) / 3
 
 
