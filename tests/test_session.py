@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.fleet_host import HostOfFleet
 from gpumon.commands.replay import Replay
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Model, Sizing
 from gpumon.readings.frame import Departure
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.session import Session, ThisHost
+from gpumon.session.fleet_host import HostOfFleet
+from gpumon.session.host import HostSession, ThisHost
 from tests.outputs import shots
 from tests.records import replace
 from tests.sources.discovery.servers import free_port
@@ -26,7 +26,7 @@ async def test_the_end_of_a_session_says_what_ended_it() -> None:
     def sink(snapshot: Snapshot) -> None:
         raise ValueError(f"cannot show {len(snapshot.gpus)}")
 
-    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
     await session.start(sink)
     with pytest.raises(ValueError, match="cannot show"):
         await asyncio.wait_for(session.ended(), 60.0)
@@ -34,7 +34,7 @@ async def test_the_end_of_a_session_says_what_ended_it() -> None:
 
 
 async def test_stopping_it_is_no_failure() -> None:
-    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
     await session.start(lambda _: None)
     end = asyncio.create_task(session.ended())
     await asyncio.sleep(0.05)
@@ -48,7 +48,7 @@ async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatc
     entry = Model(match="mine-*", params_b=7.0, layers=32, hidden=4096, heads=32)
     sizing = Sizing(price_per_gpu_hour=3.0, prices={"H200 SXM 141GB": 4.0})
     config = Config(model=(entry,), sizing=sizing)
-    session = Session(config, ThisHost(config, Options(demo=True)))
+    session = HostSession(config, ThisHost(config, Options(demo=True)))
     before = session.known()
     assert before.llm("mine-7b") is not None
     assert before.llm("other-7b") is None
@@ -85,7 +85,7 @@ def engine_at(url: str) -> Engine:
 async def test_the_log_of_an_engine_is_that_of_the_process_that_serves_its_url(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     port = free_port()
-    session = Session(Config(), ThisHost(Config(), Options(nvml=False)))
+    session = HostSession(Config(), ThisHost(Config(), Options(nvml=False)))
     with path.open("w") as file:
         words = [sys.executable, "-c", LISTENS, str(port)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=file) as server:
@@ -103,7 +103,7 @@ async def test_the_log_of_an_engine_is_that_of_the_process_that_serves_its_url(t
 
 
 async def test_a_simulated_engine_writes_no_log() -> None:
-    session = Session(Config(), ThisHost(Config(), Options(demo=True)))
+    session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
     assert session.engine_log(shots.engine()) == "vllm:8000 is simulated and writes no log"
 
 

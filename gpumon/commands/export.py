@@ -34,7 +34,7 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.history.derivation import Derivation, moments
     from gpumon.outputs import export
     from gpumon.outputs.json import encode
-    from gpumon.session import maker
+    from gpumon.session.build import maker
 
     recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
     if chosen.form != "jsonl":

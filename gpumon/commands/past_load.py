@@ -37,7 +37,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
     from gpumon.history.derivation import Derivation, moments
-    from gpumon.session import maker
+    from gpumon.session.build import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
@@ -64,7 +64,7 @@ async def scraped_load(
     those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
     from gpumon.fleet.fleet import Fleet
     from gpumon.fleet.whole import whole
-    from gpumon.session import maker
+    from gpumon.session.build import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
 
@@ -130,7 +130,7 @@ async def _loads(
     """The p95 of all engines together between two Unix times. Raises ApiFault, and ConfigError where there is none."""
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.course import HostCourse
-    from gpumon.session import maker
+    from gpumon.session.build import maker
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
     make = maker(config)

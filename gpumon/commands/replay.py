@@ -25,7 +25,9 @@ from gpumon.readings.format import counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.session import Session, Take, maker
+from gpumon.session.build import maker
+from gpumon.session.host import HostSession
+from gpumon.session.session import Take
 
 if TYPE_CHECKING:
     from gpumon.tui.control import EngineLog, Playback, Timeline
@@ -48,7 +50,7 @@ def run(chosen: argparse.Namespace) -> int:
     loaded = settings(chosen).loaded
     replay = opened(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
     refuse_terminal(recording=True)
-    return show(Session(loaded.config, replay), loaded)
+    return show(HostSession(loaded.config, replay), loaded)
 
 
 class Replay:

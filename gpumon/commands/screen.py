@@ -26,12 +26,12 @@ def run(chosen: argparse.Namespace) -> int:
     loaded, given = settings(chosen)
     refuse_terminal(demo=given.demo)
     if (loaded.config.prometheus.url or loaded.config.host) and not given.demo:
-        from gpumon.commands.fleet import FleetControl
+        from gpumon.session.fleet import FleetSession
 
-        return show(FleetControl(loaded.config), loaded, fleet=True)
-    from gpumon.session import Session, ThisHost
+        return show(FleetSession(loaded.config), loaded, fleet=True)
+    from gpumon.session.host import HostSession, ThisHost
 
-    return show(Session(loaded.config, ThisHost(loaded.config, given)), loaded)
+    return show(HostSession(loaded.config, ThisHost(loaded.config, given)), loaded)
 
 
 def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:

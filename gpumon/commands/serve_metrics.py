@@ -27,7 +27,7 @@ from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.session import build, nothing, open_hardware
+from gpumon.session.build import build, nothing, open_hardware
 
 MOST_PASSWORD: Final = 4096
 NOTHING: Final = "nothing to monitor yet: no GPU was found and no endpoint is given; it goes on looking"

@@ -76,7 +76,7 @@ async def taken(config: Config, given: Options, enough: Callable[[Snapshot], boo
 
     Raises Failed if the GPUs can not be asked for.
     """
-    from gpumon.session import build, failed_worker, nothing, open_hardware
+    from gpumon.session.build import build, failed_worker, nothing, open_hardware
 
     collector = build(config, given, await open_hardware(config, given))
     try:

@@ -93,7 +93,7 @@ def watch(
     Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
     """
 
-    from gpumon.session import build, failed_worker, nothing, open_hardware
+    from gpumon.session.build import build, failed_worker, nothing, open_hardware
 
     async def watched() -> int:
         done = asyncio.Event()
@@ -180,11 +180,11 @@ def print_fleet(
 
 
 async def _fleet(config: Config, options: Options, form: str, sink: Callable[[str | bytes], None], columns: int) -> int:
-    from gpumon.commands.fleet import FleetControl
     from gpumon.fleet.snapshot import NOTHING_YET
     from gpumon.outputs.fleet import encode, report
+    from gpumon.session.fleet import FleetSession
 
-    control = FleetControl(config)
+    control = FleetSession(config)
     done = asyncio.Event()
     printed = 0
     snapshot = NOTHING_YET
@@ -193,7 +193,7 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
     end_s = slot_s + (options.duration_s or math.inf)
     try:
         while not done.is_set():
-            asked = asyncio.ensure_future(control.refreshed())
+            asked = asyncio.ensure_future(control.fleet.refreshed())
             stopped = asyncio.ensure_future(done.wait())
             await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()

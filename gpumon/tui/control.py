@@ -140,28 +140,12 @@ class HostControl(Control, Protocol):
         """Whether the past of its charts is still being read."""
 
 
-class FleetControl(Collecting, Protocol):
-    """A fleet, as the screen sees it."""
-
-    @property
-    def place(self) -> str:
-        """Host and port of the Prometheus, for the title; without user, password and query. Text from outside."""
-
-    @property
-    def prices(self) -> Mapping[str, float]:
-        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+class AskedFleet(Protocol):
+    """A fleet, as it can be asked now and for moments of its past."""
 
     @property
     def asking(self) -> bool:
         """Whether the Prometheus is being asked right now, for a refresh or for a moment of the past."""
-
-    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
-        """Begin to ask; returns at once. `sink` gets every snapshot and never blocks.
-
-        A Prometheus that does not answer gives a snapshot, too: with the hosts as they were known last (`wall_s` and
-        `time` are those of the last answer) and the reason in `faults`; with no hosts and `wall_s` 0 where there was
-        no answer yet.
-        """
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for; None: nothing yet. Returns at once.
@@ -180,6 +164,28 @@ class FleetControl(Collecting, Protocol):
 
     def install(self, host: str) -> None:
         """Run gpumon on this host from a temporary folder, which is removed at the end. Returns at once."""
+
+
+class FleetControl(Collecting, Protocol):
+    """A fleet, as the screen sees it."""
+
+    fleet: AskedFleet
+
+    @property
+    def place(self) -> str:
+        """Host and port of the Prometheus, for the title; without user, password and query. Text from outside."""
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+
+    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        """Begin to ask; returns at once. `sink` gets every snapshot and never blocks.
+
+        A Prometheus that does not answer gives a snapshot, too: with the hosts as they were known last (`wall_s` and
+        `time` are those of the last answer) and the reason in `faults`; with no hosts and `wall_s` 0 where there was
+        no answer yet.
+        """
 
     def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
         """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is

@@ -30,7 +30,7 @@ def loaded_after(statement: str) -> set[str]:
         ("import gpumon.tui.app", {"httpx", "pynvml", "psutil", "gpumon.sources", "gpumon.collector", "sqlite3"}),
         ("import gpumon.outputs.json", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources", "rich"}),
         ("import gpumon.outputs.plain", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources"}),
-        ("import gpumon.session", {"textual", "httpx", "pynvml", "prometheus_client"}),
+        ("import gpumon.session.host, gpumon.session.fleet", {"textual", "httpx", "pynvml", "prometheus_client"}),
         ("import gpumon.sources.driver.worker", {"textual", "httpx", "asyncio", "rich"}),
     ],
 )

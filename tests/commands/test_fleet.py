@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.fleet import FleetControl, moments_before
-from gpumon.commands.fleet_host import chart_spans
 from gpumon.commands.options import settings as settings_of
 from gpumon.commands.watch import print_fleet
 from gpumon.config.options import Options
@@ -23,6 +21,9 @@ from gpumon.fleet.rows import by_host, by_model, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Snapshot
+from gpumon.session.fleet import FleetSession
+from gpumon.session.fleet_host import chart_spans
+from gpumon.session.live_fleet import moments_before
 from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus, free_port
 
@@ -53,8 +54,8 @@ def config(url: str) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def controlled(url: str) -> AsyncIterator[FleetControl]:
-    control = FleetControl(config(url))
+async def controlled(url: str) -> AsyncIterator[FleetSession]:
+    control = FleetSession(config(url))
     try:
         yield control
     finally:
@@ -78,7 +79,7 @@ def names(snapshot: FleetSnapshot) -> tuple[str, ...]:
 
 async def test_the_first_refresh_has_rates_at_once(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        snapshot = await control.refreshed()
+        snapshot = await control.fleet.refreshed()
         assert names(snapshot) == HOSTS
         assert all(isinstance(rate, float) for rate in decodes(snapshot))
         assert snapshot.queries > 0
@@ -89,13 +90,13 @@ async def test_the_first_refresh_has_rates_at_once(prometheus: Prometheus):
 async def test_it_goes_on_asking_and_gathers_for_sizing(prometheus: Prometheus):
     seen: list[FleetSnapshot] = []
     async with controlled(prometheus.url) as control:
-        assert control.span() is None
+        assert control.fleet.span() is None
         await control.start(seen.append)
         await until(lambda: len({snapshot.wall_s for snapshot in seen}) >= 3)
         assert names(seen[0]) == HOSTS
         assert [snapshot.wall_s for snapshot in seen] == sorted(snapshot.wall_s for snapshot in seen)
         assert {host.state for host in seen[-1].hosts} == {HostState.OK}
-        span = control.span()
+        span = control.fleet.span()
         assert span is not None
         assert span[1] >= seen[0].wall_s
         await until(lambda: bool(control.calibration.in_flight()))
@@ -106,10 +107,10 @@ async def test_it_goes_on_asking_and_gathers_for_sizing(prometheus: Prometheus):
 
 async def test_a_refresh_comes_when_it_is_asked_for(prometheus: Prometheus):
     seen: list[FleetSnapshot] = []
-    control = FleetControl(Config(prometheus=Settings(url=prometheus.url, interval_s=3600.0)))
+    control = FleetSession(Config(prometheus=Settings(url=prometheus.url, interval_s=3600.0)))
     await control.start(seen.append)
     try:
-        await until(lambda: bool(seen) and not control.asking)
+        await until(lambda: bool(seen) and not control.fleet.asking)
         count = len(seen)
         control.refresh()
         await until(lambda: len(seen) > count)
@@ -119,16 +120,16 @@ async def test_a_refresh_comes_when_it_is_asked_for(prometheus: Prometheus):
 
 async def test_the_past_is_asked_for_at_its_time(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        now = await control.refreshed()
+        now = await control.fleet.refreshed()
         before_s = now.wall_s - 3.0
-        past = await control.at(before_s)
+        past = await control.fleet.at(before_s)
         assert past.wall_s == before_s
         assert names(past) == HOSTS
         assert all(isinstance(rate, float) for rate in decodes(past))
-        long_ago = await control.at(now.wall_s - 7 * 86400.0)
+        long_ago = await control.fleet.at(now.wall_s - 7 * 86400.0)
         assert long_ago.hosts == ()
         assert long_ago.wall_s == now.wall_s - 7 * 86400.0
-        assert control.snapshot is now
+        assert control.fleet.snapshot is now
 
 
 async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Prometheus):
@@ -172,14 +173,15 @@ def test_charts_begin_coarse_and_end_with_each_scrape():
 
 async def test_sizing_has_seen_what_was_before_the_first_answer(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        await control.refreshed()
+        await control.start(lambda _: None)
+        await until(lambda: bool(control.calibration.observed()))
         (seen,) = {(each.model, bool(each.time)) for each in control.calibration.observed()}
         assert seen[1]
 
 
 async def test_one_goes_to_and_fro_in_the_past_of_a_host(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        now = await control.refreshed()
+        now = await control.fleet.refreshed()
         timeline = control.host("gpu01").timeline
         assert timeline is not None
         there = await timeline.at(now.wall_s - 2.0)
@@ -200,11 +202,11 @@ async def test_one_goes_to_and_fro_in_the_past_of_a_host(prometheus: Prometheus)
 async def test_a_prometheus_that_is_gone_leaves_what_was_known(prometheus: Prometheus, tmp_path: Path):
     scrape = f"  - job_name: self\n    static_configs: [{{targets: ['127.0.0.1:{free_port()}']}}]"
     with Prometheus(tmp_path, [scrape]) as other:
-        control = FleetControl(config(other.url))
-        first = await control.refreshed()
+        control = FleetSession(config(other.url))
+        first = await control.fleet.refreshed()
         assert first.hosts == ()
     try:
-        gone = await control.refreshed()
+        gone = await control.fleet.refreshed()
         assert gone.faults
         assert gone.faults[0].text.isprintable()
     finally:
@@ -262,7 +264,7 @@ def test_no_answer_at_all_is_a_failure_that_says_why():
 
 async def test_figures_of_an_idle_fleet_are_not_zero_where_nothing_is_known(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        snapshot = await control.refreshed()
+        snapshot = await control.fleet.refreshed()
         gpus = [gpu for host in snapshot.hosts for gpu in host.snapshot.gpus]
         mfu = [engine.efficiency.mfu_ratio for host in snapshot.hosts for engine in host.snapshot.engines]
         assert gpus == []

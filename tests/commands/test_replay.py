@@ -18,7 +18,7 @@ from gpumon.config.schema import Config
 from gpumon.history.memory import MemoryStore
 from gpumon.history.recorder import write_recording
 from gpumon.readings.snapshot import Snapshot
-from gpumon.session import Session
+from gpumon.session.host import HostSession
 from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
@@ -56,7 +56,7 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
             await asyncio.sleep(0.02)
 
     async def main() -> None:
-        session = Session(Config(), replay)
+        session = HostSession(Config(), replay)
         await session.start(sent.append)
         await until(ready)
         if then is not None:

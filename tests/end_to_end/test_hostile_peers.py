@@ -14,10 +14,10 @@ import psutil
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Host
 from gpumon.config.themes import load_theme
 from gpumon.fleet.snapshot import HostState
+from gpumon.session.fleet import FleetSession
 from gpumon.tui.app import MonitorApp
 from tests.fakes.lying_host import KINDS, lying
 from tests.tui.running import foot, text_of, until
@@ -43,7 +43,7 @@ async def beside(kind: str) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
     with lying("honest") as first, lying(kind) as liar, lying("honest") as last:
         urls = {"alpha": first, "liar": liar, "zeta": last}
         config = Config(host=tuple(Host(address=url, name=name) for name, url in urls.items()))
-        app = MonitorApp(FleetControl(config), load_theme("default"), config, fleet=True)
+        app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
         async with app.run_test(size=(120, 30), notifications=True) as pilot:
             await until(lambda: both_live(app), pilot)
             yield app, pilot

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.difference import patched
+from gpumon.session.fleet import FleetSession
 from tests.fakes.prometheus import free_port
 from tests.fakes.sshd import Sshd
 
@@ -88,7 +88,7 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
             *(Host(address="gpu-08", command="no-such-gpumon"), Host(address="http://127.0.0.1:1", name="nobody")),
             Host(address="nowhere.invalid"),
         )
-        control = FleetControl(Config(host=hosts))
+        control = FleetSession(Config(host=hosts))
         await control.start(seen.append)
         try:
             newest = lambda name: seen[-1].host(name) if seen else None  # noqa: E731

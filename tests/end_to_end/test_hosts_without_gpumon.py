@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, General, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
+from gpumon.session.fleet import FleetSession
 from tests.fakes.nvml.driver import FakeDriver
 from tests.fakes.sshd import Sshd
 from tests.sources.discovery.servers import free_port, servers
@@ -90,7 +90,7 @@ def without_gpumon(monkeypatch: pytest.MonkeyPatch, server: Sshd, tmp_path: Path
 class Watched:
     """A running fleet and its newest snapshot."""
 
-    def __init__(self, control: FleetControl) -> None:
+    def __init__(self, control: FleetSession) -> None:
         self.control = control
         self.snapshots: list[FleetSnapshot] = []
 
@@ -107,7 +107,7 @@ class Watched:
 
 @contextlib.asynccontextmanager
 async def watched(config: Config) -> AsyncIterator[Watched]:
-    control = FleetControl(config)
+    control = FleetSession(config)
     fleet = Watched(control)
     await control.start(fleet.snapshots.append)
     try:
@@ -242,9 +242,9 @@ async def test_nothing_runs_there_unless_it_is_asked_for(
             assert fleet.host.state is HostState.UNREACHABLE
             assert "--host-install" in fleet.faults
             assert not there.folders()
-            assert fleet.control.lacks_gpumon("bare")
-            fleet.control.install("bare")
-            assert not fleet.control.lacks_gpumon("bare")
+            assert fleet.control.fleet.lacks_gpumon("bare")
+            fleet.control.fleet.install("bare")
+            assert not fleet.control.fleet.lacks_gpumon("bare")
             await until(there.folders, lambda: fleet.faults)
 
 

@@ -19,7 +19,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host, by_model, ordered, total
 from gpumon.fleet.whole import whole
 from gpumon.outputs.fleet import encode
-from gpumon.session import Calibrator
+from gpumon.session.calibrator import Calibrator
 from gpumon.sizing.live import from_live, have
 from gpumon.sizing.plan import plan
 from tests.fleet.fleets import fleet_frame, make

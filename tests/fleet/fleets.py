@@ -10,7 +10,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
-from gpumon.session import maker
+from gpumon.session.build import maker
 from tests.history.frames import WALL_S, served
 from tests.records import replace
 

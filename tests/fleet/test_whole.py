@@ -6,7 +6,7 @@ from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.whole import whole
-from gpumon.session import Calibrator
+from gpumon.session.calibrator import Calibrator
 from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Server

@@ -24,7 +24,7 @@ import psutil
 
 from gpumon.config import schema
 from gpumon.fleet.fleet import Fleet
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sources.prometheus.source import FleetSource
 from gpumon.tui.fleet.shown import worked_out
 from tests.fakes.prometheus import Prometheus

@@ -157,7 +157,7 @@ async def play(hours: float, interval_s: float, rounds: int) -> list[Hour]:
     from gpumon.config.options import Options
     from gpumon.config.schema import Config, General
     from gpumon.config.themes import load_theme
-    from gpumon.session import Session, ThisHost
+    from gpumon.session.host import HostSession, ThisHost
     from gpumon.tui.app import MonitorApp
     from tests.tui.running import text_of
 
@@ -169,7 +169,7 @@ async def play(hours: float, interval_s: float, rounds: int) -> list[Hour]:
         return server
 
     gpumon.session.open_hardware = hardware
-    app = MonitorApp(Session(config, ThisHost(config, Options(demo=True))), load_theme("default"), config)
+    app = MonitorApp(HostSession(config, ThisHost(config, Options(demo=True))), load_theme("default"), config)
     found: list[Hour] = []
     keys: Iterator[str] = itertools.cycle(ROUND)
     pasts = 0

@@ -24,7 +24,7 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sources.snapshot_json import SnapshotReader, parsed
 from gpumon.triage.peers import MOST_BYTES, PeerError, vetted
 from gpumon.triage.render import (

@@ -30,7 +30,7 @@ from gpumon.readings.difference import KEY, difference, patched
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import SnapshotReader, parsed

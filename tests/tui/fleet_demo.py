@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.themes import load_theme
+from gpumon.session.fleet import FleetSession
 from gpumon.tui.app import MonitorApp, run
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes
 
@@ -30,7 +30,7 @@ def main() -> int:
     kind = Failing if "down" in sys.argv else Scrapes
     source = kind(hosts, single="single" in sys.argv)
     started_s = time.time()
-    control = FleetControl(CONFIG, lambda: source)
+    control = FleetSession(CONFIG, lambda: source)
     wall = lambda: NEWEST_S + time.time() - started_s  # noqa: E731
     return run(MonitorApp(control, load_theme("default"), CONFIG, fleet=True, wall=wall))
 

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from textual.pilot import Pilot
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, General, Prometheus
 from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, GpuState
+from gpumon.session.fleet import FleetSession
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.monitor import MonitorScreen
@@ -178,7 +178,7 @@ async def watching(
     """The application with its first rates painted, 12 s after the newest scrape."""
     config = replace(config, general=General(ascii=ascii))
     app = MonitorApp(
-        FleetControl(config, lambda: source), load_theme("default"), config, fleet=True, wall=lambda: NEWEST_S + 12.0
+        FleetSession(config, lambda: source), load_theme("default"), config, fleet=True, wall=lambda: NEWEST_S + 12.0
     )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         if answered:
@@ -199,4 +199,4 @@ async def opened(app: MonitorApp, pilot: Pilot[int]) -> MonitorScreen:
 def has_rates(app: MonitorApp) -> bool:
     """Whether what is shown stands on more than one scrape, and no more is to come by itself."""
     shown = app.monitor.shown
-    return shown is not None and isinstance(shown.total.decode_tokens_per_s, float) and not app.control.asking
+    return shown is not None and isinstance(shown.total.decode_tokens_per_s, float) and not app.control.fleet.asking

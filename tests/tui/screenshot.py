@@ -29,7 +29,8 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.session import Session, build, maker
+from gpumon.session.build import build, maker
+from gpumon.session.host import HostSession
 from gpumon.sources.simulator.scenario import EngineEffect, GpuEffect, Scenario
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
@@ -153,7 +154,7 @@ async def _with_studio(
     scenario: Scenario, to_s: float, size: tuple[int, int], take: Callable[[Studio], Awaitable[None]]
 ) -> None:
     source = Played(scenario, to_s)
-    session = Session(Config(), source)
+    session = HostSession(Config(), source)
     app = MonitorApp(session, load_theme("default"), wall=lambda: WALL_S + to_s)
     async with app.run_test(size=size) as pilot:
         await until(lambda: app.monitor.shown is not None and bool(session.known().profiles), pilot)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gpumon.commands.files import Files
-from gpumon.commands.fleet_host import named
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
 from gpumon.fleet.rows import Row, by_host
@@ -16,6 +15,7 @@ from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
+from gpumon.session.fleet_host import named
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet import columns

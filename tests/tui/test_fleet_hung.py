@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.config.themes import load_theme
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.missing import Missing, Reason
+from gpumon.session.fleet import FleetSession
 from gpumon.tui.app import MonitorApp
 from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus
@@ -72,7 +72,7 @@ async def hangs_and_comes_back(app: MonitorApp, pilot: Pilot[int], server: Prome
 
 async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Prometheus) -> None:
     config = Config(prometheus=Settings(url=prometheus.url, interval_s=1.0, timeout_s=60.0))
-    app = MonitorApp(FleetControl(config), load_theme("default"), config, fleet=True)
+    app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
     async with app.run_test(size=(120, 30)) as pilot:
         await hangs_and_comes_back(app, pilot, prometheus)
         await pilot.press("enter")
@@ -83,7 +83,7 @@ async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Pr
 
 async def test_a_host_that_is_opened_while_it_hangs_has_no_figures_either(prometheus: Prometheus) -> None:
     config = Config(prometheus=Settings(url=prometheus.url, interval_s=1.0, timeout_s=60.0))
-    app = MonitorApp(FleetControl(config), load_theme("default"), config, fleet=True)
+    app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(lambda: live(app), pilot, LONG_S)
         os.kill(prometheus.pid, signal.SIGSTOP)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import tomli
 
-from gpumon.commands.fleet import FleetControl
 from gpumon.config.keymap import COMMANDS
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame
+from gpumon.session.fleet import FleetSession
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.commands import does_here
 from gpumon.tui.settings_table import FLEET_SETTINGS
@@ -77,7 +77,7 @@ async def test_settings_are_saved_into_the_file(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     (tmp_path / "config.toml").write_text('[prometheus]\nurl = "http://a:1"  # ours\n')
     app = MonitorApp(
-        FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
+        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
     )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
@@ -114,7 +114,7 @@ async def test_commands_by_their_name() -> None:
 async def test_themes_by_their_name(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     app = MonitorApp(
-        FleetControl(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
+        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
     )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
@@ -134,7 +134,7 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
             url="http://reader:s3cret@prometheus.example:9090/api", password_env="PROMETHEUS_PASSWORD"
         )
     )
-    control = FleetControl(config, lambda: Scrapes(5))
+    control = FleetSession(config, lambda: Scrapes(5))
     app = MonitorApp(control, load_theme("default"), config, disk_at(tmp_path), fleet=True, wall=lambda: NEWEST_S)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
@@ -162,7 +162,7 @@ async def test_there_is_no_bundle_before_the_first_answer(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     source = Scrapes(3)
     source.fault = "http://a:1 refuses the connection"
-    app = MonitorApp(FleetControl(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path), fleet=True)
+    app = MonitorApp(FleetSession(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path), fleet=True)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: "refuses the connection" in screen_of(app), pilot)
         await pilot.press("w")

@@ -102,7 +102,7 @@ async def test_the_cursor_stays_on_its_host_through_orders_and_refreshes() -> No
         assert rows_of(app) == sorted(rows_of(app), reverse=rows_of(app)[0] > rows_of(app)[-1])
         asked = len(source.asked)
         await pilot.press("r")
-        await until(lambda: len(source.asked) > asked and not app.control.asking, pilot)
+        await until(lambda: len(source.asked) > asked and not app.control.fleet.asking, pilot)
         assert cursor_of(app) == chosen
 
 
@@ -261,7 +261,7 @@ async def test_back_in_time_and_live_again() -> None:
         await until(lambda: "42s AGO" in text_of(app)[0] and not app.monitor.travel.seeking, pilot, 20.0)
         asked = len(source.asked)
         await pilot.press("r")
-        await until(lambda: len(source.asked) > asked and not app.control.asking, pilot)
+        await until(lambda: len(source.asked) > asked and not app.control.fleet.asking, pilot)
         assert "42s AGO" in text_of(app)[0], "a refresh does not take the display away from the past"
         await pilot.press("end")
         assert text_of(app)[0].endswith("● 12s ago 08:03:00")
@@ -672,11 +672,11 @@ async def test_a_thousand_hosts() -> None:
         assert last == rows_of(app)[-1]
         source.free.clear()
         await pilot.press("r")
-        await until(lambda: app.control.asking, pilot)
+        await until(lambda: app.control.fleet.asking, pilot)
         await pilot.press("up")
         assert cursor_of(app) == rows_of(app)[-2], "keys are answered while a refresh is under way"
         source.free.set()
-        await until(lambda: not app.control.asking, pilot)
+        await until(lambda: not app.control.fleet.asking, pilot)
         assert cursor_of(app) == rows_of(app)[-2]
 
 

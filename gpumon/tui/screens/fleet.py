@@ -154,13 +154,13 @@ class FleetBody:
         fleet = self.shown.fleet if self.shown is not None else None
         self.faults.update()
         if fleet is None or not fleet.wall_s:
-            failed = fleet is not None and bool(fleet.faults) and not self._control.asking
-            return standing._replace(shown_s=None, failed=failed, asking=self._control.asking)
+            failed = fleet is not None and bool(fleet.faults) and not self._control.fleet.asking
+            return standing._replace(shown_s=None, failed=failed, asking=self._control.fleet.asking)
         return standing._replace(
             waited_s=max(0.0, screen.wall() - fleet.wall_s),
             every_s=max(standing.every_s, fleet.interval_s),
             failed=not fleet.answered,
-            asking=self._control.asking,
+            asking=self._control.fleet.asking,
         )
 
     def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002
@@ -212,7 +212,7 @@ class FleetBody:
     def _open_host(self, screen: MonitorScreen, host: str, gpu: str = "") -> None:
         """The screen of a host, at the moment that is shown, with the page of a GPU by its UUID; of one without gpumon
         whether to run it there."""
-        if self._control.lacks_gpumon(host):
+        if self._control.fleet.lacks_gpumon(host):
             screen.ask(guest_on(self._control, host, partial(self._show_host, screen, host, gpu)))
         else:
             self._show_host(screen, host, gpu)
@@ -265,7 +265,7 @@ def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Ques
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
         if choice is not None and choice.name == RUN_THERE:
-            control.install(host)
+            control.fleet.install(host)
         elif choice is not None:
             show()
 
@@ -298,7 +298,7 @@ class FleetPast:
 
     def why_not(self) -> str:
         """There is one as soon as there was an answer."""
-        if self._control.span() is not None:
+        if self._control.fleet.span() is not None:
             return ""
         return "nothing is known of the past yet"
 
@@ -318,18 +318,18 @@ class FleetPast:
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
-        return self._control.span()
+        return self._control.fleet.span()
 
     async def at(self, wall_s: float) -> Arrival | None:
         """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
         there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
         name = partial(dated, now_s=there_s)
         try:
-            fleet = await self._control.at(wall_s)
+            fleet = await self._control.fleet.at(wall_s)
             note = ""
             if fleet.answered and not fleet.hosts and there_s > wall_s:
-                first_s = await self._control.first_after(wall_s, there_s)
-                fleet = await self._control.at(first_s)
+                first_s = await self._control.fleet.first_after(wall_s, there_s)
+                fleet = await self._control.fleet.at(first_s)
                 note = f"nothing at {name(wall_s)}: shown is {name(first_s)}, the first after it"
         except Exception as error:  # a past that can not be read costs this step, not the screen
             raise NoPastError(

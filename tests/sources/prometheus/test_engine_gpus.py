@@ -14,7 +14,7 @@ from gpumon.fleet.rows import by_model
 from gpumon.fleet.whole import whole
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading, Frame, HostReading
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sizing.live import have
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.source import FleetSource

@@ -12,7 +12,7 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import GpuState
 from gpumon.readings.verdict import Limit
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter

@@ -11,7 +11,7 @@ from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.fleet.fleet import Fleet
 from gpumon.readings.fleet import FleetFrame
-from gpumon.session import maker
+from gpumon.session.build import maker
 from gpumon.sources.prometheus.source import BEHIND, FleetSource
 from tests.fakes.victoriametrics import VictoriaMetrics
 from tests.sources.prometheus.test_fleet_source import framed, one

@@ -18,7 +18,8 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Limit
-from gpumon.session import Session, ThisHost, build, open_hardware
+from gpumon.session.build import build, open_hardware
+from gpumon.session.host import HostSession, ThisHost
 from gpumon.sources.simulator.past import PACES, moments
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
@@ -152,7 +153,7 @@ def test_no_alert_is_raised_of_it() -> None:
 
 async def test_the_first_frame_of_the_screen_has_it_all() -> None:
     host = ThisHost(Config(), Options(demo=True))
-    session = Session(Config(), host)
+    session = HostSession(Config(), host)
     shown: list[Snapshot] = []
     arrived = asyncio.Event()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.course import HostCourse, Make, Taken
+from gpumon.fleet.course import HostCourse, Taken
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
@@ -23,11 +22,12 @@ from gpumon.readings.history import History, Moment
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
+from gpumon.session.turns import Turns
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
-    from gpumon.commands.fleet import FleetControl, FleetSource
+    from gpumon.session.live_fleet import LiveFleet
     from gpumon.tui.control import EngineLog, Playback, Timeline
 
 GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
@@ -54,10 +54,6 @@ MOST_AHEAD: Final = 100
 MOST_STRETCHES: Final = 2
 MOST_LOOKED: Final = 4
 """Stretches that are looked through for a change before there is said to be none."""
-SLICE_S: Final = 0.005
-"""The event loop gets its turn after so long."""
-ROUNDS: Final = 10
-"""Rounds of the event loop in a turn: a key is handed on as often, from the terminal to the line that it changes."""
 
 
 class Span(NamedTuple):
@@ -77,21 +73,6 @@ def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
     else:
         coarse = []
     return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
-
-
-class Turns:
-    """Lets the event loop have its turn in long work."""
-
-    def __init__(self) -> None:
-        self._since_s = time.monotonic()
-
-    async def give(self) -> None:
-        """Give way, if `SLICE_S` has passed since the last time."""
-        if time.monotonic() - self._since_s < SLICE_S:
-            return
-        for _ in range(ROUNDS):
-            await asyncio.sleep(0)
-        self._since_s = time.monotonic()
 
 
 def named(snapshot: Snapshot, name: str) -> Snapshot:
@@ -136,12 +117,12 @@ class _Stretch(NamedTuple):
 class HostPast:
     """The `Timeline` of a host: each stretch of it is asked for once, and derived a moment at a time."""
 
-    def __init__(self, name: str, fleet: FleetControl, source: FleetSource, make: Make, seen: Snapshot | None) -> None:
+    def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
         """`seen`: a moment that is known."""
         self._name = name
         self._fleet = fleet
-        self._source = source
-        self._make = make
+        self._source = fleet.source
+        self._make = fleet.make
         self.span = fleet.span
         self._seen = seen
         self._stretches: deque[_Stretch] = deque(maxlen=MOST_STRETCHES)
@@ -238,19 +219,19 @@ def _differs(before: Taken, now: Taken) -> bool:
 
 
 class HostOfFleet:
-    """The snapshots of one host (`session.SnapshotSource`). It may be begun again: what it has of the past it keeps."""
+    """The snapshots of one host (`HostSource`). It may be begun again: what it has of the past it keeps."""
 
     playback: Playback | None = None
 
-    def __init__(self, name: str, fleet: FleetControl, source: FleetSource, make: Make, seen: Snapshot | None) -> None:
+    def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
         """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
-        self.timeline: Timeline | None = HostPast(name, fleet, source, make, seen)
+        self.timeline: Timeline | None = HostPast(name, fleet, seen)
         self.filling = False
         self._name = name
         self._fleet = fleet
-        self._source = source
-        self._course = HostCourse(make)
+        self._source = fleet.source
+        self._course = HostCourse(fleet.make)
         self._waiting: deque[FleetFrame] = deque(maxlen=MOST_WAITING)
         self._wake = asyncio.Event()
         self._last: Snapshot | None = None
@@ -400,7 +381,7 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
     )
 
 
-def step_s(fleet: FleetControl, name: str) -> float:
+def step_s(fleet: LiveFleet, name: str) -> float:
     """Seconds between two scrapes of a host."""
     host = None
     if fleet.newest is not None:

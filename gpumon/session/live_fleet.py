@@ -1,4 +1,4 @@
-"""A fleet, from a Prometheus (`--prometheus`) or from each host's own gpumon (`--host`): on the screen, and printed."""
+"""A fleet as it is asked now: from a Prometheus (`--prometheus`), or from each host's own gpumon (`--host`)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,25 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gpumon.config.schema import Config
-from gpumon.config.urls import with_scheme, without_secrets
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.quantities import E2E
-from gpumon.session import Calibrator, Session
+from gpumon.session.lateness import Lateness
+from gpumon.session.session import Take
+from gpumon.session.turns import Turns
 
 if TYPE_CHECKING:
     from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
-    from gpumon.readings.snapshot import Snapshot
-    from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.scenario import Known
-    from gpumon.tui.control import Timeline
 
 LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""
@@ -66,43 +62,8 @@ class FleetSource(Protocol):
         """Let go of connections."""
 
 
-LATE: Final = 3.0
-"""Intervals without an answer after which figures are too old to be shown."""
-
-
-class Lateness:
-    """Tells, from one answer to the next, that there is none: when it is due, and at every interval after that."""
-
-    def __init__(self, grown: Callable[[float], None]) -> None:
-        """`grown` is called with the Unix time of the newest answer, and never blocks."""
-        self._grown = grown
-        self._timer: asyncio.TimerHandle | None = None
-        self._heard_s = time.monotonic()
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the moment of the newest answer."""
-        return time.monotonic() - self._heard_s
-
-    def hear(self, wall_s: float, cost_s: float, every_s: float) -> None:
-        """There is an answer of `wall_s` that took `cost_s`; another one is awaited every `every_s`."""
-        self.stop()
-        self._heard_s = time.monotonic() - cost_s
-        left_s = max(every_s, LATE * every_s - cost_s)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._grow, wall_s, every_s)
-
-    def stop(self) -> None:
-        """Nothing is awaited any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _grow(self, wall_s: float, every_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(every_s, self._grow, wall_s, every_s)
-        self._grown(wall_s)
-
-
-class FleetControl:
-    """A `FleetControl` of the screen (`tui.control`), and what `watch` prints from."""
+class LiveFleet:
+    """The snapshots of a fleet (`SnapshotSource`), at every refresh; and those of moments of its past."""
 
     def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
         """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
@@ -113,40 +74,17 @@ class FleetControl:
         self._source: FleetSource | None = None
         self._make: Make | None = None
         self._fleet: Fleet | None = None
-        self._prices: Mapping[str, float] | None = None
         if config.host:
             self._interval_s = max(LEAST_S, config.general.interval_s)
         else:
             self._interval_s = config.prometheus.interval_s
-        self._calibrator = Calibrator(config)
         self._takers: list[Callable[[FleetFrame], None]] = []
         self._asking = 0
         self._learned_s = 0.0
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._sink: Callable[[FleetSnapshot], None] = _nobody
+        self._show: Callable[[FleetSnapshot], None] = _nobody
+        self._learn: Take = _nobody
         self._late = Lateness(self._grow_late)
-
-    @property
-    def place(self) -> str:
-        """Host and port of the Prometheus, without user, password and query; empty without one."""
-        if self._config.host:
-            return ""
-        try:
-            split = urlsplit(with_scheme(self._config.prometheus.url))
-            return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
-        except ValueError:
-            return without_secrets(self._config.prometheus.url)
-
-    @property
-    def prices(self) -> Mapping[str, float]:
-        """Catalogue name of a GPU -> price of one hour, "" for all others."""
-        if self._prices is None:
-            from gpumon.config.prices import running_prices
-            from gpumon.sources.packaged import gpu_catalogue
-
-            self._prices = running_prices(self._config.sizing, gpu_catalogue(self._config.gpu))
-        return self._prices
 
     @property
     def interval_s(self) -> float:
@@ -162,15 +100,6 @@ class FleetControl:
     def asking(self) -> bool:
         """Whether the Prometheus is being asked right now."""
         return self._asking > 0
-
-    @property
-    def calibration(self) -> Calibration:
-        """The work of the engines of all hosts as far as it was seen, gathered at every refresh."""
-        return self._calibrator.calibration
-
-    def known(self) -> Known:
-        """Models, GPUs, prices and imported profiles, as they are known by now."""
-        return self._calibrator.known()
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two refreshes."""
@@ -205,30 +134,21 @@ class FleetControl:
     def _built(self) -> tuple[Make, Fleet, FleetSource]:
         """It imports what it needs here: the screen's first paint does not wait for it."""
         from gpumon.fleet.fleet import Fleet
-        from gpumon.session import maker
+        from gpumon.session.build import maker
 
         make = maker(self._config)
         return make, Fleet(make, self._interval_s), self._made()
 
-    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
-        """Begin to ask; returns at once."""
-        self._calibrator.start()
-        self._sink = sink
-        self._task = asyncio.create_task(self._run(sink))
+    async def begin(self, show: Callable[[FleetSnapshot], None], learn: Take) -> None:
+        """Get ready: `show` gets every snapshot, `learn` each that sizing may learn from."""
+        self._show = show
+        self._learn = learn
 
-    async def ended(self) -> None:
-        """Wait until asking ends, by `stop`; raises what ended it otherwise."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
-
-    async def stop(self) -> None:
-        """Stop asking."""
-        self._calibrator.stop()
-        self._sink = _nobody
+    async def end(self) -> None:
+        """Stop asking, and let go of connections."""
+        self._show = _nobody
+        self._learn = _nobody
         self._late.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=0.25)
         if self._source is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._source.close(), 0.25)
@@ -263,6 +183,18 @@ class FleetControl:
             none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
         return there_s
 
+    @property
+    def source(self) -> FleetSource:
+        """Source of the frames; there is none before the first `open`."""
+        assert self._source is not None, "nothing was asked yet"
+        return self._source
+
+    @property
+    def make(self) -> Make:
+        """Maker of derivers and triages; there is none before the first `open`."""
+        assert self._make is not None, "nothing was asked yet"
+        return self._make
+
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
         return self._source is not None and self._source.lacks_gpumon(host)
@@ -272,18 +204,6 @@ class FleetControl:
         if self._source is not None:
             self._source.install(host)
         self.refresh()
-
-    def host(self, name: str, seen: Snapshot | None = None) -> Session:
-        """One host, for the screen of one machine; `seen`: as it was shown last."""
-        from gpumon.commands.fleet_host import HostOfFleet
-
-        assert self._source is not None, "nothing was asked yet"
-        assert self._make is not None
-        return Session(self._config, HostOfFleet(name, self, self._source, self._make, seen))
-
-    def past(self, name: str) -> Timeline | None:
-        """The past of one host, to look for something in."""
-        return self.host(name).timeline
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""
@@ -296,20 +216,21 @@ class FleetControl:
         if first and frame.hosts:
             await self._take_before(frame)
         await self._taken(frame)
-        await self._learn(self.snapshot)
+        await self._learn_from(self.snapshot)
         return self.snapshot
 
-    async def _run(self, sink: Callable[[FleetSnapshot], None]) -> None:
+    async def run(self) -> None:
+        """Ask at every interval, until it is cancelled."""
         await self.open()
         slot_s = time.monotonic()
         while True:
             self._wake.clear()
             frame = await self._frame(None)
             first = self.newest is None and bool(frame.hosts)
-            sink(await self._taken(frame))
+            self._show(await self._taken(frame))
             if first and await self._take_before(frame):
-                sink(await self._taken(frame))
-            await self._learn(self.snapshot)
+                self._show(await self._taken(frame))
+            await self._learn_from(self.snapshot)
             now_s = time.monotonic()
             slot_s = max(slot_s + self._interval_s, now_s)
             timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
@@ -330,7 +251,7 @@ class FleetControl:
         for one in await asyncio.gather(*map(self._frame, before)):
             if one.hosts:
                 await _take(fleet, one)
-                await self._learn(fleet.snapshot)
+                await self._learn_from(fleet.snapshot)
         if fleet.snapshot.wall_s:
             fleet.interval_s = self._interval_s
             self._fleet = fleet
@@ -361,14 +282,14 @@ class FleetControl:
             take(frame)
         return self.snapshot
 
-    async def _learn(self, snapshot: FleetSnapshot) -> None:
+    async def _learn_from(self, snapshot: FleetSnapshot) -> None:
         """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
         from gpumon.fleet.whole import whole
 
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
             with contextlib.suppress(ValueError, TypeError, ArithmeticError, LookupError):  # figures of peers
-                self._calibrator.take(await asyncio.to_thread(whole, snapshot))
+                self._learn(await asyncio.to_thread(whole, snapshot))
 
     def _grow_late(self, wall_s: float) -> None:
         """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
@@ -376,7 +297,7 @@ class FleetControl:
         if self._fleet is not None and not self.snapshot.late:
             self._fleet.grow_late(fault)
             self.snapshot = self._fleet.snapshot
-            self._sink(self.snapshot)
+            self._show(self.snapshot)
         for take in tuple(self._takers):
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
 
@@ -388,14 +309,12 @@ class FleetControl:
         return Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
 
 
-def _nobody(snapshot: FleetSnapshot) -> None:
+def _nobody(snapshot: object) -> None:
     """Takes what nobody waits for."""
 
 
 async def _take(fleet: Fleet, frame: FleetFrame) -> None:
     """Take a frame in, a host at a time, so that nobody waits for long."""
-    from gpumon.commands.fleet_host import Turns
-
     turns = Turns()
     for _ in fleet.steps(frame):
         await turns.give()

@@ -1,0 +1,219 @@
+"""The collector of this host, made of the sources that the config and the options name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpumon.collector import Collector, Keeper, Memory
+    from gpumon.history.derivation import Make
+    from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.discovery.source import Discovery
+    from gpumon.sources.endpoint import EndpointSource
+    from gpumon.sources.feeds import FileFeed
+    from gpumon.sources.ownership import Ownership
+    from gpumon.sources.source import Round, Source
+    from gpumon.triage.alerts import Alerts
+
+T = TypeVar("T")
+
+
+async def open_hardware(config: Config, options: Options, *, with_past: bool = False) -> Source | None:
+    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile.
+
+    `with_past`: the simulated server gets a past, which `build` is to be told, too.
+    """
+    if options.demo:
+        from gpumon.sources.simulator.scenarios import DEMO, scenario
+        from gpumon.sources.simulator.source import SimulatedServer
+
+        if options.scenario:
+            play = scenario(options.scenario)
+        else:
+            play = DEMO
+        if with_past:
+            play = msgspec.structs.replace(play, warm_s=play.past_s)
+        return SimulatedServer(play)
+    if not options.nvml:
+        return None
+    from gpumon.sources.driver.source import DriverSource, vendor_of
+
+    source = DriverSource(config.general.interval_s, vendor_of())
+    await source.start()
+    return source
+
+
+def build(
+    config: Config,
+    options: Options,
+    hardware: Source | None,
+    history: History | None = None,
+    keepers: Sequence[Keeper] = (),
+    *,
+    with_past: bool = False,
+) -> Collector:
+    """The collector of this run, not started. Nothing is connected to yet.
+
+    `with_past`: the simulated server's past is there to be relived, in place of its warm-up.
+
+    It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
+    """
+    from gpumon.collector import Collector
+    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.endpoint import EndpointSource
+    from gpumon.sources.host import HostMeter
+
+    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
+    pages, files = _feeds(config, hardware)
+    own = [each for each in endpoints if "*" not in each.url]  # one with a `*` is of a fleet's
+    polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in own), *pages]
+    listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
+    exporters = _exporters(config, options)
+    owner, discovery = (None, None) if options.demo else _discovery(config, polled, listed, hardware)
+    (commands, alerts) = _alerting(config)
+    (deriver, triage) = maker(config, hardware)()
+    if options.for_fleet:
+        from gpumon.triage.triage import FIRST_HOLD_S
+
+        triage.first_hold_s = FIRST_HOLD_S
+    facts = EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters))
+    return Collector(
+        [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
+        deriver,
+        getattr(hardware, "host_meter", _as_it_is)(HostMeter()),
+        facts,
+        interval_s=config.general.interval_s,
+        simulated=options.demo,
+        history=history,
+        see_gpus=discovery.see if discovery is not None else None,
+        alerts=alerts,
+        on_alert=commands.call,
+        keepers=keepers,
+        troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
+        triage=triage,
+        memory=_memory(options, hardware, discovery),
+        past=_past(hardware, polled, facts) if with_past else None,
+    )
+
+
+def _discovery(
+    config: Config, polled: Sequence[EndpointSource], listed: dict[str, Endpoint], hardware: Source | None
+) -> tuple[Ownership | None, Discovery | None]:
+    """Process ownership and discovery of engines on this host; None and None where discovery is off or cannot look."""
+    if not config.discovery.enabled:
+        return None, None
+    from gpumon.sources.discovery.source import discover
+    from gpumon.sources.ownership import Ownership
+
+    owner = Ownership()
+    discovery = discover(config, polled, listed, owner, hardware)
+    return (None, None) if discovery is None else (owner, discovery)
+
+
+def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
+    """The past of the simulated server; None where the hardware is real."""
+    from gpumon.sources.simulator.past import past_of
+    from gpumon.sources.simulator.source import SimulatedServer
+
+    if isinstance(hardware, SimulatedServer):
+        return past_of(hardware, polled, facts)
+    return None
+
+
+def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
+    """The memory of engines; the simulated server is remembered in no file."""
+    from gpumon.sources.last_seen.keeper import Keeper
+    from gpumon.sources.last_seen.store import Store, state_file
+
+    if options.demo:
+        return Keeper(None, None, simulated=getattr(hardware, "around", None))
+    path = state_file(os.environ)
+    servers = discovery.servers if discovery is not None else None
+    return Keeper(servers, Store(path) if path is not None else None)
+
+
+def _exporters(config: Config, options: Options) -> list[Source]:
+    if not config.dcgm.url or options.demo:
+        return []
+    from gpumon.sources.dcgm import DcgmSource
+
+    return [DcgmSource(config.dcgm)]
+
+
+def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
+    """Who runs the commands of alerts, and the alerts of the config."""
+    from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.triage.alerts import AlertRule, Alerts, parse
+
+    rules = (
+        AlertRule(
+            alert.name or alert.when,
+            parse(alert.when),
+            alert.for_s,
+            alert.clear_s,
+            alert.bell,
+            alert.title,
+            alert.command,
+        )
+        for alert in config.alert
+    )
+    return AlertCommands(), Alerts(tuple(rules))
+
+
+def _as_it_is(of_this_host: T) -> T:
+    """A part of this host, in whose place a simulated server may put its own."""
+    return of_this_host
+
+
+def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
+    """The feeds of the config, or of the simulated server: those with a page, and those with a file."""
+    feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
+    if not feeds:
+        return (), ()
+    from gpumon.sources.feeds import feeds_of
+
+    return feeds_of(msgspec.structs.replace(config, feed=feeds))
+
+
+def maker(config: Config, hardware: object = None) -> Make:
+    """A maker of derivers and triages, for the collector and for the timelines over what it keeps.
+
+    `hardware` may be a simulated server, which has thresholds of its own.
+    """
+    from gpumon.config.prices import triage_of
+    from gpumon.efficiency.deriver import Deriver
+    from gpumon.sources.packaged import gpu_catalogue
+
+    gpus = gpu_catalogue(config.gpu)
+    of_server = getattr(hardware, "thresholds", None)
+    if of_server is None:
+        thresholds = config.triage
+    else:
+        thresholds = of_server(config.triage)
+    return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
+
+
+def failed_worker(snapshot: Snapshot) -> str:
+    """Why nothing is known of the GPUs: the driver's worker can not be started, or ended. Empty if it runs."""
+    from gpumon.sources.driver.source import AMD, NVIDIA
+
+    for fault in snapshot.faults:
+        for vendor in (NVIDIA, AMD):
+            if fault.source == vendor.source and fault.text.startswith(vendor.worker):
+                return fault.text
+    return ""
+
+
+def nothing(snapshot: Snapshot) -> bool:
+    """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
+    return not snapshot.gpus and not snapshot.engines

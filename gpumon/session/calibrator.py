@@ -1,0 +1,75 @@
+"""Measurements of the running engines and look-ups, gathered for sizing while snapshots are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpumon.config.schema import Config
+from gpumon.readings.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.profile import Observed
+    from gpumon.sizing.scenario import Known
+    from gpumon.specs.llm import LlmSpec
+
+
+class Calibrator:
+    """Sees every snapshot that is shown. It imports what it needs late: the screen's first paint does not wait."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._newest: Snapshot | None = None
+        self._profiles: Mapping[str, Observed] = {}
+        self._own: dict[str, LlmSpec] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to read the imported profiles."""
+        self._reading = asyncio.create_task(self._read_profiles())
+
+    def stop(self) -> None:
+        """Stop reading, if it ever began."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Look at one snapshot."""
+        self._newest = snapshot
+        self.calibration.take(snapshot)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+        from gpumon.sizing.calibration import Calibration
+
+        return Calibration()
+
+    async def _read_profiles(self) -> None:
+        from gpumon.config.profile_store import profiles
+
+        self._profiles = await asyncio.to_thread(profiles, os.environ)
+
+    def known(self) -> Known:
+        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        from gpumon.config.prices import prices_per_hour
+        from gpumon.sizing.live import have, own_models
+        from gpumon.sizing.scenario import Known
+        from gpumon.sources.model_facts import OwnModels
+        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+
+        newest = self._newest
+        gpus = gpu_catalogue(self._config.gpu)
+        if newest is not None:
+            self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
+        own = OwnModels(self._own, self._config.model)
+        if newest is not None:
+            here = have(newest)
+        else:
+            here = ()
+        prices = prices_per_hour(self._config.sizing, gpus, (name for name, _ in here))
+        return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

@@ -1,0 +1,49 @@
+"""The session of a fleet, and of single hosts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gpumon.config.schema import Config
+from gpumon.config.urls import with_scheme, without_secrets
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.session.host import HostSession
+from gpumon.session.live_fleet import FleetSource, LiveFleet
+from gpumon.session.session import Session
+
+if TYPE_CHECKING:
+    from gpumon.readings.snapshot import Snapshot
+    from gpumon.tui.control import Timeline
+
+
+class FleetSession(Session[FleetSnapshot]):
+    """The snapshots of a fleet; sessions of its hosts."""
+
+    def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
+        """`source` makes the source of the frames; None: the hosts or the Prometheus of the config."""
+        self.fleet = LiveFleet(config, source)
+        """The source, which can be asked for moments of the past."""
+        super().__init__(config, self.fleet)
+
+    @property
+    def place(self) -> str:
+        """Host and port of the Prometheus, without user, password and query; empty without one."""
+        if self._config.host:
+            return ""
+        try:
+            split = urlsplit(with_scheme(self._config.prometheus.url))
+            return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
+        except ValueError:
+            return without_secrets(self._config.prometheus.url)
+
+    def host(self, name: str, seen: Snapshot | None = None) -> HostSession:
+        """One host, for the screen of one machine; `seen`: as it was shown last."""
+        from gpumon.session.fleet_host import HostOfFleet
+
+        return HostSession(self._config, HostOfFleet(name, self.fleet, seen))
+
+    def past(self, name: str) -> Timeline | None:
+        """The past of one host, to look for something in."""
+        return self.host(name).timeline

@@ -1,0 +1,174 @@
+"""The session of one machine, and this host as its source."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.session.build import build, maker, open_hardware
+from gpumon.session.session import Session, SnapshotSource, Take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpumon.collector import Collector
+    from gpumon.sources.last_seen.records import Origin
+    from gpumon.sources.source import Source
+    from gpumon.tui.control import EngineLog, Playback, Timeline
+
+
+class HostSource(SnapshotSource[Snapshot], Protocol):
+    """Brings the snapshots of one machine, and keeps its past."""
+
+    history: History
+    """Series for the charts."""
+    timeline: Timeline | None
+    """Moments to go back to; None: there are none."""
+    playback: Playback | None
+    """Set where this is a recording."""
+    filling: bool
+    """Whether the past of the charts is still being read."""
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine, not read yet; or why there is none here, with what to do."""
+
+
+class HostSession(Session[Snapshot]):
+    """The snapshots and the past of one machine: this host, a recording, or a host of a fleet."""
+
+    def __init__(self, config: Config, source: HostSource) -> None:
+        super().__init__(config, source)
+        self._host = source
+
+    @property
+    def history(self) -> History:
+        """Series for the charts, on the clock of `Snapshot.wall_s`."""
+        return self._host.history
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past; None: there is none."""
+        return self._host.timeline
+
+    @property
+    def playback(self) -> Playback | None:
+        """Set where this is a recording."""
+        return self._host.playback
+
+    @property
+    def filling(self) -> bool:
+        """Whether the past of the charts is still being read."""
+        return self._host.filling
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine, not read yet; or why there is none here, with what to do."""
+        return self._host.engine_log(engine)
+
+
+class ThisHost:
+    """A collector, built when the screen stands, in a thread; or the simulated server."""
+
+    playback: Playback | None = None
+    filling = False
+
+    def __init__(self, config: Config, options: Options) -> None:
+        self.history = History()
+        self.timeline: Timeline | None = None
+        self._config = config
+        self._options = options
+        self._interval_s = config.general.interval_s
+        self._collector: Collector | None = None
+        self._serving: dict[str, Origin] = {}
+        """Servers whose log was looked at and that discovery does not follow, by key of their engine."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two ticks."""
+        return self._interval_s if self._collector is None else self._collector.interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the cadence."""
+        self._interval_s = seconds
+        if self._collector is not None:
+            self._collector.set_interval(seconds)
+
+    def refresh(self) -> None:
+        """Tick now."""
+        if self._collector is not None:
+            self._collector.refresh()
+
+    def engine_log(self, engine: Engine) -> EngineLog | str:
+        """The log of an engine that runs, or ran, on this host."""
+        from gpumon.sources.engine_log.log import EngineLog, serving_origin
+        from gpumon.sources.last_seen.keeper import Keeper
+        from gpumon.sources.last_seen.records import NO_ORIGIN
+
+        if self._options.demo:
+            return f"{engine.name} is simulated and writes no log"
+        memory = self._collector.memory if self._collector is not None else None
+
+        origins = self._serving
+
+        def origin() -> Origin:
+            if isinstance(memory, Keeper):
+                known = memory.origin(engine.key, engine.url)
+            else:
+                known = NO_ORIGIN
+            if known.pid:
+                return known
+            serving = serving_origin(engine.url)
+            if serving.pid:
+                origins[engine.key] = serving
+            return origins.get(engine.key, NO_ORIGIN)
+
+        return EngineLog(origin)
+
+    async def begin(self, show: Callable[[Snapshot], None], learn: Take) -> None:
+        """Build the collector and start it."""
+        hardware = await open_hardware(self._config, self._options, with_past=True)
+        collector = await asyncio.to_thread(self._built, hardware)
+        if self._interval_s != collector.interval_s:
+            collector.set_interval(self._interval_s)
+        self._collector = collector
+
+        def take(snapshot: Snapshot) -> None:
+            learn(snapshot)
+            show(snapshot)
+
+        await collector.relive(learn)
+        await collector.start(take, early=True)
+
+    def _built(self, hardware: Source | None) -> Collector:
+        """The collector, with the frames of the last minutes that this run keeps."""
+        config = self._config
+        keepers = []
+        if config.recorder.minutes:
+            import socket
+
+            from gpumon.history.file import facts
+            from gpumon.history.memory import MemoryStore
+            from gpumon.history.recorder import write_recording
+            from gpumon.history.timeline import DerivedTimeline
+
+            store = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
+            about = facts(socket.gethostname(), simulated=self._options.demo)
+            self.timeline = DerivedTimeline(
+                store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
+            )
+            keepers.append(store)
+        return build(config, self._options, hardware, self.history, keepers, with_past=self._options.demo)
+
+    async def run(self) -> None:
+        """Until ticking ends."""
+        assert self._collector is not None, "not begun"
+        await self._collector.ended()
+
+    async def end(self) -> None:
+        """Stop the collector, if it was ever built."""
+        if self._collector is not None:
+            await self._collector.stop()
