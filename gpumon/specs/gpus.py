@@ -51,8 +51,8 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
 
         Exact only, after a leading `NVIDIA ` is taken off and dashes are blanks: `NVIDIA H100` is a 64 GB part of its
         own, and `Laptop GPU`, `Max-Q`, `SFF`, `D v2` and vGPU names differ from the card that they begin like. Of
-        several parts with one name the one nearest in memory is taken. A memory size that is more than 10 % off the
-        row is noted.
+        several parts with one name the one nearest in memory is taken, then the one nearest in SMs or compute units.
+        A memory size that is more than 10 % off the row is noted, and so are parts that nothing tells apart.
         """
         rows = self.by_name.get(_nvml_key(facts.name), ())
         total = facts.memory_total_bytes
@@ -63,7 +63,9 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
             if len(rows) > 1:
                 note = "other parts have this name too; the driver does not tell the memory size"
             return _noted(rows[0], note)
-        row = min(rows, key=lambda each: abs(each.memory_bytes - total))
+        row = min(rows, key=lambda each: _distance(each, facts, total))
+        if sum(_distance(each, facts, total) == _distance(row, facts, total) for each in rows) > 1:
+            return _noted(row, "other parts have this name too; the driver does not tell what differs")
         if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
             return _noted(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
         return row
@@ -107,6 +109,17 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         if row is not None and row.sm_count == facts.sm_count:
             return row
         return None
+
+
+def _distance(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> tuple[float, float]:
+    """Difference in memory, then in SMs or compute units (0 where one is not known), between a row and a GPU.
+
+    AMD's driver gives an MI250 the name `AMD Instinct MI250X / MI250`, and both have the same memory.
+    """
+    units = 0.0
+    if row.sm_count and facts.sm_count:
+        units = abs(row.sm_count - facts.sm_count)
+    return abs(row.memory_bytes - total_bytes), units
 
 
 def parse_gpus(text: str) -> GpuCatalogue:

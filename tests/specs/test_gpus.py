@@ -62,8 +62,8 @@ def by_name(row: dict[str, str]) -> str:
     return row["short_name"]
 
 
-def matched(name: str, memory_mib: float | None = None) -> GpuSpec:
-    spec = CATALOGUE.match(GpuFacts(name, None if memory_mib is None else memory_mib * MIB))
+def matched(name: str, memory_mib: float | None = None, units: float | None = None) -> GpuSpec:
+    spec = CATALOGUE.match(GpuFacts(name, None if memory_mib is None else memory_mib * MIB, units))
     assert spec is not None
     return spec
 
@@ -72,7 +72,7 @@ def matched(name: str, memory_mib: float | None = None) -> GpuSpec:
 def test_every_row_is_found_by_every_name(row: dict[str, str]) -> None:
     memory = float(row["memory_mib"] or float(row["memory_gb"] or 0) * 1024)
     for name in row["name"].split("|"):
-        spec = matched(name, memory)
+        spec = matched(name, memory, float(row["sm_count"] or 0))
         assert spec.name == row["short_name"]
         assert spec.bandwidth_bytes_per_s == float(row["bandwidth_gbs"] or 0) * 1e9
         assert spec.verified == (not row["unverified"])
@@ -289,6 +289,51 @@ def test_each_exception_is_one() -> None:
         assert found is not None
         by_rule = found.flops_per_s.get(precision, 0.0)
         assert CATALOGUE.find(name).flops_per_s[precision] != pytest.approx(by_rule, rel=0.016)
+
+
+CDNA_FLOP_PER_CLOCK = {
+    "CDNA2": {Precision.FP32: 128, Precision.BF16: 1024, Precision.INT8: 1024},
+    "CDNA3": {Precision.FP32: 256, Precision.BF16: 2048, Precision.FP8: 4096, Precision.INT8: 4096},
+    "CDNA4": {Precision.FP32: 256, Precision.BF16: 4096, Precision.FP8: 8192, Precision.MXFP4: 16384},
+}
+"""FLOP of one compute unit in one clock, as AMD's whitepapers of the architectures have them."""
+CDNA = [row for row in ROWS if row["architecture"] in CDNA_FLOP_PER_CLOCK and row["boost_clock_mhz"]]
+
+
+@pytest.mark.parametrize("row", CDNA, ids=by_name)
+def test_every_rate_of_an_instinct_follows_from_compute_units_and_clock(row: dict[str, str]) -> None:
+    spec = CATALOGUE.find(row["short_name"])
+    for precision, per_clock in CDNA_FLOP_PER_CLOCK[row["architecture"]].items():
+        expected = per_clock * spec.sm_count * float(row["boost_clock_mhz"]) * 1e6
+        assert spec.flops_per_s[precision] == pytest.approx(expected, rel=0.016), precision.value
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "units", "short"),
+    [
+        ("AMD Instinct MI250X / MI250", 65520, 110, "Instinct MI250X GCD"),
+        ("AMD Instinct MI250X / MI250", 65520, 104, "Instinct MI250 GCD"),
+        ("AMD Instinct MI300X VF", 196592, 304, "Instinct MI300X"),
+        ("AMD Instinct MI300X OAM", 196592, 304, "Instinct MI300X"),
+        ("AMD Instinct MI325X VF", 262128, 304, "Instinct MI325X"),
+        ("AMD Instinct MI300A", 131072, 228, "Instinct MI300A"),
+        ("AMD Instinct MI350X", 294896, 256, "Instinct MI350X"),
+    ],
+)
+def test_an_instinct_is_found_by_each_name_of_its_driver(name: str, memory_mib: int, units: int, short: str) -> None:
+    spec = matched(name, memory_mib, units)
+    assert spec.name == short
+    assert not spec.note
+
+
+def test_an_mi250_without_a_count_of_its_units_is_not_guessed_in_silence() -> None:
+    assert "other parts have this name" in matched("AMD Instinct MI250X / MI250", 65520).note
+
+
+def test_an_instinct_whose_rates_amd_does_not_publish_has_a_bandwidth_alone() -> None:
+    spec = CATALOGUE.find("Instinct MI308X")
+    assert not any(spec.flops_per_s.values())
+    assert spec.bandwidth_bytes_per_s == pytest.approx(5.3e12)
 
 
 WITHOUT_CLOCK = {"L2", "H20 NVL16", "B100", "B300 SXM 288GB", "GB300", "RTX 6000D", "Rubin"}
