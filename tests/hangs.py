@@ -59,6 +59,7 @@ class Scheduler(LoadFileScheduling):
         return super().remove_node(node)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Return the scheduler above for `--dist loadfile`."""
     if config.getoption("dist") == "loadfile":

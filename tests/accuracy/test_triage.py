@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Event, EventKind, Level
+from gpumon.readings.snapshot import Event, EventKind, Level, Snapshot
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from gpumon.triage.copyable import to_copy
@@ -32,6 +32,7 @@ GPU_FIELDS = {
 """Signals of GPUs that a generation, a driver or a container does not give."""
 SIGNALS = (*GPU_FIELDS, "host", "model")
 Timed = list[tuple[float, Frame]]
+Judged = list[tuple[float, Snapshot]]
 
 
 def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
@@ -57,9 +58,14 @@ def played(request: pytest.FixtureRequest) -> tuple[Scenario, Timed]:
     return of, list(frames(of, of.length_s))
 
 
-def test_every_verdict_is_true_and_what_matters_is_named_in_time(played: tuple[Scenario, Timed]) -> None:
-    of, timed = played
-    found = score(of, judged(of, timed))
+@pytest.fixture(scope="module")
+def shown(played: tuple[Scenario, Timed]) -> Judged:
+    """What the screen shows of each frame."""
+    return list(judged(*played))
+
+
+def test_every_verdict_is_true_and_what_matters_is_named_in_time(played: tuple[Scenario, Timed], shown: Judged) -> None:
+    found = score(played[0], shown)
     assert [str(span.said) for span in found.false] == []
     assert [(named.truth.thing, named.truth.code) for named in found.missed] == []
 
@@ -123,10 +129,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_copied_of_every_verdict_runs_in_a_shell(played: tuple[Scenario, Timed], stubs: Path) -> None:
+def test_what_is_copied_of_every_verdict_runs_in_a_shell(shown: Judged, stubs: Path) -> None:
     """Each command is one that bash can read, and names nothing but programs that there are."""
-    of, timed = played
-    verdicts = [verdict for _, snapshot in judged(of, timed) for verdict in snapshot.verdicts]
+    verdicts = [verdict for _, snapshot in shown for verdict in snapshot.verdicts]
     offered = {copyable for verdict in verdicts for copyable in to_copy(verdict.actions)}
     bash = shutil.which("bash")
     assert bash is not None
