@@ -19,7 +19,7 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint wheel $(VENV)/.compiled
 	@$(MAKE) --no-print-directory check
 
 lint: $(VENV)/.dev
@@ -28,7 +28,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: $(VENV)/.dev
+check: $(VENV)/.compiled
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not gpu and not perf"
 
 test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
@@ -116,6 +116,11 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# The bytecode of all tests: without it, each worker of `make check` compiles all of them for itself.
+$(VENV)/.compiled: $(VENV)/.dev $(shell find gpumon tests -name '*.py')
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || :  # `make check` says what is wrong
 	@touch $@
 
 # Linux's torch of the default index brings CUDA along, which isn't used: spare the download with

@@ -5,12 +5,15 @@ One variant is an engine's own gauge: its bound says how far that may be off.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing
+from tests.accuracy.judged import Result
 from tests.accuracy.replay import CAPTURES, VARIANTS, WITHOUT_TOKENS, Replay, judge, replays
 from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
@@ -28,9 +31,20 @@ def played_once() -> dict[str, Replay]:
     return dict(zip(ALL, replays(ALL), strict=True))
 
 
+@pytest.fixture(scope="module")
+def result_of(replays: dict[str, Replay]) -> Callable[[str], Result]:
+    """What a replay came to, judged once for all tests."""
+
+    @functools.cache
+    def judged(name: str) -> Result:
+        return judge(replays[name])
+
+    return judged
+
+
 @pytest.mark.parametrize("name", CAPTURES)
-def test_totals_are_what_the_client_counted(replays: dict[str, Replay], name: str):
-    result = judge(replays[name])
+def test_totals_are_what_the_client_counted(result_of: Callable[[str], Result], name: str):
+    result = result_of(name)
     assert result.decode_truth > 1000
     # What an engine was answering when it was killed is in no counter of ended answers.
     assert result.decode_error <= (0.1 if name == "llamacpp-lifecycle" else 0.01)
@@ -38,18 +52,18 @@ def test_totals_are_what_the_client_counted(replays: dict[str, Replay], name: st
 
 
 @pytest.mark.parametrize("name", [name for name in CAPTURES if name != STARVED])
-def test_steady_rates_are_what_the_client_saw(replays: dict[str, Replay], name: str):
-    result = judge(replays[name])
+def test_steady_rates_are_what_the_client_saw(result_of: Callable[[str], Result], name: str):
+    result = result_of(name)
     assert result.rate_error <= 0.05
 
 
-def test_enough_steady_windows_were_compared(replays: dict[str, Replay]):
-    assert sum(len(judge(replays[name]).rate_errors) for name in CAPTURES if name != STARVED) >= 60
+def test_enough_steady_windows_were_compared(result_of: Callable[[str], Result]):
+    assert sum(len(result_of(name).rate_errors) for name in CAPTURES if name != STARVED) >= 60
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_nothing_is_negative_and_nothing_spikes(replays: dict[str, Replay], name: str):
-    result = judge(replays[name])
+def test_nothing_is_negative_and_nothing_spikes(result_of: Callable[[str], Result], name: str):
+    result = result_of(name)
     assert not result.negative
     assert (result.highest_rate > 0) is (name not in NOT_LIVE_HERE)
     assert result.highest_rate <= 1.5 * result.highest_truth
@@ -77,8 +91,8 @@ engine's. Their tokens, which are exact, are compared like all others."""
 
 
 @pytest.mark.parametrize("name", [name for name in CAPTURES if name not in {STARVED, *BUSY}])
-def test_what_stands_beside_the_tokens_is_what_the_client_saw(replays: dict[str, Replay], name: str):
-    beside = judge(replays[name]).beside
+def test_what_stands_beside_the_tokens_is_what_the_client_saw(result_of: Callable[[str], Result], name: str):
+    beside = result_of(name).beside
     for told, truth in (beside.cached, beside.requests):
         assert told == truth or told != told or truth != truth
     shown, client = beside.in_flight
@@ -91,26 +105,26 @@ def test_what_stands_beside_the_tokens_is_what_the_client_saw(replays: dict[str,
 
 
 @pytest.mark.parametrize("name", WITHOUT_TOKENS)
-def test_a_server_without_tokens_has_its_requests_counted(replays: dict[str, Replay], name: str):
-    result = judge(replays[name])
+def test_a_server_without_tokens_has_its_requests_counted(result_of: Callable[[str], Result], name: str):
+    result = result_of(name)
     assert result.beside.requests[0] == result.beside.requests[1] > 4000
     assert result.beside.items[0] == result.beside.items[1] > 20000
     assert row(result)[HEAD.index("decode tokens")] == "–"
 
 
-def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right(replays: dict[str, Replay]):
-    result = judge(replays["sglang-basic as before 0.5.7"])
+def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right(result_of: Callable[[str], Result]):
+    result = result_of("sglang-basic as before 0.5.7")
     assert (result.live, result.decode_error, result.prompt_error) == ("sampled", 0.0, 0.0)
     assert 0.0 < sum(result.rate_errors) / len(result.rate_errors) <= 0.10
 
 
-def test_llama_cpp_without_slots_has_right_totals_and_no_rate_of_now(replays: dict[str, Replay]):
-    result = judge(replays["llamacpp-slots without /slots"])
+def test_llama_cpp_without_slots_has_right_totals_and_no_rate_of_now(result_of: Callable[[str], Result]):
+    result = result_of("llamacpp-slots without /slots")
     assert (result.live, result.decode_error, result.rate_errors) == ("end", 0.0, ())
 
 
-def test_the_tables_say_what_is_not_live_and_go_between_the_markers(replays: dict[str, Replay], tmp_path: Path):
-    result = judge(replays["sglang-basic"])
+def test_the_tables_say_what_is_not_live_and_go_between_the_markers(result_of: Callable[[str], Result], tmp_path: Path):
+    result = result_of("sglang-basic")
     assert NOT_LIVE not in row(result)
     assert row(result._replace(live="end")).count(NOT_LIVE) == 2
     document = tmp_path / "accuracy.md"

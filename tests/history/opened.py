@@ -47,13 +47,13 @@ def standing(snapshot: Snapshot) -> Standing:
     return frozenset((each.scope, each.code.value, each.level.value, each.since) for each in snapshot.verdicts)
 
 
-def opened(played: Scenario) -> Opened:
-    """Each moment of a scenario."""
+def opened(played: Scenario, every: int = 1) -> Opened:
+    """Open a scenario at the beginning of its segments, or of one in `every`, and take the frames of that segment."""
     ring = MemoryStore(3600.0, 1e9)
     shown = {each.wall_s: each for each in lived((frame for _, frame in frames(played, MOST_S)), ring)}
     first_s, last_s = min(shown), max(shown)
     moments, apart = 0, []
-    for number in range(int(first_s // SEGMENT_S) + 1, int(last_s // SEGMENT_S)):
+    for number in range(int(first_s // SEGMENT_S) + 1, int(last_s // SEGMENT_S), every):
         course = begun(ring, number * SEGMENT_S)
         for frame in ring.frames(number * SEGMENT_S, (number + 1) * SEGMENT_S - 0.5):
             live, found = standing(shown[frame.wall_s]), standing(course.take(frame).snapshot)

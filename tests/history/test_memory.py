@@ -9,6 +9,7 @@ import pytest
 from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.frame import Frame
+from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import lived
 from tests.records import replace
@@ -16,7 +17,7 @@ from tests.records import replace
 
 @pytest.fixture(scope="module")
 def frames() -> list[Frame]:
-    return list(served(60 * 5 + 10))
+    return list(served(60 * 5 + 10, cast=DEMO.cast[1:2]))
 
 
 def test_it_gives_back_what_was_kept(frames: list[Frame]):

@@ -89,9 +89,9 @@ def test_a_real_server_is_as_it_was() -> None:
 @pytest.mark.parametrize("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
 def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str) -> None:
     played = scenario(name)
-    of = opened(played)
+    of = opened(played, every=3)
     assert of.apart == []
-    assert of.moments >= 130
+    assert of.moments >= 40
     assert of.limits
 
 
@@ -100,7 +100,7 @@ def test_a_process_that_began_anew_takes_nothing_from_the_one_before(frames: lis
     later = [
         replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:90]
     ]
-    lived(frames, ring)
+    lived(frames[300:], ring)
     live = {snapshot.wall_s: snapshot for snapshot in lived(later, ring)}
     at_s = later[0].wall_s
     course = begun(ring, at_s - 30.0)
