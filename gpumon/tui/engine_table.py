@@ -31,7 +31,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import LIMITS
 from gpumon.tui.levels import CALM, is_high, tone_of
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.replica_rows import SUMS, grouped, is_sums
 from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.services import other_rate
@@ -89,12 +89,13 @@ _ASLEEP: Final = ("… asleep", "muted")
 
 def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
-    if "engines.gpus" in view.hidden:
-        gpus = ""
-    else:
+    gpus = ""
+    if "engines.gpus" not in view.hidden:
         gpus = cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
-    room = _MODEL - (cells(gpus) + 1 if gpus else 0)
-    return ((" " + left(_short_model(engine, room), room), tone), (f" {gpus}" if gpus else "", "muted"))
+    if gpus:
+        gpus = f" {gpus}"
+    room = _MODEL - cells(gpus)
+    return ((" " + left(_short_model(engine, room), room), tone), (gpus, "muted"))
 
 
 def _model_alone(engine: Engine, _: View, tone: str) -> Row:
@@ -108,7 +109,10 @@ def _whole_model(engine: Engine, _: View, tone: str) -> Row:
 
 
 def _short_model(engine: Engine, room: int) -> str:
-    model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
+    """Family and size of the model in `room` cells; `training` for a training run that does not name one."""
+    model = engine.model
+    if not model and engine.phase is Phase.TRAINING:
+        model = "training"
     return model_name(model.rstrip("/").rpartition("/")[2], room)
 
 
@@ -123,17 +127,18 @@ def _model_title(size: int) -> Row:
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
     """Decode rate; training rate of a training run, rate of inferences of a server of other models."""
-    if "engines.prefill" in view.hidden:
-        other = None
-    else:
+    shown = engine.rates.decode_tokens_per_s
+    if "engines.prefill" not in view.hidden:
         other = other_rate(engine)
-    return ((right(rate(engine.rates.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
+        if other is not None:
+            shown = other.per_s
+    return ((right(rate(shown), _DECODE), tone),)
 
 
 def _prefill(engine: Engine, view: View, tone: str) -> Row:
-    if "engines.decode" in view.hidden:
-        other = None
-    else:
+    """Prefill rate; of a training run, or a server of other models, what the rate before it counts."""
+    other = None
+    if "engines.decode" not in view.hidden:
         other = other_rate(engine)
     if other is None:
         return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL), tone),)
@@ -145,7 +150,9 @@ def _leveled(name: str, value: Reading, view: View, text: str, width: int, tone:
     if tone not in ("text", "strong"):
         return ((right(text, width), tone),)
     tone = tone_of(name, value, view, tone)
-    return ((right(flagged(text.strip(), width - 1) if is_high(tone) else text, width), tone),)
+    if is_high(tone):
+        text = flagged(text.strip(), width - 1)
+    return ((right(text, width), tone),)
 
 
 def _waiting(engine: Engine, view: View, tone: str) -> Row:
@@ -163,12 +170,12 @@ def _kv(engine: Engine, view: View, tone: str) -> Row:
     return _leveled("kv", used, view, share(used, 4, tone)[0], 5, tone)
 
 
-def _other(of: Quantiles, value: Reading) -> str:
+def _other(quantiles: Quantiles, value: Reading) -> str:
     """Another quantile than the p95."""
-    return quantile(Quantiles(p95=value, first_bound_s=of.first_bound_s))
+    return quantile(Quantiles(p95=value, first_bound_s=quantiles.first_bound_s))
 
 
-def _latency(name: str, width: int, of: Quantiles, engine: Engine, view: View, tone: str) -> Row:
+def _latency(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
     """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
 
     A p95 in the first bucket has no level: it may be anything down to 0.
@@ -176,15 +183,24 @@ def _latency(name: str, width: int, of: Quantiles, engine: Engine, view: View, t
     gap = " " * (width - 5)
     if _past(engine):
         tone = "muted"
-    first = not isinstance(of.first_bound_s, Missing) and not isinstance(of.p95, Missing) and of.p95 <= of.first_bound_s
-    if first:
-        level = CALM
-    else:
-        level = tone_of(name, of.p95, view, tone)
+    level = CALM
+    if not _in_first_bucket(quantiles):
+        level = tone_of(name, quantiles.p95, view, tone)
     if is_high(level):
-        return ((f"{gap}{right(seconds(of.p95, 4), 4)}!", level),)
-    text = quantile(of)
-    return ((gap + (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), level if tone == "text" else tone),)
+        return ((f"{gap}{right(seconds(quantiles.p95, 4), 4)}!", level),)
+    text = quantile(quantiles)
+    if len(text) > 4:
+        text = right(text, 5)
+    else:
+        text = f"{right(text, 4)} "
+    return ((gap + text, level if tone == "text" else tone),)
+
+
+def _in_first_bucket(quantiles: Quantiles) -> bool:
+    """Whether the p95 is in the first bucket of its histogram."""
+    bound_s = quantiles.first_bound_s
+    p95_s = quantiles.p95
+    return not isinstance(bound_s, Missing) and not isinstance(p95_s, Missing) and p95_s <= bound_s
 
 
 def _past(engine: Engine) -> bool:
@@ -206,12 +222,16 @@ def _e2e(engine: Engine, view: View, tone: str) -> Row:
 
 def _ttft_head(view: View) -> Row:
     """`ttft/` before `itl p95`: both are the p95; `ttft` where the other column is hidden."""
-    return ((" ttft " if "engines.itl" in view.hidden else " ttft/", "muted"),)
+    if "engines.itl" in view.hidden:
+        return ((" ttft ", "muted"),)
+    return ((" ttft/", "muted"),)
 
 
 def _itl_head(view: View) -> Row:
     """`itl p95`, which fills the column; `itl` if no `ttft/` stands before it."""
-    return (("    itl" if "engines.ttft" in view.hidden else glossary.ITL.short, "muted"),)
+    if "engines.ttft" in view.hidden:
+        return (("    itl", "muted"),)
+    return ((glossary.ITL.short, "muted"),)
 
 
 def _marked(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
@@ -342,20 +362,18 @@ def row(
 
     `verdict`: its worst urgent one; `of_state`: the one on its state.
     """
-    asleep = bool(engine.asleep) and engine.state is EndpointState.OK
-    if engine.state is EndpointState.OK and not asleep and not _is_stale(engine):
+    if _has_figures(engine):
         cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text", shift=shift))
         if verdict is not None:
             return _marked_with(cells, *mark(verdict)[:2])
         if _is_marked(engine):
             return _marked_with(cells, "!", "warn")
         return cells
-    named = []
+    name: list[Piece] = []
     for column in TABLE.columns(width, view.hidden):
         if column.name in _NAMES:
-            named.append(column)
-    name = [piece for column in named for piece in column.cell(engine, view, "text")]
-    if asleep:
+            name += column.cell(engine, view, "text")
+    if _is_asleep(engine):
         word, tone = _ASLEEP
         reason = engine.asleep
     else:
@@ -364,6 +382,15 @@ def row(
     if of_state is not None and engine.state is not EndpointState.OK:
         word, tone = remarked(word, tone, of_state.level)
     return (*name, (f"  {word}  ", tone), (reason, "muted"))
+
+
+def _has_figures(engine: Engine) -> bool:
+    """Whether the row of an engine shows figures: it answers, serves and is not stale."""
+    return engine.state is EndpointState.OK and not engine.asleep and not _is_stale(engine)
+
+
+def _is_asleep(engine: Engine) -> bool:
+    return engine.state is EndpointState.OK and bool(engine.asleep)
 
 
 def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
@@ -481,8 +508,10 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
         palette = pane.view.keymap.first("palette")
         count = counted(len(pane.snapshot.engines), "engine")
         return wrapped(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
+    if pane.snapshot is None:
+        return wrapped("starting …", width, "muted")
     add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
-    return wrapped("starting …" if pane.snapshot is None else f"no engine found: {add}", width, "muted", most=2)
+    return wrapped(f"no engine found: {add}", width, "muted", most=2)
 
 
 def _row(engine: Engine, width: int, pane: ListView) -> Row:

@@ -54,6 +54,8 @@ CHANGED_S: Final = 600.0
 """So far back goes the line that tells what changed."""
 _MOST_CHANGE: Final = 44
 """Cells of one change in it."""
+_MORE_CELLS: Final = 4
+"""Cells that stay free for how many more there were."""
 
 
 _COMING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
@@ -154,24 +156,29 @@ def items(
     takes at least; `judged`: whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    urgent = []
-    for verdict in verdicts:
-        if verdict.level in URGENT:
-            urgent.append(item_of(verdict, snapshot))
-    others = []
-    for verdict in verdicts:
-        if verdict.level is Level.NOTE:
-            others.append(item_of(verdict, snapshot))
-    faults = [_of_fault(fault) for fault in _untold(snapshot, verdicts)]
-    rows = [*urgent, *faults, *others]
+    rows = _unhealthy(snapshot, verdicts)
     if not rows:
         rows.append(_nothing(healthy, coming, hold_s, named=not unfolded, judged=judged))
-        healthy = healthy if unfolded else []
+        if not unfolded:
+            healthy = []
     if unfolded or len(healthy) == 1:
         rows += [item_of(verdict, snapshot) for verdict in healthy]
     elif healthy:
         rows.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
     return [*grouped(rows), *_of_events(events, glyphs)]
+
+
+def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
+    """Urgent verdicts, then faults, then notes."""
+    urgent = []
+    notes = []
+    for verdict in verdicts:
+        if verdict.level in URGENT:
+            urgent.append(item_of(verdict, snapshot))
+        elif verdict.level is Level.NOTE:
+            notes.append(item_of(verdict, snapshot))
+    faults = [_of_fault(fault) for fault in _untold(snapshot, verdicts)]
+    return [*urgent, *faults, *notes]
 
 
 def grouped(rows: Sequence[Item]) -> list[Item]:
@@ -187,15 +194,16 @@ def grouped(rows: Sequence[Item]) -> list[Item]:
 
 def _gpus_of(scopes: Iterable[str]) -> list[int]:
     """Numbers of the GPUs among the scopes."""
-    matches = [_GPU.fullmatch(scope) for scope in scopes]
-    of = []
-    for match in matches:
+    gpus = []
+    for scope in scopes:
+        match = _GPU.fullmatch(scope)
         if match is not None:
-            of.append(int(match[1]))
-    return of
+            gpus.append(int(match[1]))
+    return gpus
 
 
 def _together(items: Sequence[Item]) -> Item:
+    """One row for the rows of several GPUs; the first row where there is one GPU."""
     first = items[0]
     gpus = _gpus_of(item.scope for item in items)
     if len(set(gpus)) < 2:
@@ -208,22 +216,31 @@ def _together(items: Sequence[Item]) -> Item:
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
     """Faults but those that an urgent verdict on the same thing tells; first those of what is down."""
-    told = set()
+    limits: dict[str, set[Limit]] = {}
     for verdict in verdicts:
         if verdict.level in URGENT:
-            told.add((verdict.scope, verdict.code))
+            limits.setdefault(verdict.scope, set()).add(verdict.code)
+    down = _down(snapshot)
+    for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
+        if not any(is_told(fault.code, limit) for limit in limits.get(fault.source, ())):
+            yield fault
+
+
+def _down(snapshot: Snapshot) -> set[str]:
+    """Names of the engines and GPUs that do not work."""
     down = set()
     for engine in snapshot.engines:
         if engine.state not in _COMING:
             down.add(engine.name)
-    down |= {f"gpu {gpu.index}" for gpu in snapshot.gpus if gpu.state not in _COMING}
-    for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
-        if not any(fault.source == scope and is_told(fault.code, limit) for scope, limit in told):
-            yield fault
+    for gpu in snapshot.gpus:
+        if gpu.state not in _COMING:
+            down.add(f"gpu {gpu.index}")
+    return down
 
 
 def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool, judged: bool) -> Item:
-    """`named`: those that are healthy have no rows of their own below."""
+    """The row that says that there is no problem, or no verdict yet. `named`: it names what is healthy, as that has no
+    rows of its own."""
     if coming and not healthy and judged:
         text = f"no verdict now: checking {_joined(coming)}"
     elif coming and not healthy:
@@ -268,10 +285,10 @@ def _names(healthy: Sequence[Verdict]) -> str:
     parts: list[str] = []
     for state, scopes in by_state.items():
         if scopes:
-            number = ""
+            count = ""
             if state == "healthy":
-                number = f"{len(scopes)} "
-            parts.append(f"{number}{state}: {_joined(list(scopes))}")
+                count = f"{len(scopes)} "
+            parts.append(f"{count}{state}: {_joined(list(scopes))}")
     if minutes:
         parts.append(f"utilisation verdict in {max(minutes):.0f} min")
     return "; ".join(parts)
@@ -292,11 +309,10 @@ def _joined(scopes: Sequence[str]) -> str:
 def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     """The row of a verdict; `snapshot`: that of its host."""
     glyph, tone, _ = mark(verdict)
+    evidence: list[str] = []
     if verdict.kind is Kind.HOST:
-        evidence = list(_heaviest(verdict, snapshot))
-    else:
-        evidence = []
-    evidence += [f"· {evidence_text(one)}" for one in verdict.evidence]
+        evidence += _heaviest(verdict, snapshot)
+    evidence += [f"· {evidence_text(figure)}" for figure in verdict.evidence]
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
@@ -316,20 +332,28 @@ def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """The processes on the GPUs that hold most of the host's memory, where that is short."""
     if verdict.cause not in _SHORT_OF_MEMORY:
         return
-    every = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
-    known = [each for each in every.values() if not isinstance(each.rss_bytes, Missing)]
-    for process in sorted(known, key=lambda each: -float(each.rss_bytes))[:_MOST_PROCESSES]:  # type: ignore[arg-type]
-        yield f"· pid {process.pid} {process.name} ({process.user}): {memory(process.rss_bytes)} GiB of memory"
+    processes = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
+    known = []
+    for process in processes.values():
+        if not isinstance(process.rss_bytes, Missing):
+            known.append((process.rss_bytes, process))
+    known.sort(key=lambda pair: -pair[0])
+    for rss_bytes, process in known[:_MOST_PROCESSES]:
+        yield f"· pid {process.pid} {process.name} ({process.user}): {memory(rss_bytes)} GiB of memory"
 
 
 def _actions(verdict: Verdict) -> tuple[str, ...]:
     """Each thing to do; the first one of another team's names it."""
-    notes = ["", *map(team_note, verdict.actions)]
-    pairs = zip(verdict.actions, notes[1:], notes, strict=False)
-    actions = []
-    for one, note, before in pairs:
-        actions.append(clean(f"{'' if note == before else note}{action_text(one)}", _TEXT))
-    return tuple(actions)
+    texts = []
+    before = ""
+    for action in verdict.actions:
+        note = team_note(action)
+        text = action_text(action)
+        if note != before:
+            text = f"{note}{text}"
+        before = note
+        texts.append(clean(text, _TEXT))
+    return tuple(texts)
 
 
 def _of_fault(fault: FaultShown) -> Item:
@@ -356,11 +380,20 @@ def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
 def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     glyph, tone = event_mark(event, glyphs)
     if times > 1:
-        told = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}"
+        text = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}"
     else:
-        told = happened(event)
-    named = (EVENTS[event.kind][2], clean(event.scope), "", clean(told, _TEXT))
-    return Item(_event_key(event), (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
+        text = happened(event)
+    return Item(
+        key=_event_key(event),
+        mark=(f" {glyph} ", tone),
+        what=EVENTS[event.kind][2],
+        scope=clean(event.scope),
+        since="",
+        text=clean(text, _TEXT),
+        about=event.key,
+        past=True,
+        at_s=event.wall_s,
+    )
 
 
 def happened(event: Event, at: Callable[[float], str] = clock) -> str:
@@ -368,10 +401,10 @@ def happened(event: Event, at: Callable[[float], str] = clock) -> str:
     since = ""
     if event.since_s:
         since = at(event.since_s)
-    said = event_text(event)
+    text = event_text(event)
     if since and since != at(event.wall_s):
-        return f"since {since}: {said}"
-    return said
+        return f"since {since}: {text}"
+    return text
 
 
 def _event_key(event: Event) -> str:
@@ -393,10 +426,12 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
     """Kind and key of the page that a row opens: the verdict's own, or that of the engine or GPU that it is about."""
     if item.judged:
         return "verdict", item.key
-    for engine in snapshot.engines if item.about else ():
+    if not item.about:
+        return None
+    for engine in snapshot.engines:
         if item.about in (engine.key, engine.name):
             return "engine", engine.key
-    for gpu in snapshot.gpus if item.about else ():
+    for gpu in snapshot.gpus:
         if item.about in (gpu.uuid, f"gpu {gpu.index}"):
             return "gpu", gpu.uuid
     return None
@@ -412,12 +447,15 @@ def changed(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -
     if not newest:
         return (*row, ("nothing changed", "hint"))
     room = width - cells(row[0][0])
-    for at, (text, event) in enumerate(newest.items()):
-        left_over = len(newest) - at
+    for place, (text, event) in enumerate(newest.items()):
+        left_over = len(newest) - place
         glyph, tone = event_mark(event, glyphs)
         pieces = [(f"{clock(event.wall_s)[:5]} ", "muted"), (glyph, tone), (f" {cut(text, _MOST_CHANGE)}  ", "text")]
         size = cells_of(pieces)
-        if at and size + (4 if left_over > 1 else 0) > room:
+        needed = size
+        if left_over > 1:
+            needed += _MORE_CELLS
+        if place and needed > room:
             return (*row, (f"+{left_over}", "muted"))
         room -= size
         row += pieces
@@ -434,12 +472,12 @@ def _brief(event: Event) -> str:
 
 def numbers(spans_: str) -> list[int]:
     """`0-2,5` as numbers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for span in spans_.replace(" ", ",").split(","):
         first, _, last = span.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found += range(int(first), int(last or first) + 1)
-    return found
+            numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 class Columns(NamedTuple):
@@ -479,28 +517,27 @@ def columns(shown: Sequence[Item], width: int) -> Columns:
     most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
     named = [item for item in shown if item.what]
     what = max((cells(item.what) for item in named), default=0)
-    return Columns(what, min(most, max((cells(item.scope) for item in named), default=0)), width >= _DATED, width)
+    scope = max((cells(item.scope) for item in named), default=0)
+    return Columns(what, min(most, scope), width >= _DATED, width)
 
 
 @lru_cache(maxsize=512)
-def lines(item: Item, of: Columns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
+def lines(item: Item, places: Columns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
     """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
 
     Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has
     the action: the limit's name is the cause in short.
     """
-    before = of.before(item)
-    first = max(_LEAST_TEXT, of.width - cells_of(before))
-    width = max(_LEAST_TEXT, of.width - _INDENT)
-    if not (item.trouble and item.actions):
+    before = places.before(item)
+    first = max(_LEAST_TEXT, places.width - cells_of(before))
+    width = max(_LEAST_TEXT, places.width - _INDENT)
+    if most < 1 or not item.trouble or not item.actions:
         texts, is_cut = _text_first(item, width, first, most)
     elif most == 1:
         texts = [(text, "accent") for text in _acts(item.actions, width, first, most)]
         is_cut = True
-    elif most > 1:
-        texts, is_cut = _action_first(item, width, first, most)
     else:
-        texts, is_cut = _text_first(item, width, first, most)
+        texts, is_cut = _action_first(item, width, first, most)
     if whole:
         texts += _evidence(item, width)
         is_cut = is_cut or len(texts) > most

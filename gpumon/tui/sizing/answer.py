@@ -41,8 +41,11 @@ def need(scene: Scene) -> list[Row]:
     if answer.without:
         without = f"without {len(answer.without)} of {len(answer.workloads)}: "
     totals = _side_by_side(_totals(answer), width - 9 - cells(without))
+    label = " need   "
+    if scene.state.stale:
+        label = " was    "
     needed: Row = (
-        (" was    " if scene.state.stale else " need   ", tone("muted")),
+        (label, tone("muted")),
         (without, tone("critical")),
         (totals[0] if totals else "", tone("strong")),
     )
@@ -76,10 +79,9 @@ def _types(scene: Scene, answer: Answer) -> list[Row]:
     """The need for each of several types of GPU, and the extra cost of the order of the servers."""
     packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
     parts = []
-    for each in packed.by_gpu:
-        parts.append(
-            f"{whole_count(float(each.gpus))} {clean(each.gpu, 40)} in {_number(float(each.servers), 'server')}"
-        )
+    for share in packed.by_gpu:
+        servers = _number(float(share.servers), "server")
+        parts.append(f"{whole_count(float(share.gpus))} {clean(share.gpu, 40)} in {servers}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
         parts.append(f"{saving:,.2f} per hour less than in this order")
@@ -92,29 +94,35 @@ def _why_not(scene: Scene, answer: Answer) -> list[Row]:
     """The reason why a workload has no answer: the one under the cursor, else the first; the others by name."""
     if not answer.problem:
         return []
-    state = scene.state
-    under_cursor = None
-    if state.stop.section == WORKLOAD:
-        under_cursor = state.calculation.plan(state.stop.at)
+    under_cursor = _plan_under_cursor(scene)
     chosen = _first_problem(under_cursor, answer)
-    text = answer.problem
-    if chosen is not None:
-        if answer.without:
-            name = f"without {_short(chosen.name)}"
-        else:
-            name = chosen.name
-        text = f"{name}: {chosen.problem}"
     # Where the cursor is on another row, that row's figures have the lines.
+    most = 3
     if answer.without and under_cursor is not None and not under_cursor.problem:
         most = 1
-    else:
-        most = 3
     tone = scene.tone("critical")
-    rows = wrapped(clean(labelled(text), 400), scene.width, tone, most=most)
+    rows = wrapped(clean(labelled(_reason(chosen, answer)), 400), scene.width, tone, most=most)
     others = [_short(name) for name in answer.without if chosen is None or name != chosen.name]
     if others:
         rows += wrapped(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
     return rows
+
+
+def _plan_under_cursor(scene: Scene) -> WorkloadPlan | None:
+    """The plan of the workload under the cursor; None on another row."""
+    stop = scene.state.stop
+    if stop.section == WORKLOAD:
+        return scene.state.calculation.plan(stop.at)
+    return None
+
+
+def _reason(chosen: WorkloadPlan | None, answer: Answer) -> str:
+    """The problem of the chosen workload behind its name; that of the whole plan if none is chosen."""
+    if chosen is None:
+        return answer.problem
+    if answer.without:
+        return f"without {_short(chosen.name)}: {chosen.problem}"
+    return f"{chosen.name}: {chosen.problem}"
 
 
 def _first_problem(under_cursor: WorkloadPlan | None, answer: Answer) -> WorkloadPlan | None:
@@ -133,6 +141,7 @@ def _short(name: str) -> str:
 
 
 def _have(scene: Scene, answer: Answer) -> list[Row]:
+    """The GPUs that are here, whether they are enough, and what uses them."""
     have = answer.have
     if have is None:
         return []
@@ -140,7 +149,8 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
     here = "no GPU"
     if have.gpus:
         here = _number(float(have.gpus), "GPU")
-    here += f" {clean(have.gpu, 40)}" if have.gpu else ""
+    if have.gpu:
+        here += f" {clean(have.gpu, 40)}"
     text = clean(labelled(have.text), 120)
     tone = scene.tone("warn" if lacks else "ok")
     row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
@@ -169,18 +179,20 @@ def about(scene: Scene) -> list[Row]:
         *_load(scene, plan),
         *_source(scene, plan),
         *_split(scene, plan),
-        *(
-            row
-            for each in plan.degraded
-            for row in wrapped(
-                f"one {each.lost} lost{f', {each.instances} left' if each.instances else ''}: "
-                f"{clean(labelled(each.text), 160)}",
-                scene.width,
-                scene.tone("text"),
-                2,
-            )
-        ),
+        *_degraded(scene, plan),
     ]
+
+
+def _degraded(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """What is left once a GPU, or a server, is lost."""
+    rows: list[Row] = []
+    for degraded in plan.degraded:
+        text = f"one {degraded.lost} lost"
+        if degraded.instances:
+            text += f", {degraded.instances} left"
+        text += f": {clean(labelled(degraded.text), 160)}"
+        rows += wrapped(text, scene.width, scene.tone("text"), 2)
+    return rows
 
 
 def notes(scene: Scene) -> list[Row]:
@@ -190,8 +202,12 @@ def notes(scene: Scene) -> list[Row]:
         return []
     plan = scene.state.calculation.plan(scene.state.workload)
     texts = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
-    texts += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
-    return [row for text, tone in dict.fromkeys(texts) for row in wrapped(text, scene.width, scene.tone(tone))]
+    if plan is not None:
+        texts += [(clean(labelled(text), 300), "muted") for text in plan.notes]
+    rows: list[Row] = []
+    for text, tone in dict.fromkeys(texts):
+        rows += wrapped(text, scene.width, scene.tone(tone))
+    return rows
 
 
 def _other_packing(scene: Scene) -> list[Row]:
@@ -215,27 +231,36 @@ def _other_packing(scene: Scene) -> list[Row]:
 def _planned_with(scene: Scene) -> list[Row]:
     """TP, weights and KV cache in effect of the chosen workload, what of it was typed, and its goals."""
     state = scene.state
-    at = scene.state.workload
-    if at >= len(state.scenario.workload):
+    if state.workload >= len(state.scenario.workload):
         return []
-    parts = list[str]()
-    for key in _PLANNED_WITH:
-        place = Place(WORKLOAD, at, field(WORKLOAD, key))
-        value, origin = effect(place, state.version, state.calculation)
-        if value and (key != "pp" or value != 1):
-            text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
-            parts.append(f"{text} typed" if origin == "typed" else text)
-    plan = state.calculation.plan(at)
+    parts = _settings_in_effect(scene)
+    plan = state.calculation.plan(state.workload)
     if plan is not None and plan.dp > 1:
         parts.append(f"DP {plan.dp}")
     if plan is not None and plan.tokens_per_step > 1.0:
         parts.append(f"{plan.tokens_per_step:.3g} tokens per step")
-    goals = _own_goals(state.scenario.workload[at])
+    goals = _own_goals(state.scenario.workload[state.workload])
     if goals:
         parts.append(f"own goal {', '.join(goals)}")
     if parts:
         return _labelled(scene, " with   ", *parts, between=" · ")
     return []
+
+
+def _settings_in_effect(scene: Scene) -> list[str]:
+    """Fields of the chosen workload with their values in effect: `TP 4 typed`; a PP of 1 is not worth saying."""
+    state = scene.state
+    parts = []
+    for key in _PLANNED_WITH:
+        place = Place(WORKLOAD, state.workload, field(WORKLOAD, key))
+        value, origin = effect(place, state.version, state.calculation)
+        if not value or (key == "pp" and value == 1):
+            continue
+        text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
+        if origin == "typed":
+            text += " typed"
+        parts.append(text)
+    return parts
 
 
 def _own_goals(workload: Workload) -> list[str]:
@@ -268,17 +293,22 @@ def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The first limit and the next one, with where each holds."""
-    at = {limit.kind.value: limit.concurrency for limit in reversed(plan.limits)}
     if not plan.limit:
         return []
+    text = f"{_limit_with_load(plan, plan.limit)} per instance"
+    if plan.next_limit:
+        text += f", then {_limit_with_load(plan, plan.next_limit)}"
+    return _labelled(scene, " first limit ", text)
 
-    def named(kind: str) -> str:
-        if kind in at and at[kind] >= 1:
-            return f"{kind} at {whole_count(at[kind])}"
-        return kind
 
-    first = f"{named(plan.limit)} per instance"
-    return _labelled(scene, " first limit ", first + (f", then {named(plan.next_limit)}" if plan.next_limit else ""))
+def _limit_with_load(plan: WorkloadPlan, kind: str) -> str:
+    """A limit, and the requests in flight at which it holds: `KV cache at 48`."""
+    for limit in plan.limits:
+        if limit.kind.value == kind:
+            if limit.concurrency >= 1:
+                return f"{kind} at {whole_count(limit.concurrency)}"
+            return kind
+    return kind
 
 
 def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -294,19 +324,24 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not math.isfinite(most) or not math.isfinite(target):
         return []
     more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
-    number = here or round(needed)
-    begin = f"{number:,} instance{'s' * (number != 1)} {'here' if here else 'needed'}"
-    verb = "carries" if number == 1 else "carry"
-    # A target that is no number of requests in flight would be taken for one of the same unit.
-    if plan.target_kind == "concurrency":
-        unit = ""
-    else:
-        unit = " in flight"
     if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:
         room = f": {_above(more)}, but KV here is {kv_ratio * 100:.0f} % full now"
     else:
         room = f"{_share(scene, plan, per_instance)}: {_room_for(more)}"
-    return _labelled(scene, f" {begin} ", f"{verb} {whole_count(most)}{unit}{room}")
+    label, verb = _instances_carry(here or round(needed), here=bool(here))
+    # A target that is no number of requests in flight would be taken for one of the same unit.
+    unit = ""
+    if plan.target_kind != "concurrency":
+        unit = " in flight"
+    return _labelled(scene, label, f"{verb} {whole_count(most)}{unit}{room}")
+
+
+def _instances_carry(number: int, *, here: bool) -> tuple[str, str]:
+    """The instances that run here, or are needed, as a label, and the verb that follows."""
+    place = "here" if here else "needed"
+    if number == 1:
+        return f" 1 instance {place} ", "carries"
+    return f" {number:,} instances {place} ", "carry"
 
 
 def _above(more: int) -> str:
@@ -328,24 +363,23 @@ def _room_for(more: int) -> str:
 def _running_here(scene: Scene) -> tuple[int, float | None]:
     """Instances that run here as they are planned, and how full the fullest KV cache of them is."""
     calculation = scene.state.calculation
-    at = scene.state.workload
-    instance = calculation.instance(at)
+    instance = calculation.instance(scene.state.workload)
     seen = instance.seen if instance is not None else None
     if instance is None or seen is None or seen.origin is not Origin.LIVE:
         return 0, None
     same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
     if not same or seen.parallel != (instance.tp, instance.pp):
         return 0, None
-    model = scene.state.scenario.workload[at].model
+    model = scene.state.scenario.workload[scene.state.workload].model
     return calculation.here.instances.get(model, 0), calculation.here.kv_ratios.get(model)
 
 
-def _share(scene: Scene, plan: WorkloadPlan, each: float) -> str:
+def _share(scene: Scene, plan: WorkloadPlan, per_instance: float) -> str:
     """The limit that a capacity comes from, and which share of it is planned with: ` (80 % of the KV limit)`."""
     name = _LIMITS.get(plan.limit, f"the {plan.limit} limit")
     factor = scene.state.scenario.planning_factor
     first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
-    planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - each) <= 1.0
+    planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - per_instance) <= 1.0
     if planned:
         return f" ({factor * 100:.3g} % of {name})"
     return f" ({name})"
@@ -353,42 +387,51 @@ def _share(scene: Scene, plan: WorkloadPlan, each: float) -> str:
 
 def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """Load and latencies of each instance at the target."""
-    parts = ["" if isinstance(plan.running, Missing) else f"{plan.running:.3g} in flight"]
+    parts = [""]
+    if not isinstance(plan.running, Missing):
+        parts[0] = f"{plan.running:.3g} in flight"
     for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
         mean: Reading = getattr(plan, f"{key}_s")
         slow: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
-        if not isinstance(mean, Missing):
-            if isinstance(slow, Missing):
-                p95 = ""
-            else:
-                p95 = f" p95 {seconds(slow)}"
-            parts.append(f"{name} mean {seconds(mean)}{p95}")
-    parts.append("" if isinstance(plan.tokens_per_s, Missing) else f"all instances {count(plan.tokens_per_s)} tok/s")
+        if isinstance(mean, Missing):
+            continue
+        latency = f"{name} mean {seconds(mean)}"
+        if not isinstance(slow, Missing):
+            latency += f" p95 {seconds(slow)}"
+        parts.append(latency)
+    if not isinstance(plan.tokens_per_s, Missing):
+        parts.append(f"all instances {count(plan.tokens_per_s)} tok/s")
     return _labelled(scene, " per instance ", *parts, between="  ")
 
 
 def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The origin of the capacity, with the memory if the line has room for it."""
     name = SOURCES[plan.source]
     if not name:
         return []
-    instance = scene.state.calculation.instance(scene.state.workload)
-    who = ""
-    if plan.seen_name and plan.source is not Source.ROOFLINE:
-        who = f" on {clean(plan.seen_name, 40)}"
     band = ""
     if plan.band:
         band = f", {plan.band.text}"
-    fitted = instance.fitted if instance is not None else None
-    if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
-        planned = whole_count(plan.capacity_per_instance)
-        who = f" up to {whole_count(fitted.high)}{who}, {planned} is extrapolated"
-    text = f"{name}{who}{band}"
+    text = f"{name}{_measured_on(scene, plan)}{band}"
     memory = _memory(plan.memory_bytes)
     if memory:
         longer = f"{text}; {memory} ({plan.memory_source})"
-    else:
-        longer = text
-    return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
+        if cells(longer) + 10 <= scene.width:
+            text = longer
+    return _labelled(scene, " capacity ", text)
+
+
+def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
+    """The engine that was measured, and up to which load if the plan goes beyond."""
+    engine = ""
+    if plan.seen_name and plan.source is not Source.ROOFLINE:
+        engine = f" on {clean(plan.seen_name, 40)}"
+    instance = scene.state.calculation.instance(scene.state.workload)
+    fitted = instance.fitted if instance is not None else None
+    if not plan.extrapolated or fitted is None or isinstance(plan.capacity_per_instance, Missing):
+        return engine
+    planned = whole_count(plan.capacity_per_instance)
+    return f" up to {whole_count(fitted.high)}{engine}, {planned} is extrapolated"
 
 
 def _split(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -416,7 +459,7 @@ def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> lis
 
 
 def _side_by_side(parts: list[str], width: int, between: str = "  ") -> list[str]:
-    """In as many lines as they take."""
+    """The parts in as few lines as they fit into, none of them broken."""
     lines: list[str] = []
     for part in parts:
         if lines and cells(lines[-1]) + cells(between) + cells(part) <= width:

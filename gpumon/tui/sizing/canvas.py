@@ -306,22 +306,27 @@ def framed(
     canvas = Canvas(x.size, lines, x.most, y.most, glyphs)
     draw(canvas)
     marks = MARKS[glyphs]
-    rows: list[Row] = [fitted([(cut(title, width), "strong")], width) if keys else flowed(legend, width, 1)[0]]
-    for at, row in enumerate(canvas.rows()):
-        label = labels.get(at, "")
-        rows.append(fitted([(right(label, side) + (marks.tick if label else marks.side), "muted"), *row], width))
+    rows: list[Row] = []
+    if keys:
+        rows.append(fitted([(cut(title, width), "strong")], width))
+    else:
+        rows.append(flowed(legend, width, 1)[0])
+    for line, row in enumerate(canvas.rows()):
+        label = labels.get(line, "")
+        edge = marks.tick if label else marks.side
+        rows.append(fitted([(right(label, side) + edge, "muted"), *row], width))
     return [*rows, fitted([(" " * side + marks.corner, "muted"), *_ruler(x, marks)], width), *keys]
 
 
 def _ruler(axis: Axis, marks: Marks) -> list[Piece]:
     """The line below a picture: each label begins at its column."""
     ruler: list[Piece] = []
-    at = 0
+    end = 0
     for start, label in axis.ticks():
-        if at <= start and start + len(label) <= axis.size:
-            ruler += [(marks.rule * (start - at), "border"), (label, "muted")]
-            at = start + len(label)
-    return [*ruler, (marks.rule * (axis.size - at), "border")]
+        if end <= start and start + len(label) <= axis.size:
+            ruler += [(marks.rule * (start - end), "border"), (label, "muted")]
+            end = start + len(label)
+    return [*ruler, (marks.rule * (axis.size - end), "border")]
 
 
 def flowed(keys: Sequence[Key], width: int, most: int) -> list[Row]:
@@ -355,7 +360,9 @@ def _lines_of(keys: Sequence[Key], width: int) -> list[list[Piece]]:
 
 def reason(title: str, text: str, width: int, height: int, tone: str = "muted") -> list[Row]:
     """A picture that can not be drawn: its title and why."""
-    rows: list[Row] = [fitted([(cut(title, width), "strong")], width)] if height > 1 else []
+    rows: list[Row] = []
+    if height > 1:
+        rows.append(fitted([(cut(title, width), "strong")], width))
     lines = folded(clean(labelled(text)), max(1, width))[: max(0, height - len(rows))]
     return rows + [[(left(line, width), tone)] for line in lines]
 
@@ -378,6 +385,8 @@ def fitted(row: Row, width: int) -> list[Piece]:
 
 
 def filled(rows: Sequence[Row], width: int, height: int) -> list[Row]:
-    """Exactly `height` rows."""
-    blank: Row = [(" " * max(0, width), "text")] if width > 0 else []
+    """Exactly `height` rows: what is too much is left out, blank rows fill up."""
+    blank: Row = []
+    if width > 0:
+        blank = [(" " * width, "text")]
     return [*rows[: max(0, height)], *([blank] * (height - len(rows)))]

@@ -46,6 +46,12 @@ def _source(plan: WorkloadPlan) -> str:
     return f"{SOURCES[plan.source] or DASH} {plan.band.short}".rstrip()
 
 
+def _tensor_parallel(plan: WorkloadPlan) -> str:
+    if plan.tp:
+        return f"{plan.tp}"
+    return DASH
+
+
 class _Form(NamedTuple):
     """A column as it is drawn: its width, and the text of a figure of the totals, or of a workload."""
 
@@ -55,17 +61,16 @@ class _Form(NamedTuple):
     flush_left: bool = False
 
     def shown(self, text: str) -> str:
-        """In its width: figures flush right with room for a mark, words flush left behind two blanks."""
+        """The text in the width: figures flush right with room for a mark, words flush left behind two blanks."""
         if self.flush_left:
             return "  " + left(text, self.width - 2)
-        marked = text.endswith(_BEST)
-        if marked:
+        if text.endswith(_BEST):
             return right(text, self.width)
         return right(text, self.width - 1) + " "
 
 
 _FORMS: Final = {
-    "tp": _Form(5, words=lambda plan: f"{plan.tp}" if plan.tp else DASH),
+    "tp": _Form(5, words=_tensor_parallel),
     "instances": _Form(7),
     "gpus": _Form(7),
     "servers": _Form(9),
@@ -90,25 +95,32 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
     figures = _fitting(comparison.shown or FIGURES, width - name_width)
     hidden = tuple(figure.title for figure in comparison.shown if figure not in figures)
     # Sums that lack a workload say so, even if a row has to give way.
-    if comparison.without and height >= 3:
-        least = 1
-    else:
-        least = 0
+    least = int(bool(comparison.without) and height >= 3)
     foot = _foot(comparison, figures, hidden, width)[: max(least, height - 1 - len(comparison.rows))]
     room = max(0, height - 1 - len(foot))
-    most = _reason_lines(comparison, room)
-    rows: list[Row] = []
-    for row in comparison.rows:
-        start: Piece = (left(cut(_name(row), name_width - 1), name_width), "muted" if row.as_planned else "text")
-        if row.problem:
-            rows += _reason(start, _problem(row), most, width)
-        else:
-            rows.append(fitted([start, *_cells(row, figures, workload)], width))
+    rows = _rows(comparison, figures, workload, name_width, width, room)
     if len(rows) > room > 0:
         left_out = len(comparison.rows) - max(0, room - 1)
         rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
     titles = "".join([_FORMS[figure.key].shown(figure.title) for figure in figures])
     return filled([fitted([(left("GPU", name_width) + titles, "muted")], width), *rows, *foot], width, height)
+
+
+def _rows(
+    comparison: Comparison, figures: Sequence[Figure], workload: int, name_width: int, width: int, room: int
+) -> list[Row]:
+    """A row of figures for each type of GPU; for one without an answer the reason, in as many lines as there is room
+    for."""
+    most = _reason_lines(comparison, room)
+    rows: list[Row] = []
+    for compared in comparison.rows:
+        tone = "muted" if compared.as_planned else "text"
+        name: Piece = (left(cut(_name(compared), name_width - 1), name_width), tone)
+        if compared.problem:
+            rows += _reason(name, _problem(compared), most, width)
+        else:
+            rows.append(fitted([name, *_cells(compared, figures, workload)], width))
+    return rows
 
 
 def _name_width(comparison: Comparison, width: int) -> int:
@@ -128,7 +140,7 @@ def _reason_lines(comparison: Comparison, room: int) -> int:
 
 
 def _name(row: Compared) -> str:
-    """The type of GPU; of the plan itself that it is it."""
+    """The type of GPU; `as planned` for the plan itself."""
     if row.as_planned:
         return _AS_PLANNED
     return clean(row.gpu)
@@ -137,36 +149,39 @@ def _name(row: Compared) -> str:
 def _fitting(figures: Sequence[Figure], room: int) -> list[Figure]:
     """The columns that have room, in their order: the least important ones leave first."""
     kept = list(figures)
-    while kept and sum(_FORMS[each.key].width for each in kept) > room:
-        kept.remove(min(kept, key=lambda each: each.keep))
+    while kept and sum(_FORMS[figure.key].width for figure in kept) > room:
+        kept.remove(min(kept, key=lambda figure: figure.keep))
     return kept
 
 
 def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piece]:
     """The figures of one row, the best ones marked."""
-    plans = row.workloads
-    plan = None
-    if plans:
-        if 0 <= workload < len(plans):
-            plan = plans[workload]
-        else:
-            plan = plans[0]
+    plan = _plan_of(row, workload)
     pieces: list[Piece] = []
-    for each in figures:
-        form = _FORMS[each.key]
-        best = each.key in row.best
+    for column in figures:
+        form = _FORMS[column.key]
+        text = DASH
         if form.words is None:
-            text = form.total(getattr(row.totals, each.key))
-        else:
-            if plan is None:
-                text = DASH
-            else:
-                text = form.words(plan)
-        tone = "ok" if best else "text"
+            text = form.total(getattr(row.totals, column.key))
+        elif plan is not None:
+            text = form.words(plan)
+        tone = "text"
+        if column.key in row.best:
+            text = f"{text}{_BEST}"
+            tone = "ok"
         if row.as_planned:
             tone = "muted"
-        pieces.append((form.shown(f"{text}{_BEST}" if best else text), tone))
+        pieces.append((form.shown(text), tone))
     return pieces
+
+
+def _plan_of(row: Compared, workload: int) -> WorkloadPlan | None:
+    """The plan of a workload on one type of GPU; that of the first workload if it has none."""
+    if not row.workloads:
+        return None
+    if 0 <= workload < len(row.workloads):
+        return row.workloads[workload]
+    return row.workloads[0]
 
 
 def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, ...], width: int) -> list[Row]:
@@ -193,18 +208,24 @@ def _folded(text: str, width: int) -> list[Row]:
 
 def _problem(row: Compared) -> str:
     """Why there is no answer on this type."""
-    found = next((plan for plan in row.workloads if plan.problem), None)
-    if found is None:
+    plan = next((plan for plan in row.workloads if plan.problem), None)
+    if plan is None:
         return clean(labelled(row.problem)) or "no answer"
-    problem = labelled(found.problem)
-    return clean(problem if len(row.workloads) == 1 else f"{cut(found.name, _NAMES[1])}: {problem}")
+    problem = labelled(plan.problem)
+    if len(row.workloads) > 1:
+        problem = f"{cut(plan.name, _NAMES[1])}: {problem}"
+    return clean(problem)
 
 
 def _reason(start: Piece, problem: str, most: int, width: int) -> list[Row]:
-    """In up to `most` lines why there are no figures."""
+    """The reason why there are no figures, in up to `most` lines behind the name of the GPU."""
     room = max(1, width - cells(start[0]) - 2)
     texts = list(folded(problem, room))
     if len(texts) > most:
         texts = [*texts[: most - 1], cut(" ".join(texts[most - 1 :]), room)]
     blank: Piece = (" " * cells(start[0]), "text")
-    return [fitted([blank if at else start, ("  ", "text"), (text, "warn")], width) for at, text in enumerate(texts)]
+    begins = [start, *[blank] * (len(texts) - 1)]
+    rows: list[Row] = []
+    for begin, text in zip(begins, texts, strict=True):
+        rows.append(fitted([begin, ("  ", "text"), (text, "warn")], width))
+    return rows

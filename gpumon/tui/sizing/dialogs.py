@@ -24,6 +24,7 @@ from gpumon.tui.table import clock
 
 if TYPE_CHECKING:
     from gpumon.tui.sizing.panel import SizingPanel
+    from gpumon.tui.sizing.state import PanelState
 
 _START: Final = 32.0
 """Target of a workload that is added: the cursor stands on it."""
@@ -78,32 +79,21 @@ class Dialogs:
     def _choose_gpu(self, title: str, use: Callable[[str], object], typed: str = "") -> None:
         """Ask for a type of GPU, and use it."""
         panel = self._panel
-        state = panel.state
-        at = state.stop.at if state.stop.section == SERVER else 0
-        servers = state.present.server[at : at + 1]
-        now = servers[0].gpu if servers else ""
-        specs = {spec.name: spec for spec in state.calculation.known.gpus.by_short.values()}
+        now = _gpu_now(panel.state)
+        specs = {spec.name: spec for spec in panel.state.calculation.known.gpus.by_short.values()}
         names = sorted(specs)
 
         def choices(text: str) -> Sequence[Choice]:
-            words = text.casefold().split()
-            matching = []
-            for name in names:
-                if _has_words(name, words):
-                    matching.append(name)
-            if words:
-                matching.sort(key=partial(_far_from, words[0]))
-            return [Choice(name, _about_gpu(specs[name], now), name) for name in matching]
+            return [Choice(name, _about_gpu(specs[name], now), name) for name in _matching_gpus(names, text)]
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
             if choice is not None:
                 use(choice.name)
                 panel.changed()
 
+        first = 0
         if now in names and not typed:
             first = names.index(now)
-        else:
-            first = 0
         hint = "type a part of its name · Enter: use it · Esc: close"
         self._ask(Question(title, choices, chosen, text=typed, at=first, hint=hint))
 
@@ -128,7 +118,9 @@ class Dialogs:
         listed = []
         for name in place.field.choices(state.calculation.known):
             listed.append(_value_choice(name, now))
-        values = [choice.value for choice in listed]
+        first = 0
+        if not typed:
+            first = next((number for number, choice in enumerate(listed) if choice.value == now), 0)
 
         def choices(text: str) -> Sequence[Choice]:
             return _matching(listed, text)
@@ -147,7 +139,7 @@ class Dialogs:
             dropped=lambda: show(now),
             pointed=point,
             text=typed,
-            at=values.index(now) if now in values and not typed else 0,
+            at=first,
             types=bool(typed),
             hint="Enter: use it · Esc: as before",
         )
@@ -200,8 +192,10 @@ class Dialogs:
         changed = plan_for_what_runs(panel.state)
         panel.changed()
         reset = panel.view.keymap.first("sizing.reset")
-        unchanged = f"no target changed; {reset} begins anew with what runs"
-        panel.monitor.say(f"targets: {_WHAT_RUNS}; goals and TP as they were" if changed else unchanged)
+        if changed:
+            panel.monitor.say(f"targets: {_WHAT_RUNS}; goals and TP as they were")
+        else:
+            panel.monitor.say(f"no target changed; {reset} begins anew with what runs")
 
     async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
         """Take the p95 of the past for the targets, once it is there."""
@@ -214,8 +208,10 @@ class Dialogs:
             return
         changed = plan_for(panel.state, past, "p95 recorded")
         panel.changed()
-        unchanged = f"{source}: no other load of these models was seen"
-        panel.monitor.say(f"targets: {source}; goals and TP as they were" if changed else unchanged)
+        if changed:
+            panel.monitor.say(f"targets: {source}; goals and TP as they were")
+        else:
+            panel.monitor.say(f"{source}: no other load of these models was seen")
 
     async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
         """Loads of moments of the whole span, a step apart."""
@@ -254,7 +250,10 @@ class Dialogs:
         if written:
             state.undo.settle()
         panel.update()
-        panel.monitor.say(text if written else f"not saved: {text}")
+        if written:
+            panel.monitor.say(text)
+        else:
+            panel.monitor.say(f"not saved: {text}")
 
     def load(self) -> None:
         """Choose one of the scenarios there are, or type the path of a file; then read it."""
@@ -318,6 +317,24 @@ def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
     return matching
 
 
+def _gpu_now(state: PanelState) -> str:
+    """The type of GPU of the server under the cursor, of the first one on another row; empty if there is none."""
+    place = state.stop.at if state.stop.section == SERVER else 0
+    servers = state.present.server
+    if place < len(servers):
+        return servers[place].gpu
+    return ""
+
+
+def _matching_gpus(names: Sequence[str], text: str) -> list[str]:
+    """The names that have all words of a text; those that begin with the first one come first."""
+    words = text.casefold().split()
+    matching = [name for name in names if _has_words(name, words)]
+    if words:
+        matching.sort(key=partial(_far_from, words[0]))
+    return matching
+
+
 def _far_from(begin: str, name: str) -> tuple[bool, bool, bool]:
     """Order of GPU names: those that begin as it is typed come first, of these the usual and the SXM boards."""
     return (not name.casefold().startswith(begin), name not in USUAL, "SXM" not in name)
@@ -338,20 +355,24 @@ def _by_its_name(name: str, known: Known) -> Choice:
 
 
 def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
-    """Models to add, the most certain first."""
-    listed: set[str] = set()
+    """Models to add, the most certain first: measured here, of a profile, served here, of the catalogue."""
+    measured: dict[str, Observed] = {}
     for seen in observed:
-        if seen.model and seen.model not in listed:
-            listed.add(seen.model)
-            note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
-            yield Choice(clean(seen.model, 120), note, Workload(model=seen.model, target=_START))
+        if seen.model:
+            measured.setdefault(seen.model, seen)
+    for model, seen in measured.items():
+        note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
+        yield Choice(clean(model, 120), note, Workload(model=model, target=_START))
     for name, profile in sorted(known.profiles.items()):
         note = f"profile: {SEEN[profile.origin]} {clean(profile.tool, 40)}"
         yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_START, profile=name))
-    for model in sorted(known.own):
-        if model not in listed:
-            listed.add(model)
-            yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
+    for model in sorted(set(known.own) - set(measured)):
+        yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
+    yield from _of_catalogue(known, {*measured, *known.own})
+
+
+def _of_catalogue(known: Known, listed: set[str]) -> Iterator[Choice]:
+    """Models of the catalogue that are not listed yet."""
     for row in sorted(known.llms.rows, key=lambda row: row.hf_id.casefold()):
         if row.hf_id not in listed and not row.unusable:
             note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"

@@ -103,7 +103,9 @@ def _of_workload(place: Place, scenario: Scenario, calculation: Calculation) -> 
     key = place.field.key
     if hasattr(scenario, key):
         value = getattr(scenario, key)
-        return Effect(value, "of all workloads" if value is not None else "no goal")
+        if value is None:
+            return Effect(None, "no goal")
+        return Effect(value, "of all workloads")
     instance = calculation.instance(place.at)
     if instance is None:
         return Effect(None, "")
@@ -113,15 +115,19 @@ def _of_workload(place: Place, scenario: Scenario, calculation: Calculation) -> 
 def _looked_up(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
     """Values of a workload that nobody typed: of the engine that was seen, of the plan, or of the formulas."""
     seen = instance.seen
-    measured = SEEN[seen.origin] if seen is not None else ""
-    most = seen.max_num_seqs if seen is not None else None
+    measured = ""
+    most = Effect(None, "no limit known")
+    if seen is not None:
+        measured = SEEN[seen.origin]
+        if seen.max_num_seqs is not None:
+            most = Effect(seen.max_num_seqs, measured)
     return {
         **_of_plan(plan, measured),
         **_of_instance(instance, measured),
         **_precisions(instance, measured),
         "itl_tail_ratio": _itl_tail(instance, measured),
         "kv_pool_tokens": _kv_pool(instance, scenario, measured),
-        "max_num_seqs": Effect(most, measured if most is not None else "no limit known"),
+        "max_num_seqs": most,
         "profile": Effect(None, "none"),
     }
 
@@ -170,8 +176,10 @@ def _of_instance(instance: Instance, measured: str) -> dict[str, Effect]:
         value = getattr(instance, attribute)
         if value is None:
             effects[key] = Effect(None, unknown)
+        elif _has(instance.seen, key, value):
+            effects[key] = Effect(value, measured)
         else:
-            effects[key] = Effect(value, measured if _has(instance.seen, key, value) else otherwise)
+            effects[key] = Effect(value, otherwise)
     return effects
 
 
@@ -189,9 +197,9 @@ def _precisions(instance: Instance, measured: str) -> dict[str, Effect]:
     }
     effects = dict[str, Effect]()
     for key, precision in published.items():
-        told = getattr(instance.seen, key, "")
-        if told:
-            effects[key] = Effect(told, measured)
+        running = getattr(instance.seen, key, "")
+        if running:
+            effects[key] = Effect(running, measured)
         else:
             effects[key] = Effect(precision.value if precision is not None else None, "as published")
     return effects
@@ -201,7 +209,9 @@ def _itl_tail(instance: Instance, measured: str) -> Effect:
     tail = instance.itl_tail
     if not tail.known:
         return Effect(instance.itl_tail_ratio, "not known: the mean")
-    return Effect(instance.itl_tail_ratio, f"{measured}, by load" if tail.mean_s is not None else measured)
+    if tail.mean_s is not None:
+        measured = f"{measured}, by load"
+    return Effect(instance.itl_tail_ratio, measured)
 
 
 def _kv_pool(instance: Instance, scenario: Scenario, measured: str) -> Effect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
@@ -78,11 +79,9 @@ class _Below(NamedTuple):
 
 def page(scene: Scene) -> Page:
     """At most `scene.height` lines."""
-    state = scene.state
+    feet = 0
     if scene.height >= _LEAST_FOOT:
         feet = _feet(scene)
-    else:
-        feet = 0
     room = max(0, scene.height - feet)
     text = _text(scene)
     least = _least_above(scene)
@@ -92,25 +91,37 @@ def page(scene: Scene) -> Page:
         asked = 0
     below = _below(scene, text, room - least, asked)
     left = room - len(below.rows)
-    if state.opened:
+    if scene.state.opened:
         above = fields_page(scene, left)
     else:
         above = table(scene, max(least, left - asked))
-    lines: Lines = [*above[:room], *((-1, row) for row in below.rows)]
+    lines: Lines = [*above[:room], *_without_cursor(below.rows)]
     free = room - len(lines)
-    # What was asked for takes the room that its words left, be it less than it wanted.
-    pictured = bool(state.scenario.workload) and free > (min(asked - 1, _LEAST_WANTED) if asked else _LEAST_PICTURE)
+    pictured = _has_picture(scene, free, asked)
     if pictured:
-        lines += [(-1, ()), *((-1, row) for row in _pictures(scene, free - 1))]
+        lines += [(-1, ()), *_without_cursor(_pictures(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
     foot: Lines = []
     if feet:
-        if crowded:
-            first = _CROWDED
-        else:
+        first = _CROWDED
+        if not crowded:
             first = _out_of_view(scene, below, asked)
-        foot = [(-1, row) for row in _foot(scene, first)]
+        foot = _without_cursor(_foot(scene, first))
     return Page([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
+
+
+def _without_cursor(rows: Sequence[Row]) -> Lines:
+    """Rows that the cursor does not go to."""
+    return [(-1, row) for row in rows]
+
+
+def _has_picture(scene: Scene, free: int, asked: int) -> bool:
+    """Whether `free` lines are enough for a picture. One that was asked for, in `asked` lines, takes the room that the
+    words left, be it less than it wanted."""
+    least = _LEAST_PICTURE
+    if asked:
+        least = min(asked - 1, _LEAST_WANTED)
+    return bool(scene.state.scenario.workload) and free > least
 
 
 def _text(scene: Scene) -> _Text:
@@ -171,14 +182,15 @@ def _out_of_view(scene: Scene, below: _Below, asked: int) -> str:
     key = scene.keymap.first
     if scene.state.opened or not (below.over or below.under):
         return ""
-    if asked or not below.leaf:
-        return f"{_lines(below.under)} of notes: {key('back') if asked else 'a taller window'}"
+    if asked:
+        return f"{_lines(below.under)} of notes: {key('back')}"
+    if not below.leaf:
+        return f"{_lines(below.under)} of notes: a taller window"
     if not below.under:
         return f"{_lines(below.over)} above: {key('page.up')}"
+    keys = [key("page.down")]
     if below.over:
-        keys = [key("page.down"), key("page.up")]
-    else:
-        keys = [key("page.down")]
+        keys.append(key("page.up"))
     return f"{_lines(below.under)} below: {' '.join(filter(None, keys))}"
 
 

@@ -163,8 +163,9 @@ class SizingPanel(Pane):
 
     def note(self) -> str:
         """Whether the figures are live, and how many changes were made."""
-        changes = self.state.undo.changes
-        parts = [f"{changes} changed" if changes else "", self._liveness()]
+        parts = [self._liveness()]
+        if self.state.undo.changes:
+            parts.insert(0, f"{self.state.undo.changes} changed")
         return " · ".join(filter(None, parts))
 
     def _liveness(self) -> str:

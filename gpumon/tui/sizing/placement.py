@@ -77,8 +77,12 @@ def _totals(packed: Packed) -> list[str]:
         parts.append(f"{servers:,.0f} server{'s' * (servers != 1)}")
     if gpus is not None:
         parts.append(f"{gpus:,.0f} GPU{'s' * (gpus != 1)}")
-    if servers is not None and least is not None and not packed.problem:
-        parts.append("optimal" if servers - least < 0.5 else f"lower bound {least:,.0f}")
+    if servers is None or least is None or packed.problem:
+        return parts
+    if servers - least < 0.5:
+        parts.append("optimal")
+    else:
+        parts.append(f"lower bound {least:,.0f}")
     return parts
 
 
@@ -117,22 +121,19 @@ def _kind(server: PlacedServer) -> Kind:
 def _not_drawn(packed: Packed, scenario: Scenario) -> str:
     """Servers that are not in the layout."""
     servers = _known(packed.servers)
-    if servers is not None:
-        rest = round(servers) - len(packed.layout)
-    else:
-        rest = 0
-    if rest <= 0:
+    if servers is None or round(servers) <= len(packed.layout):
         return ""
+    rest = round(servers) - len(packed.layout)
     spare = min(rest, scenario.spare_servers)
-    text = ""
+    parts = []
     if spare:
         text = f"{spare} spare server{'s' * (spare != 1)}"
-    if text and _mixed(packed, scenario):
-        text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
-    more = ""
+        if _mixed(packed, scenario):
+            text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
+        parts.append(text)
     if rest > spare:
-        more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn"
-    return " + ".join(part for part in (text, more) if part)
+        parts.append(f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn")
+    return " + ".join(parts)
 
 
 def _mixed(packed: Packed, scenario: Scenario) -> bool:
@@ -140,7 +141,7 @@ def _mixed(packed: Packed, scenario: Scenario) -> bool:
     shapes = {server.shape for server in packed.layout}
     if packed.spare_servers:
         shapes.add(packed.spare_shape)
-    return len({scenario.server[at].gpu for at in shapes if at < len(scenario.server)}) > 1
+    return len({scenario.server[shape].gpu for shape in shapes if shape < len(scenario.server)}) > 1
 
 
 def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not_drawn: str, marks: Marks) -> list[Row]:
@@ -154,22 +155,25 @@ def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not
         name = ""
         if shape < len(names):
             name = f" {names[shape]}"
-        line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
-        if cells_of(line) + cells(prefix) > width:
-            runs = [(unit, len(list(same))) for unit, same in groupby(units)]
-            line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
+        line = _servers_line(units, width - cells(prefix), marks)
         rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
-    text = ""
-    if not_drawn:
-        text = f"+ {not_drawn}"
-    if len(rows) + bool(text) > room:
+    rest = [not_drawn] if not_drawn else []
+    if len(rows) + len(rest) > room:
         left = list(kinds.values())[room - 1 :]
-        text = f"+ {sum(left):,} more ({len(left)} kind{'s' * (len(left) != 1)})"
-        text += f", {not_drawn}" if not_drawn else ""
+        rest.insert(0, f"{sum(left):,} more ({len(left)} kind{'s' * (len(left) != 1)})")
         rows = rows[: room - 1]
-    if text:
-        return [*rows, fitted([(text, "muted")], width)]
+    if rest:
+        return [*rows, fitted([(f"+ {', '.join(rest)}", "muted")], width)]
     return rows
+
+
+def _servers_line(units: Sequence[Unit], width: int, marks: Marks) -> list[Piece]:
+    """The GPUs of a server one by one; equal ones counted where that is wider than `width` cells."""
+    line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
+    if cells_of(line) <= width:
+        return line
+    runs = [(unit, len(list(equal))) for unit, equal in groupby(units)]
+    return _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
 
 
 def _server(units: Sequence[tuple[list[Piece], int]], marks: Marks) -> list[Piece]:
@@ -177,31 +181,41 @@ def _server(units: Sequence[tuple[list[Piece], int]], marks: Marks) -> list[Piec
     bar: Piece = (marks.side, "border")
     line = [bar]
     for pieces, times in units:
-        line += [*pieces, *([(f" x {times} ", "muted")] if times > 1 else []), bar]
+        line += pieces
+        if times > 1:
+            line.append((f" x {times} ", "muted"))
+        line.append(bar)
     return line
 
 
 def _gpus(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece]:
     """One GPU, or those that an instance joins; in short with their number."""
     workloads, gpus = unit
-    one = _gpu(workloads, marks)
+    gpu = _gpu(workloads, marks)
     bond = marks.joined
     tone = "border"
     if workloads:
         tone = _tone(workloads[0])
     if short and gpus > 2:
-        return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
-    return [*one, *[piece for _ in range(gpus - 1) for piece in ((bond, tone), *one)]]
+        return [*gpu, (f"{bond}{gpus} GPUs{bond}", tone), *gpu]
+    return [*gpu, *[(bond, tone), *gpu] * (gpus - 1)]
 
 
 def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
+    """The letters of the instances on a GPU; from the fifth on letters with numbers, in at most 8 cells."""
     if not workloads:
         return [(marks.free, "muted")]
-    found = [(letter(at), len(list(same)), at) for at, same in groupby(workloads)]
+    instances = Counter(workloads)
     if len(workloads) <= _LETTERS_OF_GPU:
-        return [(name * times, _tone(at)) for name, times, at in found]
-    text = "".join(f"{name}{times if times > 1 else ''}" for name, times, _ in found)
-    return [(text if len(text) <= 8 else text[:7] + "+", _tone(workloads[0]))]
+        return [(letter(workload) * count, _tone(workload)) for workload, count in instances.items()]
+    text = ""
+    for workload, count in instances.items():
+        text += letter(workload)
+        if count > 1:
+            text += f"{count}"
+    if len(text) > 8:
+        text = text[:7] + "+"
+    return [(text, _tone(workloads[0]))]
 
 
 def letter(workload: int) -> str:

@@ -84,6 +84,7 @@ def latency(width: int, height: int, instance: Instance, plan: WorkloadPlan, gly
 
 
 def _why_no_curve(instance: Instance) -> str:
+    """The reason why an instance has no curve; empty if it has one, or the reason is not known."""
     if instance.curve is not None:
         return ""
     return instance.problem or next(iter(instance.notes), "")
@@ -94,17 +95,15 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     measured = _measured(instance)
     points = _points(instance)
     planned = _drawable(number(plan.running))
-    limits = []
-    for limit in plan.limits:
-        if usable(limit.concurrency) and limit.kind is not LimitKind.ITL:
-            limits.append(limit)
+    limits = _limits(plan)
     base = _base(points, planned, measured, limits)
     near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:_MOST_LIMITS]
     most_x = max([base, *(limit.concurrency for limit in near)])
     highest_s = _highest_s(points, instance.curve, most_x)
     goal_s = _drawable(instance.goal_itl_s)
-    goal_in_view = goal_s is not None and (not highest_s or goal_s <= _FAR * highest_s)
-    if goal_s is not None and goal_in_view:
+    goal_in_view = False
+    if goal_s is not None and (not highest_s or goal_s <= _FAR * highest_s):
+        goal_in_view = True
         highest_s = max(highest_s, goal_s)
     return _Plot(
         points=points,
@@ -119,6 +118,15 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
         most_x=most_x * _HEADROOM,
         most_s=highest_s or 1.0,
     )
+
+
+def _limits(plan: WorkloadPlan) -> list[Limit]:
+    """The limits of the x axis, in their order: that of the ITL is the goal."""
+    limits = []
+    for limit in plan.limits:
+        if usable(limit.concurrency) and limit.kind is not LimitKind.ITL:
+            limits.append(limit)
+    return limits
 
 
 def _measured(instance: Instance) -> Measured:
@@ -149,22 +157,25 @@ def _points(instance: Instance) -> list[tuple[float, float]]:
 
 def _base(points: list[tuple[float, float]], planned: float | None, measured: Measured, limits: list[Limit]) -> float:
     """The load that the x axis shows at least: what was measured and planned; else the first limit."""
+    loads = [running for running, _ in points]
+    if planned is not None:
+        loads.append(planned)
     if usable(measured.high):
-        high = measured.high
-    else:
-        high = 0.0
-    base = max([*(running for running, _ in points), planned or 0.0, high])
-    if base:
-        return base
-    first = limits[0].concurrency if limits else 0.0
-    return first or 1.0
+        loads.append(measured.high)
+    base = max(loads, default=0.0)
+    if not base and limits:
+        base = limits[0].concurrency
+    return base or 1.0
 
 
 def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: float) -> float:
     """The highest ITL of points and curve; 0 where there is none."""
     heights = [itl_s for _, itl_s in points]
     if curve is not None:
-        heights += [itl_s for share in _PROBES if usable(itl_s := curve.itl_s(most_x * share))]
+        for share in _PROBES:
+            itl_s = curve.itl_s(most_x * share)
+            if usable(itl_s):
+                heights.append(itl_s)
     return max(heights, default=0.0)
 
 
@@ -192,15 +203,10 @@ def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
 def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
     """The entries of the legend, the most telling first."""
     if plot.planned is not None:
-        if plot.planned_s is None:
-            itl = "not known"
-        else:
-            itl = _time(plot.planned_s)
-        yield Key(marks.plan, "focus", f"planned {whole(plot.planned)}: {itl}{_doubt(plot, plot.planned)}")
+        yield Key(marks.plan, "focus", _planned_words(plot, plot.planned))
     if plot.goal_s is not None:
-        if plot.goal_in_view:
-            above = ""
-        else:
+        above = ""
+        if not plot.goal_in_view:
             above = ", above the scale"
         yield Key(marks.goal * 2, "warn", _goal_words(instance, plot.goal_s) + above)
     if plot.curve is not None:
@@ -213,6 +219,14 @@ def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
         yield Key("", "muted", f"no line: {clean(labelled(_why_no_curve(instance))) or NO_POINTS}")
     for limit in plot.beyond:
         yield Key("", "muted", f"{_word(limit)} limit {whole(limit.concurrency)}, far right")
+
+
+def _planned_words(plot: _Plot, running: float) -> str:
+    """The planned load with its ITL, and how far that may be trusted."""
+    itl = "not known"
+    if plot.planned_s is not None:
+        itl = _time(plot.planned_s)
+    return f"planned {whole(running)}: {itl}{_doubt(plot, running)}"
 
 
 def _doubt(plot: _Plot, running: float) -> str:

@@ -102,10 +102,16 @@ def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
     return f"{whole_count(plan.servers)}{'*' if shared else ''}"
 
 
+def _tensor_parallel(_: Scene, __: int, plan: WorkloadPlan) -> str:
+    if plan.tp:
+        return f"{plan.tp}"
+    return "–"
+
+
 _GOALS_COLUMN: Final = _Column("goals", 0, _goals_of)
 """As wide as the longest; not there where no goal is set."""
 _COLUMNS: Final = (
-    _Column("TP", 4, lambda _, __, plan: f"{plan.tp}" if plan.tp else "–"),
+    _Column("TP", 4, _tensor_parallel),
     _Column("weights", 8, _weights),
     _GOALS_COLUMN,
     _Column("servers", 8, _servers),
@@ -158,30 +164,43 @@ def _with_long_title(column: _Column) -> _Column:
 
 def table(scene: Scene, room: int) -> Lines:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
-    stops = list(enumerate(scene.state.stops))
-    top: Lines = []
-    for place, stop in stops:
-        if stop.section == GOALS:
-            top.append((place, _goals(scene, stop)))
-    top += [(place, _server(scene, stop)) for place, stop in stops if stop.section == SERVER]
+    top = _goals_and_servers(scene)
     key = scene.keymap.first
     if not scene.state.scenario.workload:
         text = f"no workload: {key('sizing.add')} adds one, {key('sizing.load')} loads a file"
         return [*top, (-1, ()), (-1, ((f"  {text}", "warn"),)), (-1, ())]
     columns = _columns(scene)
-    name = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(column.width for column in columns)
-    body: Lines = []
-    for place, stop in stops:
-        if stop.section == WORKLOAD:
-            body.append((place, _workload(scene, stop, name, columns)))
-    spaced = room >= len(top) + len(body) + 4
-    lines = max(1, room - len(top) - (3 if spaced else 1))
-    hidden = ""
+    name_width = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(column.width for column in columns)
+    body = _workloads(scene, name_width, columns)
+    blank: Lines = []
+    if room >= len(top) + len(body) + 4:
+        blank = [(-1, ())]
+    lines = max(1, room - len(top) - 1 - 2 * len(blank))
+    first_title = "model"
     if len(body) > lines:
-        hidden = f"{len(body) - lines} more: {key('up')} {key('down')}"
-    titles = _titles(hidden or "model", name, columns)
-    blank: Lines = [(-1, ())] if spaced else []
+        first_title = f"{len(body) - lines} more: {key('up')} {key('down')}"
+    titles = _titles(first_title, name_width, columns)
     return [*top, *blank, (-1, ((titles, "muted"),)), *_around(body, scene.state.row, lines), *blank]
+
+
+def _goals_and_servers(scene: Scene) -> Lines:
+    """The row of the goals, then one for each type of server."""
+    lines: Lines = []
+    for place, stop in enumerate(scene.state.stops):
+        if stop.section == GOALS:
+            lines.append((place, _goals(scene, stop)))
+        elif stop.section == SERVER:
+            lines.append((place, _server(scene, stop)))
+    return lines
+
+
+def _workloads(scene: Scene, name_width: int, columns: Sequence[_Column]) -> Lines:
+    """A row for each workload."""
+    lines: Lines = []
+    for place, stop in enumerate(scene.state.stops):
+        if stop.section == WORKLOAD:
+            lines.append((place, _workload(scene, stop, name_width, columns)))
+    return lines
 
 
 def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:
@@ -193,28 +212,30 @@ def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:
 
 
 def _around(body: Lines, cursor: int, room: int) -> Lines:
+    """As many rows as there is room for, with that of the cursor in the middle."""
     if len(body) <= room:
         return body
-    at = next((at for at, (stop, _) in enumerate(body) if stop == cursor), 0)
-    first = max(0, min(at - room // 2, len(body) - room))
+    chosen = next((number for number, (stop, _) in enumerate(body) if stop == cursor), 0)
+    first = max(0, min(chosen - room // 2, len(body) - room))
     return body[first : first + room]
 
 
 def _goals(scene: Scene, stop: Stop) -> Row:
+    """The goals of all workloads, and which figures the columns of latencies have."""
     pieces: list[Piece] = [_begin(scene, stop, "goals  ")]
     for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places(), strict=True)):
         value = getattr(scene.state.scenario, place.field.key)
-        pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
+        sign = "" if value is None else "≤ "
+        pieces.append((f"{name} {sign}", "muted"))
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
-    means = any(each.title.startswith("ITL") and each.title != "ITL mean" for each in _columns(scene))
-    if means:
+    text = "p95"
+    if any(column.title == "ITL" for column in _columns(scene)):
         text = "p95; columns: means"
-    else:
-        text = "p95"
     return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
 
 
 def _server(scene: Scene, stop: Stop) -> Row:
+    """GPUs, type and price of a server, and how many there may be."""
     begin = _begin(scene, stop, "server ")
     scenario = scene.state.scenario
     server = holder(scenario, SERVER, stop.at)
@@ -223,6 +244,11 @@ def _server(scene: Scene, stop: Stop) -> Row:
     price = server.price_per_gpu_hour
     if price is None:
         price = scene.state.calculation.known.price(server.gpu)
+    price_text = "no price"
+    unit = ""
+    if price is not None:
+        price_text = f"{price:g}"
+        unit = " per GPU-h"
     limit = ""
     if server.count:
         limit = f"  at most {server.count}"
@@ -236,14 +262,16 @@ def _server(scene: Scene, stop: Stop) -> Row:
         ("x ", "muted"),
         *_cell(scene, stop, 1, gpu),
         ("  ", "text"),
-        *_cell(scene, stop, 2, "no price" if price is None else f"{price:g}"),
-        (f"{'' if price is None else ' per GPU-h'}{limit}{spare}", "muted"),
+        *_cell(scene, stop, 2, price_text),
+        (f"{unit}{limit}{spare}", "muted"),
     )
 
 
 def _begin(scene: Scene, stop: Stop, name: str) -> Piece:
-    at = stop == scene.state.stop
-    return f"{'▸' if at else ' '}{name}", "focus" if at and scene.focused else "muted"
+    """The name of a row, with a mark where the cursor is on it."""
+    if stop != scene.state.stop:
+        return f" {name}", "muted"
+    return f"▸{name}", "focus" if scene.focused else "muted"
 
 
 def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
@@ -262,23 +290,30 @@ def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Colu
     plan = scene.state.calculation.plan(stop.at)
     here = stop == scene.state.stop
     name = left(cut(short_name(workload), name_width - 1), name_width)
-    begin = f"{'▸' if here else ' '}{name}", ("strong" if here else "text") + ("@" if here and scene.focused else "")
+    begin = (f" {name}", "text")
+    if here:
+        begin = (f"▸{name}", "strong@" if scene.focused else "strong")
     target = _target(scene, here, workload)
     if plan is None:
         return (begin, *target)
+    return (begin, *target, *_per_instance(scene, stop.at, plan), *_figures(scene, stop.at, plan, columns))
+
+
+def _figures(scene: Scene, workload: int, plan: WorkloadPlan, columns: Sequence[_Column]) -> list[Piece]:
+    """Instances, GPUs and the further columns of a workload; dashes where it has no answer."""
+    if plan.problem:
+        figures = [(right("–", _COUNT), scene.tone("warn"))] * 2
+        return figures + [(right("–", column.width), scene.tone("text")) for column in columns]
     figures = []
     for value in (plan.instances, plan.gpus):
         figures.append((right(whole_count(value), _COUNT), scene.tone("strong")))
-    if plan.problem:
-        figures = [(right("–", _COUNT), scene.tone("warn"))] * 2
-    more = (
-        (right("–" if plan.problem else each.text(scene, stop.at, plan), each.width), scene.tone("text"))
-        for each in columns
-    )
-    return (begin, *target, *_per_instance(scene, stop.at, plan), *figures, *more)
+    for column in columns:
+        figures.append((right(column.text(scene, workload, plan), column.width), scene.tone("text")))
+    return figures
 
 
 def _target(scene: Scene, here: bool, workload: Workload) -> list[Piece]:
+    """The target with its unit, in brackets where the cursor is on it."""
     edit = scene.state.edit
     room = _TARGET - 3
     if here and edit is not None:
@@ -324,13 +359,13 @@ def fields_page(scene: Scene, room: int) -> Lines:
     """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
     stop = scene.state.stop
     places = scene.state.stop.places(every=True)
-    at = min(scene.state.cell, len(places) - 1)
-    title = f" {_name_of(scene, stop)}: field {at + 1} of {len(places)}"
+    chosen = min(scene.state.cell, len(places) - 1)
+    title = f" {_name_of(scene, stop)}: field {chosen + 1} of {len(places)}"
     rows: Lines = []
     for number, place in enumerate(places):
-        rows.append((number, _field(scene, place, here=number == at)))
+        rows.append((number, _field(scene, place, here=number == chosen)))
     tone = "focus" if scene.focused else "strong"
-    return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, at, max(1, room - 2)), (-1, ())]
+    return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, chosen, max(1, room - 2)), (-1, ())]
 
 
 def _name_of(scene: Scene, stop: Stop) -> str:
@@ -346,32 +381,36 @@ def _name_of(scene: Scene, stop: Stop) -> str:
 
 
 def _field(scene: Scene, place: Place, *, here: bool) -> Row:
-    """Name, value in effect, and where that comes from."""
+    """Name, value in effect, and where that comes from; the field under the cursor is marked."""
     state = scene.state
     width = scene.width
     marked = here and scene.focused
-    tone = "@" if marked else ""
+    begin: Piece = (f" {left(place.field.name, _FIELD_NAME)}", "text")
     if marked:
-        name = f"{left(place.field.name, _FIELD_NAME - 1)}["
-    else:
-        name = left(place.field.name, _FIELD_NAME)
-    begin: Piece = (f"{'▸' if marked else ' '}{name}", f"text{tone}")
+        begin = (f"▸{left(place.field.name, _FIELD_NAME - 1)}[", "text@")
     if state.edit is not None and state.edit.place == place:
         reason = cut(state.edit.reason, max(0, width - _FIELD_NAME - _FIELD_VALUE - 4))
         return (begin, *state.edit.pieces(_FIELD_VALUE), (f"] {reason}", "warn"))
-    found = effect(place, state.version, state.calculation)
-    value = clean(place.field.shown(found.value), 60)
-    of = holder(state.scenario, place.section, place.at)
-    if place.field.key == "target_kind":
-        value = TARGETS[value]
-    elif place.field.per_kind and isinstance(of, Workload):
-        value = f"{value} {SIGNS.get(of.target_kind, '')}".rstrip()
-    typed = found.origin == "typed"
-    value = f"{cut(value, max(0, width - _FIELD_NAME - 3))}{']' if marked else ''}"
+    in_effect = effect(place, state.version, state.calculation)
+    value = cut(_value_text(scene, place, in_effect.value), max(0, width - _FIELD_NAME - 3))
+    if marked:
+        value = f"{value}]"
     room = max(_FIELD_VALUE, cells(value))
-    origin = cut(clean(found.origin, 60), max(0, width - _FIELD_NAME - room - 3))
-    return (
-        begin,
-        (left(value, room), f"{'strong' if typed else scene.tone('text')}{tone}"),
-        (f" {origin}", f"{'accent' if typed else 'muted'}{tone}"),
-    )
+    origin = cut(clean(in_effect.origin, 60), max(0, width - _FIELD_NAME - room - 3))
+    if in_effect.origin == "typed":
+        tones = ("strong", "accent")
+    else:
+        tones = (scene.tone("text"), "muted")
+    ground = "@" if marked else ""
+    return (begin, (left(value, room), f"{tones[0]}{ground}"), (f" {origin}", f"{tones[1]}{ground}"))
+
+
+def _value_text(scene: Scene, place: Place, value: object) -> str:
+    """The value of a field as text; a target with the unit of its kind."""
+    text = clean(place.field.shown(value), 60)
+    row = holder(scene.state.scenario, place.section, place.at)
+    if place.field.key == "target_kind":
+        return TARGETS[text]
+    if place.field.per_kind and isinstance(row, Workload):
+        return f"{text} {SIGNS.get(row.target_kind, '')}".rstrip()
+    return text
