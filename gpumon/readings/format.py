@@ -332,10 +332,14 @@ def period(seconds_: float) -> str:
     return f"{length:.0f} {unit}"
 
 
+_NARROW: Final = re.compile("[ -~·°×–…─-▟⠀-⣿]*")
+"""Text of which each character takes one column: ASCII and what tables and charts are drawn with."""
+
+
 @lru_cache(maxsize=4096)
 def cells(text: str) -> int:
     """Columns that a text takes in a terminal: wide (CJK, emoji) characters take 2, combining marks none."""
-    if text.isascii():
+    if _NARROW.fullmatch(text):
         return len(text)
     return sum(_cell(character) for character in text)
 

@@ -25,7 +25,7 @@ _ROUND_S: Final = 0.09
 """A round of Textual's input thread that took longer than this (it waits a tenth of a second) has read nothing."""
 _QUIET_ROUNDS: Final = 3
 """Rounds without input after which nothing is half read: an escape that stands alone is a key after one of them."""
-_MOST_WAIT_S: Final = 2.0
+_MOST_WAIT_S: Final = 10.0
 _MOST_WAKES: Final = 64
 
 

@@ -11,7 +11,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
 from gpumon.tui.charts.axis import NOW, ago, o_clock
 from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
-from gpumon.tui.charts.raster import KEYS, RASTERS, area, spark
+from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
 from gpumon.tui.charts.series import Series, grid
 from gpumon.tui.charts.tints import graded, labelled, place_of, ruled, runs_of, tinted, tone_of_level
 from gpumon.tui.levels import HOT, Level
@@ -332,6 +332,9 @@ class _Plot:
         self._past_most = 0.0
         self._drawn: tuple[int, int, float, str] = (-1, 0, 0.0, "")
         self._past: list[list[Piece]] = []
+        self._heights: list[object] = []
+        self._lines: list[list[Piece]] = []
+        """The lines that were drawn last, and the heights and tones of their newest columns."""
 
     def scale(self, values: Values, newest: int) -> float:
         """The top of the scale at bucket `newest`. It grows as it must and shrinks late, so that it seldom moves."""
@@ -351,11 +354,27 @@ class _Plot:
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
         drawn = (newest, height, self.top, label)
+        newest_of = [curve[-self._volatile :] for curve in curves]
+        heights = self._heights_of(newest_of, height)
+        if self._drawn == drawn and self._heights == heights:
+            return self._lines
         if self._drawn != drawn:
             self._drawn = drawn
             self._past = self._area([curve[: -self._volatile] for curve in curves], self.top, height, label)
-        now = self._area([curve[-self._volatile :] for curve in curves], self.top, height)
-        return [[*old, *new] for old, new in zip(self._past, now, strict=True)]
+        self._heights = heights
+        now = self._area(newest_of, self.top, height)
+        self._lines = [[*old, *new] for old, new in zip(self._past, now, strict=True)]
+        return self._lines
+
+    def _heights_of(self, curves: list[list[float]], height: int) -> list[object]:
+        """The heights of the columns as they are drawn, and their tones: where these are equal so is the drawing."""
+        steps = height * RASTERS[self._glyphs].steps
+        heights: list[object] = []
+        for curve in self._stacked(curves):
+            heights.append([level(value / self.top, steps) for value in curve])
+        if self._level is not None:
+            heights.append(runs_of(curves[0], self._live, self._level, ""))
+        return heights
 
     def _label(self) -> str:
         """Name of a mean since the start; empty without one."""

@@ -3,6 +3,7 @@ fleet) is its body's matter."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -320,7 +321,10 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def _tick(self) -> None:
         """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
-        self.set_timer(1.005 - self.wall() % 1.0, self._tick, name="clock")
+        if not self.is_attached:
+            return
+        # Not Textual's timer, which is a task and two messages each time: that was a fiftieth of what the screen takes.
+        asyncio.get_running_loop().call_later(1.005 - self.wall() % 1.0, self._tick)
         if self.gone_back or (not self.travel.paused and time.monotonic() - self._painted_s > 1.2):
             self.show_title()
 

@@ -45,17 +45,18 @@ class Board(Widget, inherit_bindings=False):
 
         While the terminal is still taking the last frame this waits: what changes meanwhile is painted once.
         """
-        if not self.is_mounted or not all(self.size) or not self.display:
+        size = self.size
+        if not self.is_mounted or not all(size) or not self.display:
             return 0
         if is_busy():
             self._update_soon()
             return 0
         self._retries = 0
-        if self._drawn != self.size:
+        if self._drawn != size:
             self._draw()
             self.refresh()
-            return self.size.height
-        regions = self._changed(*self.size)
+            return size.height
+        regions = self._changed(*size)
         if regions:
             self.refresh(*regions)
         return len(regions)
@@ -98,10 +99,11 @@ class Board(Widget, inherit_bindings=False):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they are: what Textual's style cache would add (borders, filters) is not wanted here."""
-        if self._drawn != self.size:
+        size = self.size
+        if self._drawn != size:
             self._draw()
         lines = self._lines[crop.y : crop.bottom]
-        if crop.column_span == (0, self.size.width):
+        if crop.column_span == (0, size.width):
             return list(lines)
         for line in lines:
             line.slot.shown = None
