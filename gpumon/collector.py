@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -129,7 +130,7 @@ class Collector:
 
     @property
     def memory(self) -> Memory | None:
-        """What was there before."""
+        """The engines and GPUs that were there before."""
         return self._memory
 
     @property
@@ -201,21 +202,28 @@ class Collector:
         early_s = [slot_s + after_s for after_s in EARLY_S]
         while True:
             sink(await self.tick())
-            slot_s += self._interval_s
-            now_s = time.monotonic()
-            if slot_s < now_s:
-                slot_s += self._interval_s * ((now_s - slot_s) // self._interval_s + 1)
-            asked = False
-            for at_s in [at_s for at_s in early_s if now_s < at_s and self._interval_s > EARLY_S[-1]]:
-                if asked := await self._slept(at_s - time.monotonic()):
-                    break
-                snapshot = await self.tick()
-                if early:
-                    sink(snapshot)
-            if asked or await self._slept(slot_s - time.monotonic()):
+            slot_s = _next_slot(slot_s, self._interval_s, time.monotonic())
+            early_sink = sink if early else None
+            refreshed = await self._tick_early(early_s, early_sink)
+            if refreshed or await self._sleep(slot_s - time.monotonic()):
                 slot_s = time.monotonic()
 
-    async def _slept(self, seconds: float) -> bool:
+    async def _tick_early(self, early_s: Sequence[float], sink: Callable[[Snapshot], None] | None) -> bool:
+        """Make the early ticks that are still to come; returns whether a refresh ended that."""
+        if self._interval_s <= EARLY_S[-1]:
+            return False
+        now_s = time.monotonic()
+        for slot_s in early_s:
+            if slot_s <= now_s:
+                continue
+            if await self._sleep(slot_s - time.monotonic()):
+                return True
+            snapshot = await self.tick()
+            if sink is not None:
+                sink(snapshot)
+        return False
+
+    async def _sleep(self, seconds: float) -> bool:
         """Sleep; returns whether a refresh ended it early.
 
         Not `asyncio.wait_for`, which loses a cancellation that comes together with the wake-up before Python 3.12.
@@ -238,20 +246,21 @@ class Collector:
         self._past = None
         if past is None:
             return
-        async for each in past:
-            learn(self._judged(self._frame(each)))
+        async for played in past:
+            learn(self._judged(self._frame(played)))
             await asyncio.sleep(0)  # keys are answered meanwhile
 
     async def tick(self) -> Snapshot:
         """One frame from all sources, derived."""
         now_s = time.monotonic()
-        asked = iter(await asyncio.gather(*(self._poll(s, now_s) for s in self._sources if id(s) not in self._at_hand)))
+        waited_for = [source for source in self._sources if id(source) not in self._at_hand]
+        polled = iter(await asyncio.gather(*(self._poll(source, now_s) for source in waited_for)))
         parts = []
-        for s in self._sources:
-            if id(s) in self._at_hand:
-                parts.append(self._newest(s))
+        for source in self._sources:
+            if id(source) in self._at_hand:
+                parts.append(self._newest(source))
             else:
-                parts.append(next(asked))
+                parts.append(next(polled))
         frame = self._frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
         snapshot, changes = self._alerts.judge(frame, self._judged(frame))
         if self._on_alert is not None:
@@ -275,8 +284,10 @@ class Collector:
         for event in snapshot.events:
             self.history.mark(event)
         kept = Tick(frame, points, snapshot.events, snapshot.verdicts)
-        for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
-            snapshot = _blamed(snapshot, frame, fault)
+        faults = [_kept(keeper, kept) for keeper in self._keepers]
+        for fault in faults:
+            if fault is not None:
+                snapshot = _blamed(snapshot, frame, fault)
         return snapshot
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
@@ -302,26 +313,24 @@ class Collector:
         since_s = self._broken.setdefault(id(source), (text, self._wall()))[1]
         return Contribution(faults=(Fault("gpumon", text, since_s),))
 
-    def _frame(self, of: Round) -> Frame:
+    def _frame(self, polled: Round) -> Frame:
         self._seq += 1
-        host = self._host.read(tuple(pid for part in of.parts for pid in part.pids))
-        gpus = merged([gpu for part in of.parts for gpu in part.gpus], host.name)
-        driver = next((part.driver for part in of.parts if part.driver), "")
-        gpus, forgot = self._remembered_gpus(gpus, driver, of)
+        parts = polled.parts
+        host = self._host.read(tuple(chain.from_iterable(part.pids for part in parts)))
+        gpus = merged(list(chain.from_iterable(part.gpus for part in parts)), host.name)
+        driver = _first_named(part.driver for part in parts)
+        cuda = _first_named(part.cuda for part in parts)
+        gpus, gpu_faults = self._remembered_gpus(gpus, driver, polled)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
-        engines, faults = told_apart(
-            ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in of.parts
-        )
-        engines, forgot_too = self._remembered(engines, gpus, of)
-        faults += (*forgot, *forgot_too)
-        faults += tuple(fault for trouble in self._troubles if (fault := trouble(of.wall_s)) is not None)
-        cuda = next((part.cuda for part in of.parts if part.cuda), "")
+        engines, faults = told_apart(self._attached(parts, gpus))
+        engines, engine_faults = self._remembered(engines, gpus, polled)
+        faults += (*gpu_faults, *engine_faults, *self._trouble_faults(polled.wall_s))
         return Frame(
             seq=self._seq,
-            wall_s=of.wall_s,
-            monotonic_s=of.monotonic_s,
-            interval_s=of.interval_s,
+            wall_s=polled.wall_s,
+            monotonic_s=polled.monotonic_s,
+            interval_s=polled.interval_s,
             host=msgspec.structs.replace(host, driver=driver, cuda=cuda),
             gpus=self._attachment.label(gpus, engines),
             engines=engines,
@@ -329,27 +338,59 @@ class Collector:
             simulated=self._simulated,
         )
 
+    def _attached(
+        self, parts: Iterable[Contribution], gpus: tuple[GpuReading, ...]
+    ) -> Iterator[tuple[list[EngineReading], tuple[Fault, ...]]]:
+        """The engines of each source with their models and GPUs, and its faults."""
+        for part in parts:
+            yield [self._attachment.attach(engine, gpus) for engine in part.engines], part.faults
+
+    def _trouble_faults(self, wall_s: float) -> list[Fault]:
+        """What does not work beside the sources."""
+        faults = []
+        for trouble in self._troubles:
+            fault = trouble(wall_s)
+            if fault is not None:
+                faults.append(fault)
+        return faults
+
     def _remembered_gpus(
-        self, gpus: tuple[GpuReading, ...], driver: str, of: Round
+        self, gpus: tuple[GpuReading, ...], driver: str, polled: Round
     ) -> tuple[tuple[GpuReading, ...], tuple[Fault, ...]]:
         """The GPUs, with those that are gone; a bug there costs only those."""
         if self._memory is None:
             return gpus, ()
         try:
-            return self._memory.gpus(gpus, driver, of.wall_s, of.monotonic_s), ()
+            return self._memory.gpus(gpus, driver, polled.wall_s, polled.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return gpus, (_bug("the GPUs of before", error, of.wall_s),)
+            return gpus, (_bug("the GPUs of before", error, polled.wall_s),)
 
     def _remembered(
-        self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], of: Round
+        self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], polled: Round
     ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
         """The engines, with those that have ended; a bug there costs only those."""
         if self._memory is None:
             return engines, ()
         try:
-            return self._memory.engines(engines, gpus, of.wall_s, of.monotonic_s), ()
+            return self._memory.engines(engines, gpus, polled.wall_s, polled.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return engines, (_bug("the engines of before", error, of.wall_s),)
+            return engines, (_bug("the engines of before", error, polled.wall_s),)
+
+
+def _next_slot(slot_s: float, interval_s: float, now_s: float) -> float:
+    """Time of the next tick; slots that are past are left out."""
+    next_s = slot_s + interval_s
+    if next_s < now_s:
+        next_s += interval_s * ((now_s - next_s) // interval_s + 1)
+    return next_s
+
+
+def _first_named(names: Iterable[str]) -> str:
+    """The first name that is not empty; empty where there is none."""
+    for name in names:
+        if name:
+            return name
+    return ""
 
 
 def _kept(keeper: Keeper, kept: Tick) -> Fault | None:

@@ -37,15 +37,9 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
         if text is None:
             return "", f"{setting}_env: {endpoint.api_key_env} is not set: export it before starting gpumon"
     elif endpoint.api_key_file:
-        file_name = clean(endpoint.api_key_file, 80)
-        try:
-            with open_regular(Path(endpoint.api_key_file).expanduser()) as file:
-                text = file.read(MOST_BYTES).decode("latin-1")
-        except FileNotFoundError:
-            return "", f"{setting}_file: no such file: {file_name}"
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known
-            why = clean(getattr(error, "strerror", None) or str(error), 80)
-            return "", f"{setting}_file: file {file_name} cannot be read ({why}): check path and permission"
+        text, fault = _read_file(endpoint.api_key_file, setting)
+        if fault:
+            return "", fault
     else:
         return "", ""
     key = text.strip()
@@ -55,6 +49,19 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
     if not key.isascii() or not key.isprintable() or " " in key:
         return "", f"the {word} in {_place(endpoint)} is not one word of printable ASCII: put the bare {word} there"
     return key, ""
+
+
+def _read_file(path: str, setting: str) -> tuple[str, str]:
+    """The text of the key's file, and why it can not be read in one line (empty if it can)."""
+    file_name = clean(path, 80)
+    try:
+        with open_regular(Path(path).expanduser()) as file:
+            return file.read(MOST_BYTES).decode("latin-1"), ""
+    except FileNotFoundError:
+        return "", f"{setting}_file: no such file: {file_name}"
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known
+        why = clean(getattr(error, "strerror", None) or str(error), 80)
+        return "", f"{setting}_file: file {file_name} cannot be read ({why}): check path and permission"
 
 
 class Recipient(NamedTuple):

@@ -137,16 +137,21 @@ class Scanner:
                     taken += 1
                     continue
             try:
-                sample = self._first_seen(line)
+                taken += self._take_first_seen(line, values)
             except ValueError:
                 skipped += 1
                 continue
-            if sample is not None:
-                values[sample[0]] = sample[1]
-                taken += 1
             if taken >= MOST_SAMPLES:
                 return Scan(values, taken - len(values), skipped, cut=True)
         return Scan(values, taken - len(values), skipped, cut=False)
+
+    def _take_first_seen(self, line: bytes, values: dict[Series, float]) -> int:
+        """Add the sample of a line to the values; the number of samples that it was. Raises ValueError."""
+        sample = self._first_seen(line)
+        if sample is None:
+            return 0
+        values[sample[0]] = sample[1]
+        return 1
 
     def _keep(self, body: bytes, scan: Scan, lines: int) -> None:
         """Keep the page for the next one, if each of its lines said something of its own."""
@@ -304,23 +309,22 @@ def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
     if not text or text[0] == "#":
         return None
     match = _NAME.match(text)
-    name = ""
-    rest = text
-    if match is not None:
+    if match is None:
+        name, labels, rest = _labels(text)
+        if not name:
+            raise ValueError("no name")
+    else:
         name = match[0]
         if name not in names:
             return None
+        labels = {}
         rest = text[match.end() :].lstrip()
-    labels: dict[str, str] = {}
-    if rest.startswith("{"):
-        inside, labels, rest = _labels(rest)
-        if bool(name) is bool(inside):
-            raise ValueError("no name, or two")
-        name = name or inside
-        if name not in names:
-            return None
-    elif not name:
-        raise ValueError("no name")
+        if rest.startswith("{"):
+            second_name, labels, rest = _labels(rest)
+            if second_name:
+                raise ValueError("two names")
+    if name not in names:
+        return None
     return _Sample(name, labels, _value(rest), _plain_head(line, rest))
 
 
@@ -340,6 +344,8 @@ def _text(line: bytes) -> str:
 
 def _labels(text: str) -> tuple[str, dict[str, str], str]:
     """The metric name inside the braces (or empty), the labels, and the text after the braces. Raises ValueError."""
+    if not text.startswith("{"):
+        raise ValueError("no labels")
     labels: dict[str, str] = {}
     name = ""
     position = 1
@@ -350,16 +356,16 @@ def _labels(text: str) -> tuple[str, dict[str, str], str]:
         term = _TERM.match(text, position)
         if term is None or len(labels) >= MOST_LABELS:
             break
-        if term[1] is not None:
-            key = term[1]
+        plain_key, quoted_key, value, _ = term.groups()
+        if value is None:
+            if plain_key is not None or name:
+                break
+            name = _unescaped(quoted_key)
         else:
-            key = _unescaped(term[2])
-        if term[3] is not None and key not in labels:
-            labels[key] = _unescaped(term[3])[:MOST_LABEL_CHARS]
-        elif term[3] is None and term[1] is None and not name:
-            name = key
-        else:
-            break
+            key = _unescaped(quoted_key) if plain_key is None else plain_key
+            if key in labels:
+                break
+            labels[key] = _unescaped(value)[:MOST_LABEL_CHARS]
         position = term.end()
     raise ValueError("malformed labels")
 

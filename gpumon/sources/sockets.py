@@ -124,11 +124,18 @@ def locate(url: str) -> Place | str:
     except (OSError, UnicodeError):
         return "its host name can not be resolved right now"
     addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
-    here = frozenset() if all(address.is_loopback for address in addresses) else _own_addresses()
-    own = frozenset(address for address in addresses if address.is_loopback or address in here)
+    own = _on_this_host(addresses)
     if own:
         return Place(own, port)
     return ANOTHER_HOST
+
+
+def _on_this_host(addresses: frozenset[IpAddress]) -> frozenset[IpAddress]:
+    """Those of the addresses that are of this host. The host's own are looked up only where that is needed."""
+    loopback = frozenset(address for address in addresses if address.is_loopback)
+    if loopback == addresses:
+        return loopback
+    return loopback | (addresses & _own_addresses())
 
 
 def _connected_to(text: str) -> IpAddress:

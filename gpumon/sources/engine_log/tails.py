@@ -90,14 +90,18 @@ class FileTail:
         if not data and not is_anew:
             return NOTHING_ADDED
         self._offset += len(data)
+        lines = [_unwrapped(line, self._place.form) for line in self._ended_lines(data)]
+        return Added(lines, _unwrapped(self._rest, self._place.form), is_anew, is_cut)
+
+    def _ended_lines(self, data: bytes) -> list[bytes]:
+        """The lines that end in `data`; the line behind them is kept for the next time."""
         *ended, rest = (self._rest + data).split(b"\n")
         if self._lacks_beginning:
             self._lacks_beginning = not ended
             rest = rest if ended else b""
             ended = ended[1:]
         self._rest = rest[:_MOST_REST]
-        lines = [_unwrapped(line, self._place.form) for line in ended]
-        return Added(lines, _unwrapped(self._rest, self._place.form), is_anew, is_cut)
+        return ended
 
     def _begins_anew(self, status: os.stat_result) -> bool:
         """Whether the log was cut off or replaced: what was read before does not stand before what comes now."""

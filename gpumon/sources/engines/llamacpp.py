@@ -10,7 +10,7 @@ end, and `n_decode_total` counts batches of prompts, too. Ollama starts its llam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -114,11 +114,11 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
     by what the others generated.
     """
     pairs = list(zip(before, slots, strict=False))
-    stayed = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
+    running = _running_growth(pairs)
     pace = 0.0
-    if stayed:
-        pace = max(0.0, sum(stayed) / len(stayed))
-    grown = sum(max(0.0, tokens) for tokens in stayed)
+    if running:
+        pace = max(0.0, sum(running) / len(running))
+    grown = sum(max(0.0, tokens) for tokens in running)
     ended = 0.0
     for last, slot in pairs:
         if slot.task != last.task:
@@ -129,6 +129,20 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
             grown += max(0.0, end - last.generated)
             ended += max(end, last.generated)
     return grown, ended
+
+
+def _running_growth(pairs: Iterable[tuple[Slot, Slot]]) -> list[float]:
+    """New tokens of each request that runs on in its slot."""
+    growth = []
+    for last, slot in pairs:
+        if slot.busy and slot.task == last.task:
+            growth.append(slot.generated - last.generated)
+    return growth
+
+
+def _speculates(slots: Iterable[Slot]) -> bool:
+    """Whether a request is decoded with a draft."""
+    return any(slot.busy and slot.speculative for slot in slots)
 
 
 def _end_of_answer(last: Slot, slot: Slot) -> float:
@@ -197,7 +211,7 @@ class LlamaCppAdapter(Adapter):
         props = mapping(decoded(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
         _leave_out_drafts(figures)
-        if q.DRAFTS in figures.live or any(slot.busy and slot.speculative for slot in slots):
+        if q.DRAFTS in figures.live or _speculates(slots):
             self._speculates = True
         if not slots and not figures.ranks:
             return

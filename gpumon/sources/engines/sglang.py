@@ -7,7 +7,7 @@ metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -346,44 +346,58 @@ class SglangAdapter(Adapter):
         """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
         halves: one may be both."""
         answers = _errors_answered(figures)
-        lost: dict[str, float] = {}
-        for cause, name in LOST.items():
-            if name in figures.found:
-                lost[cause] = sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
+        lost = self._lost(figures)
         tell_causes(figures, answers | lost)
-        if not apart and ANSWERS not in figures.found:
-            return
-        failed = lost if apart else answers
         if apart:
+            failed = lost
             source = " + ".join(LOST.values())
-        else:
+        elif ANSWERS in figures.found:
+            failed = answers
             source = f'{ANSWERS}{{status_code="5.."}}'
+        else:
+            return
         for rank in list(figures.ranks.values())[:1]:
             if failed or not self._was_there(rank, q.FAILURES, there=False):
                 self._was_there(rank, q.FAILURES, there=bool(failed))
                 figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
 
+    def _lost(self, figures: Figures) -> dict[str, float]:
+        """Requests that were lost between prefill and decode, by their cause."""
+        lost: dict[str, float] = {}
+        for cause, name in LOST.items():
+            if name in figures.found:
+                lost[cause] = sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
+        return lost
+
     def _passes_are_steps(self, figures: Figures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
-        counters_of_ranks = [rank.counters for rank in figures.ranks.values()]
         counted = []
-        for counters in counters_of_ranks:
-            if q.STEPS in counters:
-                counted.append(counters)
-        others = []
-        for counters in counters_of_ranks:
-            if q.STEPS not in counters:
-                others.append(counters)
-        steps = sum(counters[q.STEPS] for counters in counted)
-        tokens = sum(counters.get(q.DECODE_TOKENS, 0.0) for counters in counted)
-        last_steps, last_tokens = self._moved
-        self._moved = (steps, tokens)
-        if self._unmoved < UNMOVED:
-            stands_still = last_tokens < tokens and last_steps == steps
-            self._unmoved = self._unmoved + 1 if stands_still else 0
+        uncounted = []
+        for rank in figures.ranks.values():
+            if q.STEPS in rank.counters:
+                counted.append(rank.counters)
+            else:
+                uncounted.append(rank.counters)
+        self._watch_steps(counted)
         if not counted or self._unmoved >= UNMOVED:
             return False
-        return not any(counters.get(q.DECODE_TOKENS) for counters in others)
+        return not any(counters.get(q.DECODE_TOKENS) for counters in uncounted)
+
+    def _watch_steps(self, counted: Iterable[Mapping[str, float]]) -> None:
+        """Count the polls in a row at which there were more tokens and no more steps."""
+        steps = 0.0
+        tokens = 0.0
+        for counters in counted:
+            steps += counters[q.STEPS]
+            tokens += counters.get(q.DECODE_TOKENS, 0.0)
+        last_steps, last_tokens = self._moved
+        self._moved = (steps, tokens)
+        if self._unmoved >= UNMOVED:
+            return
+        if last_tokens < tokens and last_steps == steps:
+            self._unmoved += 1
+        else:
+            self._unmoved = 0
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""

@@ -49,11 +49,7 @@ class XidWatch:
         while True:
             try:
                 event_set = event_set or pynvml.nvmlEventSetCreate()
-                for handle in self._handles.values():
-                    if _address(handle) not in registered:
-                        registered.add(_address(handle))  # one that refuses (lost, vGPU) is left out
-                        with contextlib.suppress(pynvml.NVMLError):
-                            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, event_set)
+                self._register(event_set, registered)
                 event = pynvml.nvmlEventSetWait_v2(event_set, WAIT_MS)
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
@@ -73,6 +69,14 @@ class XidWatch:
             failures = 0
             if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
                 self._note(event)
+
+    def _register(self, event_set: Any, registered: set[int]) -> None:
+        """Add the GPUs that are not in the set yet; one that refuses (lost, vGPU) is left out."""
+        for handle in self._handles.values():
+            if _address(handle) not in registered:
+                registered.add(_address(handle))
+                with contextlib.suppress(pynvml.NVMLError):
+                    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, event_set)
 
     def _note(self, event: Any) -> None:
         for uuid, handle in list(self._handles.items()):

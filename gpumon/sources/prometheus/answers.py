@@ -95,9 +95,7 @@ _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
 def opened(body: bytes) -> Result | None:
     """The envelope of an answer; None where it is none of Prometheus' API."""
     begin = body.find(BEGIN) + len(BEGIN)
-    last = body.rfind(ITEM)
-    if last - begin < PIECE_BYTES or not body.startswith(ITEM, begin):
-        last = begin
+    last = _last_item(body, begin)
     try:
         envelope = _BODY.decode(body[:begin] + body[last:])
         result = envelope.data or _Found()
@@ -106,13 +104,26 @@ def opened(body: bytes) -> Result | None:
             items = [*_items(body, begin, last), *_ITEMS.decode(result.result)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    wrong = ""
-    if envelope.status != "success":
-        wrong = clean(envelope.error or envelope.errorType or "it gives no reason", SHOWN)
     warnings = [clean(text, SHOWN) for text in (envelope.warnings or ())[:8]]
     if envelope.isPartial:
         warnings.append(PARTIAL)
-    return Result(result.resultType, items[:MOST_SERIES], tuple(warnings), wrong, len(items) > MOST_SERIES)
+    is_cut = len(items) > MOST_SERIES
+    return Result(result.resultType, items[:MOST_SERIES], tuple(warnings), _error_of(envelope), is_cut)
+
+
+def _last_item(body: bytes, begin: int) -> int:
+    """Place of the last item of a long list that begins there; the beginning of a short one, or of another list."""
+    last = body.rfind(ITEM)
+    if last - begin < PIECE_BYTES or not body.startswith(ITEM, begin):
+        return begin
+    return last
+
+
+def _error_of(envelope: _Body) -> str:
+    """The server's reason why there are no data; empty where there are."""
+    if envelope.status == "success":
+        return ""
+    return clean(envelope.error or envelope.errorType or "it gives no reason", SHOWN)
 
 
 def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:
@@ -228,8 +239,11 @@ class Reader:
 
     def _made(self, metric: dict[str, str]) -> Series:
         same = self._texts.setdefault
-        kept = list(metric.items())[:MOST_LABELS]
-        labels = {same(name, name): same(text, text) for name, value in kept if (text := value[:MOST_LABEL_CHARS])}
+        labels: dict[str, str] = {}
+        for name, value in list(metric.items())[:MOST_LABELS]:
+            text = value[:MOST_LABEL_CHARS]
+            if text:
+                labels[same(name, name)] = same(text, text)
         name = labels.pop("__name__", "")
         return Series(name, labels)
 

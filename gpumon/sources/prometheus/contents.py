@@ -106,7 +106,7 @@ def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -
 
 
 def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
-    """What hosts' own gpumon export, each with its host."""
+    """The snapshots that hosts' own gpumon export, each with its host."""
     kept: dict[Key, tuple[float, Snapshot | None]] = {}
     owns: list[OwnGpumon] = []
     for target, values in scraped.own.items():

@@ -147,4 +147,5 @@ def url_of(target: Target) -> str:
     """Identity of a target of a host: the address, or where that names no port, all that is known."""
     if port_of(target.instance):
         return target.instance
-    return " ".join(value for name in ("instance", "job", "namespace", "pod") if (value := target.labels.get(name, "")))
+    values = [target.labels.get(name, "") for name in ("instance", "job", "namespace", "pod")]
+    return " ".join(filter(None, values))

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
@@ -107,7 +108,7 @@ class Seats:
                 continue
             pods = self._pods_named(leader, re.compile(workers.format(re.escape(match[1]))), engines)
             if pods:
-                return tuple(dict.fromkeys(uuid for pod in sorted(pods) for uuid in self._of_pod(pod)))
+                return tuple(dict.fromkeys(chain.from_iterable(map(self._of_pod, sorted(pods)))))
         return ()
 
     def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
@@ -119,8 +120,10 @@ class Seats:
         return [pod for pod in beside if name.fullmatch(pod.name) and not engines.get(pod)]
 
     def _of_pod(self, pod: Pod) -> tuple[str, ...]:
-        containers = sorted(self._containers[pod])
-        return tuple(dict.fromkeys(uuid for container in containers for uuid in self._gpus[User(pod, container)]))
+        uuids: dict[str, None] = {}
+        for container in sorted(self._containers[pod]):
+            uuids.update(self._gpus[User(pod, container)])
+        return tuple(uuids)
 
 
 class Seated(NamedTuple):
@@ -203,14 +206,17 @@ class EngineGpus:
         if not unknown or not free or any(gpu.mig for gpu in gpus):
             return answers
         readings = [engines[index].reading for index in unknown]
+        for index, placing in zip(unknown, self._by_free_gpus(readings, free), strict=False):
+            answers[index] = placing
+        return answers
+
+    def _by_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
+        """The placings of engines that labels tell nothing of; none where nothing else tells of them either."""
         if len(readings) == 1:
             alone = self._alone(readings[0], free)
             if alone is not None:
-                answers[unknown[0]] = alone
-                return answers
-        for index, placing in zip(unknown, self._shares(readings, free), strict=False):
-            answers[index] = placing
-        return answers
+                return [alone]
+        return self._shares(readings, free)
 
     def _alone(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
         """The GPUs of the only engine that labels tell nothing of, by how many it has or by the memory in use; None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -44,7 +45,10 @@ class Labels(NamedTuple):
 
     def cluster(self, labels: Mapping[str, str]) -> str:
         """The cluster that these labels name; empty where they name none."""
-        return next((value for name in self.clusters if (value := labels.get(name, ""))), "")
+        for name in self.clusters:
+            if labels.get(name):
+                return labels[name]
+        return ""
 
 
 def host_of(target: Mapping[str, str], own: Mapping[str, str], ladder: Sequence[str]) -> str:
@@ -104,9 +108,14 @@ def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
 
 def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether the labels of two targets may be of one pod: what one of them does not say is no contradiction."""
-    users = user_of(one, ""), user_of(other, "")
-    pairs = zip(*(user.pod for user in users if user is not None), strict=True) if None not in users else ()
-    return all(a == b or not a or not b for a, b in pairs)
+    user = user_of(one, "")
+    other_user = user_of(other, "")
+    if user is None or other_user is None:
+        return True
+    for name, other_name in zip(user.pod, other_user.pod, strict=True):
+        if name and other_name and name != other_name:
+            return False
+    return True
 
 
 def shown(name: str, cluster: str, clusters: int) -> str:
@@ -122,14 +131,13 @@ def named_apart(engines: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
     items = list(engines)
     names = [name for name, _ in items]
     for label in ("pod", INSTANCE, "job"):
-        twice = {name for name in names if names.count(name) > 1}
-        names = [
-            f"{name}@{clean(labels[label], 60)}" if name in twice and labels.get(label) else name
-            for name, (_, labels) in zip(names, items, strict=True)
-        ]
-    seen: dict[str, int] = {}
-    for at, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            names[at] = f"{name}-{seen[name]}"
+        counts = Counter(names)
+        for index, (name, (_, labels)) in enumerate(zip(names, items, strict=True)):
+            if counts[name] > 1 and labels.get(label):
+                names[index] = f"{name}@{clean(labels[label], 60)}"
+    counts = Counter[str]()
+    for index, name in enumerate(names):
+        counts[name] += 1
+        if counts[name] > 1:
+            names[index] = f"{name}-{counts[name]}"
     return names

@@ -65,10 +65,9 @@ async def seen(config: Config) -> Seen:
         await source.close()
     sizes, sliced = _engine_sizes(frame.hosts)
     models = {engine.labels.get("model_name", "") for engine in engines}
-    gpu_types = set()
+    gpu_types: set[str] = set()
     for host in frame.hosts:
-        for gpu in host.gpus:
-            gpu_types.add(gpu.name)
+        gpu_types.update(gpu.name for gpu in host.gpus)
     return Seen(
         tuple(sorted(models - {""})),
         tuple(sorted(gpu_types - {""})),
@@ -90,13 +89,21 @@ def _engine_sizes(hosts: Sequence[HostFrame]) -> tuple[dict[str, Counter[int]], 
                 sliced.add(reading.model)
             elif size and reading.model:
                 sizes.setdefault(reading.model, Counter())[size] += 1
-        if host.ready is None:
-            continue
-        for engine in host.ready.engines:
-            count = engine.hardware.gpu_count
-            if engine.model and not isinstance(count, Missing):
-                sizes.setdefault(engine.model, Counter())[round(count)] += 1
+        for model, size in _own_sizes(host):
+            sizes.setdefault(model, Counter())[size] += 1
     return sizes, sliced
+
+
+def _own_sizes(host: HostFrame) -> list[tuple[str, int]]:
+    """Model and number of GPUs of each engine that a host's own gpumon tells of."""
+    if host.ready is None:
+        return []
+    sizes: list[tuple[str, int]] = []
+    for engine in host.ready.engines:
+        count = engine.hardware.gpu_count
+        if engine.model and not isinstance(count, Missing):
+            sizes.append((engine.model, round(count)))
+    return sizes
 
 
 def _gpus_of(reading: EngineReading) -> int:

@@ -131,14 +131,17 @@ class Machines:
     def lend(self, alias: Place, kept: Place) -> None:
         """These two are one machine, shown under the second name."""
         if alias != kept and len(self._kept) < MOST:
-            self._kept = {one: kept if of == alias else of for one, of in self._kept.items()} | {alias: kept}
+            for other, shown in self._kept.items():
+                if shown == alias:
+                    self._kept[other] = kept
+            self._kept[alias] = kept
 
     def _join(self, several: Collection[Place], best: Collection[Place]) -> None:
-        known = [place for place in (self.of(each) for each in several) if place in self._kept.values()]
+        known = [place for place in map(self.of, several) if place in self._kept.values()]
         if known:
             kept = known[0]
         else:
-            kept = min(several, key=lambda one: (one not in best, not one.cluster, one))
+            kept = min(several, key=lambda place: (place not in best, not place.cluster, place))
         for place in {*several, *map(self.of, several)}:
             self.lend(place, kept)
 

@@ -82,7 +82,7 @@ def build_frame(
 
 
 def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory) -> list[str]:
-    """What the user is told about the targets, the most important first."""
+    """The notices about the targets, the most important first."""
     notices: list[str] = []
     down = scraped.down
     without_up = sum(not target.known for target in scraped.here)

@@ -78,7 +78,7 @@ class Naming(NamedTuple):
     addresses: Mapping[str, Collection[str]]
     """Address of an exporter or a gpumon -> names of the machines there."""
     notices: Sequence[str]
-    """What the user is told about names."""
+    """Notices about names, for the user."""
     two_names: str
     """Notice of machines that have two names; empty where there are none."""
     memory: Memory

@@ -203,13 +203,11 @@ def _figures(
     own: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {name: {} for name in parts}
     for path, name, _, fixed, whole in fields:
-        value: Any = page.value(name, {**labels, **fixed})
+        exported_value = page.value(name, {**labels, **fixed})
+        value: Any = exported_value
         if whole:
-            if value is None or not 0 <= value < 1e9:
-                value = 0
-            else:
-                value = int(value)
-        elif value is None:
+            value = _whole_number(exported_value)
+        elif exported_value is None:
             value = reasons.get(path, absent)
         head, dot, tail = path.partition(".")
         if dot:
@@ -224,20 +222,33 @@ def _figures(
     return own
 
 
-def _reasons(page: Scrape, of: str, thing: str) -> dict[str, Reading]:
-    given = page.of("missing_info", "thing", thing)
-    return {
-        labels.get("field", ""): Missing(_member(Reason, labels.get("reason", ""), Reason.NOT_EXPOSED))
-        for labels, _ in given
-        if labels.get("of") == of
-    }
+def _whole_number(value: float | None) -> int:
+    """A count; 0 where it is not exported, or can not be one."""
+    if value is None or not 0 <= value < 1e9:
+        return 0
+    return int(value)
+
+
+def _reasons(page: Scrape, kind: str, thing: str) -> dict[str, Reading]:
+    """Why figures of a GPU or an engine are missing, by their fields."""
+    reasons: dict[str, Reading] = {}
+    for labels, _ in page.of("missing_info", "thing", thing):
+        if labels.get("of") == kind:
+            reason = _member(Reason, labels.get("reason", ""), Reason.NOT_EXPOSED)
+            reasons[labels.get("field", "")] = Missing(reason)
+    return reasons
 
 
 def _texts(labels: Mapping[str, str], fields: Mapping[str, str], flags: Sequence[str]) -> dict[str, Any]:
-    return {
-        name: labels.get(label, "") == "yes" if name in flags else labels.get(label, "")
-        for label, name in fields.items()
-    }
+    """Texts and flags by their fields; `fields` has the field of each label."""
+    texts: dict[str, Any] = {}
+    for label, name in fields.items():
+        text = labels.get(label, "")
+        if name in flags:
+            texts[name] = text == "yes"
+        else:
+            texts[name] = text
+    return texts
 
 
 _GPU_FLAGS: Final = ("vram_shared", "peak_unverified", "bandwidth_peak_unverified")
@@ -321,16 +332,19 @@ def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
 
 def _models(page: Scrape) -> Iterator[Replicas]:
     samples = {field.sample for field in exported.MODEL}
-    names: dict[str, dict[str, str]] = {has.get("model", ""): {} for name in samples for has, _ in page.all(name)}
+    deviating: dict[str, dict[str, str]] = {}
+    for name in samples:
+        for labels, _ in page.all(name):
+            deviating.setdefault(labels.get("model", ""), {})
     for labels, _ in page.all("model_replica_info"):
-        names.setdefault(labels.get("model", ""), {})
-        names[labels.get("model", "")][labels.get("engine", "")] = labels.get("deviating", "")
-    for model in sorted(names):
-        engines = sorted(names[model])
+        engines_of_model = deviating.setdefault(labels.get("model", ""), {})
+        engines_of_model[labels.get("engine", "")] = labels.get("deviating", "")
+    for model in sorted(deviating):
+        engines = sorted(deviating[model])
         yield Replicas(
             model=model,
             engines=tuple(engines),
-            deviating=tuple(engine for engine in engines if names[model][engine] == "yes"),
+            deviating=tuple(engine for engine in engines if deviating[model][engine] == "yes"),
             **_figures(page, exported.MODEL, {"model": model}, PARTS, NOT_EXPOSED),
         )
 

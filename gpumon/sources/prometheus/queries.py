@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.exported import NAMES
@@ -39,7 +39,7 @@ _PLAIN: Final = re.compile(r"[^a-zA-Z0-9_:]")
 TABLED: Final = tuple(row for row in ROWS if len(row.json_paths) < len(row.paths))
 """The engines whose metrics a Prometheus can scrape; what answers JSON alone never comes through one."""
 _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
-ENGINE_NAMES: Final = frozenset(name for adapter in _ADAPTERS for name in adapter.wanted) - {START_TIME}
+ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted for adapter in _ADAPTERS)) - {START_TIME}
 """All sample names that an engine is read from, but one that every exporter writes."""
 _SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
 ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PREFILL_TIME, PROMPT_LENGTH, OUTPUT_LENGTH})
@@ -61,9 +61,16 @@ _GPU_SIGNS: Final = GPU_NAMES & {
 }
 """Metrics of which a dcgm-exporter writes one at least, unless its list of fields was cut down."""
 _OWN_SIGNS: Final = NAMES & {"gpumon_build_info"}
-_POD_LABELS: Final = tuple(
-    prefix + label for namespace, pod, _ in PODS for label in (namespace, pod) for prefix in ("", EXPORTED)
-)
+
+
+def _pod_labels() -> Iterator[str]:
+    """Labels that name a pod, as a page writes them and as Prometheus renames them."""
+    for namespace, pod, _ in PODS:
+        yield from (namespace, EXPORTED + namespace)
+        yield from (pod, EXPORTED + pod)
+
+
+_POD_LABELS: Final = tuple(_pod_labels())
 
 
 def signs() -> frozenset[str]:
@@ -83,13 +90,12 @@ def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
     Where tokens may be counted at a request's end alone, how long requests take is asked for in full: the longest one
     tells how long such a count has to be looked at.
     """
-    of = set()
+    names: set[str] = set()
     for adapter in _ADAPTERS:
         for rule in adapter.tables.histograms:
             if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter)):
-                for metric in rule.metrics:
-                    of.add(f"{metric.name}{ENDS[0]}")
-    return frozenset(of)
+                names.update(f"{metric.name}{ENDS[0]}" for metric in rule.metrics)
+    return frozenset(names)
 
 
 def _counts_at_end(adapter: Adapter) -> bool:
@@ -131,14 +137,24 @@ def pattern(names: Iterable[str]) -> str:
     parts = []
     others = all_names
     for ends in (ENDS, ENDS[1:]):
-        bases = set()
-        for name in others:
-            if name.endswith(ends[0]):
-                bases.add(name[: -len(ends[0])])
-        bases = {base for base in bases if all(base + end in others for end in ends)}
-        others -= {base + end for base in bases for end in ends}
-        parts += [f"({_factored(sorted(bases))})({'|'.join(ends)})"] if bases else []
-    return "|".join((*parts, *filter(None, (_factored(sorted(others)),))))
+        bases = _bases(others, ends)
+        for end in ends:
+            others -= {base + end for base in bases}
+        if bases:
+            parts.append(f"({_factored(sorted(bases))})({'|'.join(ends)})")
+    if others:
+        parts.append(_factored(sorted(others)))
+    return "|".join(parts)
+
+
+def _bases(names: frozenset[str], ends: Sequence[str]) -> set[str]:
+    """Beginnings of the names that are there with each of these ends."""
+    bases: set[str] = set()
+    for name in names:
+        base = name.removesuffix(ends[0])
+        if base != name and all(base + end in names for end in ends):
+            bases.add(base)
+    return bases
 
 
 def _factored(names: list[str]) -> str:
@@ -188,7 +204,8 @@ def matchers(match: str, label: str, values: Iterable[str]) -> str:
 
 def joined(*parts: str) -> str:
     """Several matchers as one list."""
-    return ",".join(part for each in parts if (part := each.strip().strip(",").strip()))
+    stripped = [part.strip().strip(",").strip() for part in parts]
+    return ",".join(filter(None, stripped))
 
 
 def _literal(value: str) -> str:

@@ -15,7 +15,7 @@ from gpumon.sources.prometheus.targets import Placer, Target
 
 
 class Scraped(NamedTuple):
-    """What the answers of one moment hold, by target."""
+    """The answers of one moment, by target."""
 
     at_s: float
     """Unix time that was asked for."""

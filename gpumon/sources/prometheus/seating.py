@@ -38,7 +38,7 @@ class Machine:
         self.engines: list[ScrapedEngine] = []
         self.targets: list[Target] = []
         self.snapshot: Snapshot | None = None
-        """What its own gpumon exports."""
+        """Snapshot that its own gpumon exports."""
         self.faults: dict[str, None] = {}
         self.exporters_down: set[Key] = set()
         """Exporters that do not answer, and its own gpumon where that does not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -290,21 +290,14 @@ class FleetSource:
         """Look at the GPUs' day before: since when they are idle, and the Xid that stands. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         try:
-            busy, first, xid, changed = await together(
-                *(self._query(each, at_s) for each in before(self._config.match))
+            busy, first, xids, changed = await together(
+                *(self._query(query, at_s) for query in before(self._config.match))
             )
         except ApiFault:
             return
-        last_busy, first_seen, xid_changed = (
-            {_uuid(one): one.value for one in each} for each in (busy, first, changed)
-        )
         memory = self._memory
-        memory.idle_since_s = first_seen | last_busy
-        memory.xids = {
-            uuid: XidEvent(int(one.value), xid_changed.get(uuid, at_s - DAY_S))
-            for one in xid
-            if (uuid := _uuid(one)) and 0.0 < one.value < 1e4
-        }
+        memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
+        memory.xids = _xid_events(xids, _by_uuid(changed), at_s - DAY_S)
 
     def _failed(self, text: str, at_s: float, now: bool) -> FleetFrame:
         return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s, now), answered=False)
@@ -335,7 +328,25 @@ def _uuid(vector: Vector) -> str:
     return vector.series.labels.get("UUID") or vector.series.labels.get("uuid", "")
 
 
+def _by_uuid(vectors: Iterable[Vector]) -> dict[str, float]:
+    """UUID of a GPU -> the value of its series."""
+    return {_uuid(vector): vector.value for vector in vectors}
+
+
+def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwise_s: float) -> dict[str, XidEvent]:
+    """UUID of a GPU -> the Xid that stands; one without a change within the day dates from `otherwise_s`."""
+    events: dict[str, XidEvent] = {}
+    for vector in xids:
+        uuid = _uuid(vector)
+        if uuid and 0.0 < vector.value < 1e4:
+            events[uuid] = XidEvent(int(vector.value), changed_s.get(uuid, otherwise_s))
+    return events
+
+
 def _places(answers: Answers) -> dict[str, str]:
     """A target's address for each job that there is anything of."""
-    series = (one.series.labels for each in (answers.engines, answers.gpus, answers.own) for one in each)
-    return {labels.get("job", ""): labels.get("instance", "") for labels in series}
+    places: dict[str, str] = {}
+    for vector in chain(answers.engines, answers.gpus, answers.own):
+        labels = vector.series.labels
+        places[labels.get("job", "")] = labels.get("instance", "")
+    return places

@@ -119,22 +119,26 @@ class Placer:
         id_ = self._id(labels)
         target = self._targets.get(id_)
         if target is None:
-            kept = {}
-            for name, value in labels.items():
-                if name not in self._replicas:
-                    kept[name] = value
-            replica = dict(id_)[""]
-            target = Target(kept, tuple(sorted(kept.items())), replica, known=True)
+            kept = self._without_replicas(labels)
+            target = Target(kept, tuple(sorted(kept.items())), self._replica(labels), known=True)
             self._targets[id_] = target
         return target
 
     def _id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
-        kept = set()
+        kept = self._without_replicas(labels)
+        return frozenset({*kept.items(), ("", self._replica(labels))})
+
+    def _without_replicas(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels without those that name a replica of Prometheus."""
+        kept: dict[str, str] = {}
         for name, value in labels.items():
             if name not in self._replicas:
-                kept.add((name, value))
-        return frozenset({*kept, ("", replica)})
+                kept[name] = value
+        return kept
+
+    def _replica(self, labels: Mapping[str, str]) -> str:
+        """The replica of Prometheus that these labels name; empty where they name none."""
+        return "/".join(labels[name] for name in self._replicas if name in labels)
 
     def dates(self, scraped: Iterable[Vector]) -> dict[Target, float]:
         """When each target was scraped (Unix time), by its `up`, or where it has none by its series."""
@@ -178,7 +182,7 @@ class Placer:
         """The candidate whose labels the series has most of. A page may overwrite some (`honor_labels`)."""
         if not candidates:
             return None
-        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
+        replica = self._replica(labels)
 
         def shared(target: Target) -> tuple[bool, int, int]:
             same = sum(labels.get(name) == value for name, value in target.labels.items())
@@ -190,18 +194,13 @@ class Placer:
 
     def _unknown(self, series: Series) -> Target:
         """The target of a series without an `up`: by the labels that it has of those that Prometheus adds."""
-        names = []
+        is_gpu = series.name.startswith(GPU_PREFIX)
+        labels: dict[str, str] = {}
         for name in UNKNOWN:
-            if name in series.labels:
-                names.append(name)
-        if series.name.startswith(GPU_PREFIX):
-            names = [name for name in names if name not in OF_WORKLOADS]
-        labels = {name: series.labels[name] for name in names}
-        kept = {}
-        for name, value in labels.items():
-            if name not in self._replicas:
-                kept[name] = value
-        replica = "/".join(labels[name] for name in self._replicas if name in labels)
+            if name in series.labels and not (is_gpu and name in OF_WORKLOADS):
+                labels[name] = series.labels[name]
+        kept = self._without_replicas(labels)
+        replica = self._replica(labels)
         id_ = frozenset({*kept.items(), ("", replica), ("", "no up")})
         target = self._targets.get(id_)
         if target is None:

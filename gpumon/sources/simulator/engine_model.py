@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -105,7 +105,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Meter(msgspec.Struct):
-    """What the rank's GPUs have done since the start, all of them together: the truth."""
+    """Counted work of a rank's GPUs since the start, all of them together: the truth."""
 
     busy_s: float = 0.0
     kernel_s: float = 0.0
@@ -234,12 +234,12 @@ class EngineModel:
     @property
     def running_adapters(self) -> tuple[str, ...]:
         """LoRA adapters of the requests that run, by name."""
-        return tuple(sorted({each.request.adapter for each in self._running if each.request.adapter}))
+        return _adapters_of(self._running)
 
     @property
     def waiting_adapters(self) -> tuple[str, ...]:
         """LoRA adapters of the requests in the queue, by name."""
-        return tuple(sorted({each.request.adapter for each in self._waiting if each.request.adapter}))
+        return _adapters_of(self._waiting)
 
     def advance(self, to_s: float) -> None:
         """Finish every step that ends by `to_s`; the one in progress then stays in progress."""
@@ -295,7 +295,7 @@ class EngineModel:
         self._paused_s = to_s
 
     def meter(self, at_s: float) -> Meter:
-        """What was done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
+        """The work done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
         total = msgspec.structs.replace(self._meter)
         if self._plan is not None:
             step = self._step(self._plan)
@@ -375,26 +375,29 @@ class EngineModel:
             self._without_slot = 0
             return
         skipped: list[Sequence] = []
+        active: set[str] = set()
         if self.limits.max_loras:
-            active = set(self.running_adapters)
-        else:
-            active = set()
+            active.update(self.running_adapters)
         while self._waiting and budget > 0 and self._most_steps > 1:
             sequence = self._waiting[0]
             adapter = sequence.request.adapter
-            if adapter and adapter not in active and len(active) >= self.limits.max_loras:
+            if self._lacks_slot(adapter, active):
                 skipped.append(self._waiting.popleft())
-            elif self._must_fetch(sequence):
-                if not self._fetch(sequence):
-                    break
-                self._waiting.popleft()
-            elif self._admit(sequence):
-                active |= {adapter} - {""}
-                budget = self._chunk(self._waiting.popleft(), budget, chunks)
-            else:
+                continue
+            fetches = self._must_fetch(sequence)
+            has_room = self._fetch(sequence) if fetches else self._admit(sequence)
+            if not has_room:
                 break
+            self._waiting.popleft()
+            if not fetches:
+                active |= {adapter} - {""}
+                budget = self._chunk(sequence, budget, chunks)
         self._without_slot = len(skipped)
         self._waiting.extendleft(reversed(skipped))
+
+    def _lacks_slot(self, adapter: str, active: set[str]) -> bool:
+        """Whether a request waits for a slot for its adapter."""
+        return bool(adapter) and adapter not in active and len(active) >= self.limits.max_loras
 
     @staticmethod
     def _must_fetch(sequence: Sequence) -> bool:
@@ -683,6 +686,12 @@ class EngineModel:
         counters.decode.note(decode_s)
         if output_tokens > 1:
             counters.time_per_token.note(decode_s / (output_tokens - 1))
+
+
+def _adapters_of(sequences: Iterable[Sequence]) -> tuple[str, ...]:
+    """LoRA adapters that the requests name, by name."""
+    adapters = {sequence.request.adapter for sequence in sequences}
+    return tuple(sorted(adapters - {""}))
 
 
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:

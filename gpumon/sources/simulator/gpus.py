@@ -13,7 +13,7 @@ from gpumon.sources.simulator.engine_model import Meter
 from gpumon.sources.simulator.physics import MIB, Chip, Instance
 
 RESERVED_BYTES = 565 * MIB
-"""What the driver keeps of an 80 GB card."""
+"""Memory of an 80 GB card that the driver keeps."""
 
 INLET_C = (27.0, 28.5, 30.0, 31.0, 28.0, 29.5, 31.5, 30.5)
 """Air temperature at each slot: the ones behind others are warmer."""
@@ -43,7 +43,7 @@ _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What one GPU does on average: ratios of time, of the peaks, and bytes/s over its links."""
+    """Average work of one GPU: ratios of time, of the peaks, and bytes/s over its links."""
 
     busy_ratio: float = 0.0
     kernel_ratio: float = 0.0
@@ -80,7 +80,7 @@ def shared(first: Work, second: Work) -> Work:
 
 
 def work_between(instance: Instance, before: Meter, after: Meter, seconds: float) -> Work:
-    """What each GPU of a rank did on average between two meters, `seconds` apart.
+    """Average work of each GPU of a rank between two meters, `seconds` apart.
 
     Tensor parallelism all-reduces the hidden state twice a layer; a ring moves 2 (n - 1) / n of it through each GPU.
     """
@@ -170,11 +170,11 @@ class SimulatedGpu:
         return min(1.0, self._work.mfu_ratio / (0.75 * self.clock_share))
 
     def initialising(self, monotonic_s: float) -> GpuReading:
-        """What is known of it while the simulation warms up."""
+        """Its reading while the simulation warms up."""
         return GpuReading(self._index, self.uuid, self._chip.name, GpuState.INITIALISING, monotonic_s)
 
     def reading(self, monotonic_s: float) -> GpuReading:
-        """What NVML would say, with ratios over the last `advance`."""
+        """Its reading as of NVML, with ratios over the last `advance`."""
         work = self._work
         sm = self._sm_active()
         return msgspec.structs.replace(
@@ -217,7 +217,7 @@ class SimulatedGpu:
 
 
 def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
-    """What of a GPU's reading does not change with its work."""
+    """The part of a GPU's reading that does not change with its work."""
     return GpuReading(
         index=index,
         uuid=uuid,

@@ -56,9 +56,12 @@ class Link:
         if math.isinf(self._stuck_s):
             return
         lost_s = at_s - self._stuck_s
-        self._transfers = deque(
-            (end_s + lost_s if end_s > self._stuck_s else end_s, seconds, sequence)
-            for end_s, seconds, sequence in self._transfers
-        )
+        transfers: deque[tuple[float, float, Sequence]] = deque()
+        for end_s, seconds, sequence in self._transfers:
+            if end_s > self._stuck_s:
+                transfers.append((end_s + lost_s, seconds, sequence))
+            else:
+                transfers.append((end_s, seconds, sequence))
+        self._transfers = transfers
         self._free_s = max(self._free_s, self._stuck_s) + lost_s
         self._stuck_s = math.inf

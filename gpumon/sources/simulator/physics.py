@@ -1,4 +1,4 @@
-"""What one forward pass costs on given GPUs: FLOPs, bytes, seconds. The simulator's truth, from first principles."""
+"""Cost of one forward pass on given GPUs: FLOPs, bytes, seconds. The simulator's truth, from first principles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Chip(msgspec.Struct, frozen=True):
     nvlink: bool = True
     """Without it tensor parallelism goes over PCIe."""
     pcie_generation: float = 5.0
-    """Of the slot."""
+    """PCIe generation of the slot."""
 
 
 GIB = float(1 << 30)
@@ -70,7 +70,7 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     kv_heads: int
     head_dim: int
     intermediate: int
-    """Of the MLP, or of one expert."""
+    """Width of the MLP, or of one expert."""
     vocab: int
     weight_bytes: float
     experts: int = 0
@@ -135,7 +135,7 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """What an instance reaches: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
+    """Speed of an instance: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
 
     flops_share: float
     bytes_share: float
@@ -173,7 +173,7 @@ class Step(msgspec.Struct):
 
 
 class Cost(msgspec.Struct):
-    """What a step takes: FLOPs and bytes of the whole instance (all its GPUs), and seconds."""
+    """Cost of a step: FLOPs and bytes of the whole instance (all its GPUs), and seconds."""
 
     flops: float
     weight_bytes: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 from typing import TypeVar
 
 import msgspec
@@ -33,7 +34,7 @@ class Actor(msgspec.Struct, frozen=True):
     ranks: tuple[tuple[int, ...], ...]
     """GPU indices of each data-parallel rank."""
     demand: Demand
-    """Of one rank."""
+    """Traffic of one rank."""
     activation_gib: float
     other_gib: float
     """Memory per GPU of what is neither weights, KV nor activations: NCCL and CUDA buffers."""
@@ -51,7 +52,7 @@ class Actor(msgspec.Struct, frozen=True):
     most_waiting: int = 0
     """Requests in the queue beyond which new ones are turned away; 0: none is."""
     held: Held | None = None
-    """What keeps it from its steps on the host."""
+    """Load of the host that keeps it from its steps."""
     hidden: tuple[str, ...] = ()
     """Metrics that its page does not have."""
     speculation: Speculation | None = None
@@ -106,7 +107,7 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def gpus(self) -> tuple[int, ...]:
         """All GPU indices."""
-        return tuple(gpu for rank in self.ranks for gpu in rank)
+        return tuple(chain.from_iterable(self.ranks))
 
     @property
     def instance(self) -> Instance:
@@ -132,7 +133,7 @@ class Actor(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """What its scheduler may do. Data-parallel vLLM starts as many API servers as ranks."""
+        """The limits of its scheduler. Data-parallel vLLM starts as many API servers as ranks."""
         block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
         return Limits(
             self.max_num_seqs,
@@ -167,11 +168,11 @@ class Leftover(_Effect, frozen=True):
 
 
 class GpuEffect(_Effect, frozen=True):
-    """What is wrong with some GPUs for a while."""
+    """A fault of some GPUs that lasts for a while."""
 
     gpus: tuple[int, ...]
     state: GpuState = GpuState.OK
-    """Of one that is lost nothing else is read."""
+    """State of the driver; nothing else is read of a lost GPU."""
     state_text: str = ""
     xid: int = 0
     """Code of an Xid error that the driver reports at `from_s`; 0: none."""
@@ -180,13 +181,13 @@ class GpuEffect(_Effect, frozen=True):
     clock_share: float = 1.0
     """SM clock, as a share of the highest."""
     power_limit_w: float = math.inf
-    """What somebody has set; the chip's own limit where that is lower."""
+    """Limit that somebody has set; the chip's own limit where that is lower."""
     figures: dict[str, Reading] = {}
     """Fields of `GpuReading` and what they say instead: what no physics gives, such as ECC counts."""
 
 
 class EngineEffect(_Effect, frozen=True):
-    """What is wrong with an engine for a while. All but a sleep end with a new process, whose counters are empty."""
+    """A fault of an engine that lasts for a while. All but a sleep end with a new process, whose counters are empty."""
 
     engine: str
     """Name of the actor."""
@@ -236,7 +237,7 @@ class EngineCondition(_Effect, frozen=True):
 
 
 class HostEffect(_Effect, frozen=True):
-    """What the machine does for a while. Of two that last, the later counts."""
+    """Load of the machine for a while. Of two that last, the later counts."""
 
     reading: HostReading
     """Figures that are not in it are as the effects before it say."""
@@ -246,17 +247,16 @@ S = TypeVar("S", bound=_Effect)
 
 
 def lasting(effects: Iterable[S], at_s: float) -> list[S]:
-    """Those that last at a moment."""
-    lasting = []
-    for effect in effects:
-        if effect.from_s <= at_s < effect.to_s:
-            lasting.append(effect)
-    return lasting
+    """The effects that last at a moment."""
+    return [effect for effect in effects if effect.from_s <= at_s < effect.to_s]
 
 
 def boundaries(effects: Iterable[_Effect]) -> list[float]:
     """The moments at which something changes, in order."""
-    return sorted({at_s for effect in effects for at_s in (effect.from_s, effect.to_s) if math.isfinite(at_s)})
+    moments: set[float] = set()
+    for effect in effects:
+        moments.update(filter(math.isfinite, (effect.from_s, effect.to_s)))
+    return sorted(moments)
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -283,9 +283,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    """What you will see and learn, in one line."""
+    """One line about the trouble, and how it shows."""
     truth: tuple[Truth, ...]
-    """What may stand on the screen, of all things, in all of the play. The first one is what it is about."""
+    """Verdicts that may stand on the screen at any time of the play. The first one is the subject of the play."""
     cast: tuple[Actor, ...] = ()
     runs: tuple[Run, ...] = ()
     leftovers: tuple[Leftover, ...] = ()

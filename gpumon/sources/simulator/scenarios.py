@@ -50,7 +50,10 @@ def _truth(row: Row) -> Truth:
 
 
 def _actions(words: str) -> tuple[str, ...]:
-    return tuple(code for word in words.split() for code in _spelt(word))
+    codes: list[str] = []
+    for word in words.split():
+        codes += _spelt(word)
+    return tuple(codes)
 
 
 def _spelt(word: str) -> list[str]:

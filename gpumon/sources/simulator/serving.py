@@ -8,8 +8,10 @@ import msgspec
 
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
 from gpumon.sources.simulator.gpus import Pace, Work, work_between
+from gpumon.sources.simulator.link import Link
 from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, Pause, boundaries, lasting
 from gpumon.sources.simulator.server import NOT_FOUND, Answer
+from gpumon.sources.simulator.speculation import Speculation
 from gpumon.sources.simulator.traffic import Arrivals, Demand, Handover, Traffic
 from gpumon.sources.simulator.vllm_page import MetricsPage
 
@@ -66,18 +68,13 @@ class SimulatedEngine:
         (start_s, wall_s) = self._begun
         self._started_wall_s = wall_s + at_s - start_s
         receiver = self._handovers.get(actor.hands_over_to)
-        self.ranks = tuple(
-            EngineModel(
-                actor.instance,
-                actor.limits,
-                self._arrivals(demand, number, at_s),
-                at_s,
-                actor.held,
-                actor.speculation,
-                receiver.put if receiver else None,
-            )
-            for number, demand in enumerate(actor.demands, self._seed * 100)
-        )
+        hand_over = receiver.put if receiver else None
+        ranks = []
+        for seed, demand in enumerate(actor.demands, self._seed * 100):
+            arrivals = self._arrivals(demand, seed, at_s)
+            rank = EngineModel(actor.instance, actor.limits, arrivals, at_s, actor.held, actor.speculation, hand_over)
+            ranks.append(rank)
+        self.ranks = tuple(ranks)
         self._paces = (Pace(),) * len(self.ranks)
         self._seen = (Meter(),) * len(self.ranks)
         self._page = MetricsPage(actor, self.ranks, self._started_wall_s)
@@ -105,41 +102,56 @@ class SimulatedEngine:
         before = self._now
         was_starting = self.starts
         self._now = lasting(self._effects, at_s)
-        asleep = any(effect.asleep for effect in self._now)
         self.up = not any(effect.ends_process for effect in self._now)
         self.mute = any(effect.mute for effect in self._now)
         if self.starts and not was_starting:
             self.life += 1
-        if before and not self._now and not all(effect.asleep for effect in before):
+        has_slept = all(effect.asleep for effect in before)
+        if not self._now and not has_slept:
             self._start(at_s)
+        self._stop_ranks(at_s)
+        self._meet_conditions(at_s)
+
+    def _stop_ranks(self, at_s: float) -> None:
+        """Let the ranks sleep or hang where an effect of this moment says so."""
+        asleep = any(effect.asleep for effect in self._now)
         for rank in self.ranks:
             rank.asleep = asleep
             if self._now and self.up and not asleep:
                 rank.hang(at_s)
-        self._meet_conditions(at_s)
 
     def _meet_conditions(self, at_s: float) -> None:
         """Set the ranks to the conditions of this moment."""
         self._met = lasting(self._conditions, at_s)
-        acceptances = []
-        for each in self._met:
-            if each.acceptance is not None:
-                acceptances.append(each.acceptance)
-        pauses_s = []
-        for each in self._met:
-            if each.pause is not None:
-                pauses_s.append(each.to_s)
-        stuck = any(each.link_stuck for each in self._met)
+        failing_share = max((condition.failing_share for condition in self._met), default=0.0)
+        pauses_s = [condition.to_s for condition in self._met if condition.pause is not None]
+        pause_to_s = max(pauses_s, default=at_s)
+        speculation = self._speculation()
         for rank in self.ranks:
-            rank.failing_share = max((each.failing_share for each in self._met), default=0.0)
-            rank.pause(max(pauses_s, default=at_s))
-            if rank.speculation is not None and self.actor.speculation is not None:
-                acceptance = min(acceptances, default=self.actor.speculation.acceptance)
-                rank.speculation = msgspec.structs.replace(self.actor.speculation, acceptance=acceptance)
-            if rank.link is not None and stuck:
-                rank.link.stick(at_s)
-            elif rank.link is not None:
-                rank.link.go_on(at_s)
+            rank.failing_share = failing_share
+            rank.pause(pause_to_s)
+            if rank.speculation is not None and speculation is not None:
+                rank.speculation = speculation
+            if rank.link is not None:
+                self._set_link(rank.link, at_s)
+
+    def _speculation(self) -> Speculation | None:
+        """Speculation with the acceptance of this moment; None for an engine without it."""
+        speculation = self.actor.speculation
+        if speculation is None:
+            return None
+        acceptance = speculation.acceptance
+        acceptances = [condition.acceptance for condition in self._met if condition.acceptance is not None]
+        if acceptances:
+            acceptance = min(acceptances)
+        return msgspec.structs.replace(speculation, acceptance=acceptance)
+
+    def _set_link(self, link: Link, at_s: float) -> None:
+        """Let transfers stand still while a condition says so."""
+        if any(condition.link_stuck for condition in self._met):
+            link.stick(at_s)
+        else:
+            link.go_on(at_s)
 
     @property
     def ended(self) -> bool:
@@ -192,19 +204,23 @@ class SimulatedEngine:
         return RESTING_CORES
 
     def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:
-        """What each of its GPUs did on average since the last call.
-
-        The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
-        """
+        """Average work of each of its GPUs since the last call."""
         seconds = self._at_s - self._seen_s
         self._seen_s = self._at_s
         if not self.up or seconds <= 0.0:
             return {}
         if any(effect.spinning for effect in self._now):
-            return {gpu: Work(busy_ratio=1.0) for gpu in self.actor.gpus}
+            return dict.fromkeys(self.actor.gpus, Work(busy_ratio=1.0))
         for condition in self._met:
             if condition.pause is not None:
                 return dict.fromkeys(self.actor.gpus, self._work_in_pause(condition.pause))
+        return self._works_of_steps(seconds, pace)
+
+    def _works_of_steps(self, seconds: float, pace: Callable[[int], Pace]) -> dict[int, Work]:
+        """Average work of each GPU in the steps of its rank.
+
+        The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
+        """
         works: dict[int, Work] = {}
         meters = self.meters()
         paces = []
@@ -243,7 +259,7 @@ class SimulatedEngine:
             rank.instance = msgspec.structs.replace(instance, speed=slower)
 
     def meters(self) -> tuple[Meter, ...]:
-        """What each rank has done."""
+        """The counted work of each rank."""
         return tuple(rank.meter(self._at_s) for rank in self.ranks)
 
     @property
@@ -253,7 +269,7 @@ class SimulatedEngine:
         return wall_s + self._at_s - start_s
 
     def answer(self, path: str) -> Answer:
-        """What the server says to GET `path`."""
+        """The server's answer to GET `path`."""
         if path == "/metrics":
             return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text(self._wall_s).encode())
         if path == "/version":

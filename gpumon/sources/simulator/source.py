@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -42,7 +42,7 @@ GRAPHS_BYTES = 0.45 * GIB
 _NO_WORK: Final = Work()
 _ACTIVITY: Final = frozenset({"sm_active_ratio", "tensor_active_ratio", "dram_active_ratio"})
 _OWN: Final = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_bytes"})
-"""Of a host's reading what is always the real one's: gpumon runs there."""
+"""Fields of a host's reading that are always the real host's: gpumon runs there."""
 
 
 class SimulatedServer:
@@ -67,29 +67,11 @@ class SimulatedServer:
         start_s = self.at_s = self._reached_s = -scenario.warm_s
         """Simulated time."""
         started_wall_s = self._zero_wall_s + start_s
-        handovers = {}
-        for actor in scenario.cast:
-            if actor.hands_over_to:
-                handovers[actor.hands_over_to] = Handover()
-        self.engines = tuple(
-            SimulatedEngine(
-                actor,
-                seed + at,
-                start_s,
-                started_wall_s,
-                scenario.engine_effects,
-                scenario.engine_conditions,
-                handovers,
-            )
-            for at, actor in enumerate(scenario.cast)
-        )
+        self.engines = _engines(scenario, seed, start_s, started_wall_s)
         runs = tuple(SimulatedRun(run, start_s, started_wall_s) for run in scenario.runs)
-        running = tuple(_processes(scenario, self.engines))
-        self._running = {each.process.pid: each for each in running}
-        self.gpus = tuple(
-            SimulatedGpu(scenario.chip, index, tuple(each.process for each in running if each.gpu == index))
-            for index in range(scenario.gpus)
-        )
+        processes = tuple(_processes(scenario, self.engines))
+        self._running = {running.process.pid: running for running in processes}
+        self.gpus = _gpus(scenario, processes)
         self.acts: tuple[SimulatedEngine | SimulatedRun, ...] = (*self.engines, *runs)
         """The engines, then the training runs."""
         self.ports = tuple(_ports(self.engines, runs))
@@ -102,17 +84,10 @@ class SimulatedServer:
         """A past is played, of which gpumon has seen nothing."""
         self.past_to_s = 0.0
         """Simulated time at which that past ends: pictures are of a time after zero, when there is trouble."""
-        self.endpoints: tuple[Endpoint, ...] = tuple(
-            Endpoint(url=server.url, name=actor.name, engine="vllm", gpus=actor.gpus)
-            for server, actor in zip(
-                self._servers, [actor for actor in scenario.cast if not actor.port_of], strict=False
-            )
-        )
+        urls = [server.url for server in self._servers]
+        self.endpoints = _endpoints(scenario, urls)
         """One entry per engine; whoever polls before the warm-up is over waits for its end."""
-        self.feeds: tuple[Feed, ...] = tuple(
-            run.feed(f"{server.url}/metrics")
-            for server, run in zip(self._servers[len(self.endpoints) :], scenario.runs, strict=True)
-        )
+        self.feeds = _feeds(scenario, urls[len(self.endpoints) :])
         """One entry per training run."""
 
     def host_meter(self, real: HostMeter) -> HostMeter:
@@ -120,7 +95,7 @@ class SimulatedServer:
         return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s, lambda: self.in_past)
 
     def thresholds(self, usual: Thresholds) -> Thresholds:
-        """Those of the config; a scenario of idleness is not waited for as long as in earnest."""
+        """The thresholds of the config; a scenario of idleness is not waited for as long as in earnest."""
         idle_s = self._scenario.idle_s
         if idle_s is None:
             return usual
@@ -192,28 +167,31 @@ class SimulatedServer:
 
     def _reading(self, reading: GpuReading) -> GpuReading:
         """A GPU's reading with the effects on it."""
-        at_s = self.at_s
-        mine = [effect for effect in self._scenario.gpu_effects if reading.index in effect.gpus]
-        fields: dict[str, object] = dict.fromkeys(self._scenario.unmeasured, NOT_SUPPORTED)
+        effects = [effect for effect in self._scenario.gpu_effects if reading.index in effect.gpus]
+        xid = self._xids(effects)
+        fields: dict[str, object] = {"xid": xid, **dict.fromkeys(self._scenario.unmeasured, NOT_SUPPORTED)}
         if fields.keys() >= _ACTIVITY:
             fields["activity_source"] = ""
-        # Those that have come since the warm-up: the driver's events begin with the monitor.
-        xid = tuple(
-            XidEvent(effect.xid, self._zero_wall_s + effect.from_s)
-            for effect in mine
-            if effect.xid and 0.0 <= effect.from_s <= at_s
-        )
-        for effect in lasting(mine, at_s):
+        for effect in lasting(effects, self.at_s):
             if effect.state is GpuState.LOST:
                 own = (reading.index, reading.uuid, reading.name, effect.state, reading.monotonic_s, effect.state_text)
                 return GpuReading(*own, source=reading.source, xid=xid)
             fields |= effect.figures
             if effect.state is not GpuState.OK:
-                fields |= {"state": effect.state, "state_text": effect.state_text}
+                fields["state"] = effect.state
+                fields["state_text"] = effect.state_text
             if effect.throttle:
                 fields["throttle"] = tuple(sorted({*reading.throttle, *effect.throttle}))
-                fields["throttle_s"] = _throttled(reading.throttle_s, mine, at_s)
-        return msgspec.structs.replace(reading, **{"xid": xid, **fields})
+                fields["throttle_s"] = _throttled(reading.throttle_s, effects, self.at_s)
+        return msgspec.structs.replace(reading, **fields)
+
+    def _xids(self, effects: Iterable[GpuEffect]) -> tuple[XidEvent, ...]:
+        """Xid errors that have come since the warm-up: the driver's events begin with the monitor."""
+        xids = []
+        for effect in effects:
+            if effect.xid and 0.0 <= effect.from_s <= self.at_s:
+                xids.append(XidEvent(effect.xid, self._zero_wall_s + effect.from_s))
+        return tuple(xids)
 
     def set_interval(self, seconds: float) -> None:
         """Simulated time goes with the clock, whatever the ticks do."""
@@ -237,26 +215,32 @@ class SimulatedServer:
             self._work_gpus(seconds)
 
     def _work_gpus(self, seconds: float) -> None:
-        now = lasting(self._scenario.gpu_effects, self.at_s)
-        works = {}
-        for left in lasting(self._scenario.leftovers, self.at_s):
-            works[left.gpu] = left.work
-        others = {gpu: work.busy_ratio for gpu, work in works.items()}
+        effects = lasting(self._scenario.gpu_effects, self.at_s)
+        works = self._works()
+        for gpu in self.gpus:
+            on_gpu = [effect for effect in effects if gpu.index in effect.gpus]
+            clock = min((effect.clock_share for effect in on_gpu), default=1.0)
+            limit_w = min((effect.power_limit_w for effect in on_gpu), default=float("inf"))
+            gpu.advance(seconds, works.get(gpu.index, _NO_WORK), clock, limit_w)
+
+    def _works(self) -> dict[int, Work]:
+        """Work of each GPU since the last call, by its index: that of engines, of runs and of what else is there."""
+        works: dict[int, Work] = {}
+        others: dict[int, float] = {}
+        for leftover in lasting(self._scenario.leftovers, self.at_s):
+            works[leftover.gpu] = leftover.work
+            others[leftover.gpu] = leftover.work.busy_ratio
 
         def pace(gpu: int) -> Pace:
             return Pace(self.gpus[gpu].clock_share, others.get(gpu, 0.0))
 
         for act in self.acts:
             for gpu, work in act.works(pace).items():
-                works[gpu] = shared(work, works[gpu]) if gpu in works else work
-        for card in self.gpus:
-            mine = []
-            for effect in now:
-                if card.index in effect.gpus:
-                    mine.append(effect)
-            clock = min((effect.clock_share for effect in mine), default=1.0)
-            limit_w = min((effect.power_limit_w for effect in mine), default=float("inf"))
-            card.advance(seconds, works.get(card.index, _NO_WORK), clock, limit_w)
+                if gpu in works:
+                    works[gpu] = shared(work, works[gpu])
+                else:
+                    works[gpu] = work
+        return works
 
     def now_s(self) -> float:
         """Simulated time now; a long gap between two looks at the clock counts as a pause of the server too."""
@@ -334,10 +318,53 @@ class Port:
         return self._act.answer(path)
 
 
+def _engines(scenario: Scenario, seed: int, start_s: float, started_wall_s: float) -> tuple[SimulatedEngine, ...]:
+    """The engines of a scenario, each with a seed of its own."""
+    handovers: dict[str, Handover] = {}
+    for actor in scenario.cast:
+        if actor.hands_over_to:
+            handovers[actor.hands_over_to] = Handover()
+    engines = []
+    for engine_seed, actor in enumerate(scenario.cast, seed):
+        engine = SimulatedEngine(
+            actor,
+            engine_seed,
+            start_s,
+            started_wall_s,
+            scenario.engine_effects,
+            scenario.engine_conditions,
+            handovers,
+        )
+        engines.append(engine)
+    return tuple(engines)
+
+
+def _gpus(scenario: Scenario, processes: Sequence[Running]) -> tuple[SimulatedGpu, ...]:
+    """The GPUs of a scenario with the processes on them."""
+    on_gpu: dict[int, list[GpuProcess]] = {}
+    for running in processes:
+        on_gpu.setdefault(running.gpu, []).append(running.process)
+    return tuple(SimulatedGpu(scenario.chip, index, tuple(on_gpu.get(index, ()))) for index in range(scenario.gpus))
+
+
+def _endpoints(scenario: Scenario, urls: Sequence[str]) -> tuple[Endpoint, ...]:
+    """An endpoint for each engine that has a port of its own; `urls` begins with theirs."""
+    actors = [actor for actor in scenario.cast if not actor.port_of]
+    endpoints = []
+    for url, actor in zip(urls, actors, strict=False):
+        endpoints.append(Endpoint(url=url, name=actor.name, engine="vllm", gpus=actor.gpus))
+    return tuple(endpoints)
+
+
+def _feeds(scenario: Scenario, urls: Sequence[str]) -> tuple[Feed, ...]:
+    """A feed for each training run."""
+    return tuple(run.feed(f"{url}/metrics") for url, run in zip(urls, scenario.runs, strict=True))
+
+
 def _ports(engines: tuple[SimulatedEngine, ...], runs: tuple[SimulatedRun, ...]) -> Iterator[Port]:
     for engine in engines:
         if not engine.actor.port_of:
-            followers = tuple(each for each in engines if each.actor.port_of == engine.actor.name)
+            followers = [follower for follower in engines if follower.actor.port_of == engine.actor.name]
             yield Port((engine, *followers))
     for run in runs:
         yield Port((run,))
@@ -437,7 +464,7 @@ class SimulatedHost:
         self._in_past = in_past
         self._effects = (QUIET_HOST, *effects)
         self._before: HostReading | None = None
-        """What is known of the real host in the past that is played: gpumon did not run then, and cost nothing."""
+        """The real host in the past that is played: gpumon did not run then, and cost nothing."""
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The figures of this moment; of two effects that give one the later counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -82,7 +83,7 @@ class Demand(msgspec.Struct, frozen=True):
     swing: float = 0.4
     period_s: float = 900.0
     phase: float = 0.0
-    """Where in the wave time zero is, in turns."""
+    """Place of time zero in the wave, in turns."""
     returning: float = 0.0
     hit_share: float = 0.0
     relearn_s: float = 0.0
@@ -109,23 +110,29 @@ class Demand(msgspec.Struct, frozen=True):
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
         wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
-        if self.surges:
-            factor = math.prod(each.factor for each in self.surges if each.holds(at_s))
-        else:
-            factor = 1.0
+        factor = _factor(self.surges, at_s)
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
     def hit_share_at(self, at_s: float) -> float:
         """The mean share of a returning prompt that is in the prefix cache."""
-        return self.hit_share * math.prod(each.factor for each in self.hit_surges if each.holds(at_s))
+        return self.hit_share * _factor(self.hit_surges, at_s)
 
     def patience_s(self, at_s: float) -> float:
         """How long the client of a request sent at `at_s` waits; infinity: for ever."""
-        limits_s = []
-        for each in self.patience:
-            if each.from_s <= at_s < each.to_s:
-                limits_s.append(each.seconds)
-        return min(limits_s, default=math.inf)
+        limit_s = math.inf
+        for patience in self.patience:
+            if patience.from_s <= at_s < patience.to_s:
+                limit_s = min(limit_s, patience.seconds)
+        return limit_s
+
+
+def _factor(surges: Iterable[Surge], at_s: float) -> float:
+    """Factor of the surges that hold at a moment."""
+    factor = 1.0
+    for surge in surges:
+        if surge.holds(at_s):
+            factor *= surge.factor
+    return factor
 
 
 class Arrivals(Protocol):

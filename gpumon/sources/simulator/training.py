@@ -18,7 +18,7 @@ DRAM_SHARE = 0.38
 KERNEL_SHARE = 0.93
 """Share of a step in which kernels compute; the rest is all-gather and reduce-scatter that nothing hides."""
 FLOPS_PER_PARAMETER = 6.0
-"""Of one token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
+"""FLOPs per parameter and token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 
 
 class Loader(msgspec.Struct, frozen=True):
@@ -37,11 +37,11 @@ class Run(msgspec.Struct, frozen=True):
     chip: Chip
     gpus: tuple[int, ...]
     tokens_per_step: float
-    """Of all GPUs together."""
+    """Tokens of all GPUs together."""
     flops_share: float
     """Share of the peak while a step runs: its MFU where it waits for nothing."""
     vram_bytes: float
-    """Of one GPU."""
+    """Memory of one GPU that it holds."""
     loader: Loader
     command: str = "sim:torchrun train.py"
 
@@ -92,7 +92,7 @@ class SimulatedRun:
             self._begun_s = max(self._begun_s + self.run.step_s, self._ready_s(self.steps))
 
     def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:  # noqa: ARG002 - it runs at full clock
-        """What each of its GPUs did on average since the last call."""
+        """Average work of each of its GPUs since the last call."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._seen_s
         if seconds > 0.0:
@@ -115,7 +115,7 @@ class SimulatedRun:
         return dict.fromkeys(run.gpus, work)
 
     def answer(self, path: str) -> Answer:
-        """What the loop's metrics server says to GET `path`."""
+        """Answer of the loop's metrics server to GET `path`."""
         if path != "/metrics":
             return NOT_FOUND
         tokens = self.steps * self.run.tokens_per_step

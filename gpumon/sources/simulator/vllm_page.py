@@ -56,12 +56,22 @@ class Family(NamedTuple):
     label: str
     """`LABEL=VALUE,VALUE`: what tells its series apart; empty where it has one."""
     attributes: str
-    """Of a rank, for each series; 0: nothing counts it."""
+    """Attribute of a rank for each series; 0: nothing counts it."""
     text: str
 
     def readers(self) -> list[Callable[[EngineModel], Any]]:
-        """What reads the value of each series."""
-        return [attrgetter(name) if name != "0" else lambda _: 0.0 for name in self.attributes.split()]
+        """Functions that read the value of each series from a rank."""
+        readers: list[Callable[[EngineModel], Any]] = []
+        for name in self.attributes.split():
+            if name == "0":
+                readers.append(_zero)
+            else:
+                readers.append(attrgetter(name))
+        return readers
+
+
+def _zero(_: EngineModel) -> float:
+    return 0.0
 
 
 _LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding="utf-8").splitlines()
@@ -88,7 +98,8 @@ def go_number(value: float) -> str:
 
 
 def _block(name: str, text: str, kind: str, labels: Iterable[Labels], values: Values) -> Block:
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}", tuple(_series(name, each) for each in labels), values
+    series = tuple(_series(name, series_labels) for series_labels in labels)
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}", series, values
 
 
 def _series(name: str, labels: Labels) -> str:
@@ -104,6 +115,12 @@ def _text(block: Block, values: Iterable[float]) -> str:
     lines += map(add, block[1], map(go_number, values))
     lines.append("")
     return "\n".join(lines)
+
+
+def _is_hidden(block: Block, actor: Actor) -> bool:
+    """Whether the actor's page does not have this metric."""
+    first_series = block[1][0]
+    return any(name in first_series for name in actor.hidden)
 
 
 class MetricsPage:
@@ -138,7 +155,7 @@ class MetricsPage:
             )
         else:
             blocks = (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
-        self._blocks = tuple(block for block in blocks if not any(hidden in block[1][0] for hidden in actor.hidden))
+        self._blocks = tuple(block for block in blocks if not _is_hidden(block, actor))
         self._written: list[tuple[tuple[float, ...], str]] = [((), "")] * len(self._blocks)
         """Values and text of each block when the page was read last: between two polls many stay the same."""
 
@@ -156,6 +173,10 @@ class MetricsPage:
     def _labels(self, rank: int, *extra: tuple[str, str]) -> Labels:
         return (("engine", str(rank)), ("model_name", self._actor.model), *extra)
 
+    def _labels_of_ranks(self, *extra: tuple[str, str]) -> list[Labels]:
+        """The labels of one series for each rank."""
+        return [self._labels(rank, *extra) for rank in range(len(self._ranks))]
+
     def _process(self) -> Iterable[Block]:
         version: Labels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
         yield _block("python_info", "Python platform information", "gauge", (version,), lambda: (1.0,))
@@ -166,17 +187,18 @@ class MetricsPage:
     def _scalars(self, family: Family) -> Iterable[Block]:
         ranks = self._ranks
         (label, _, values) = family.label.partition("=")
-        extras = [((label, value),) if label else () for value in values.split(",")]
+        labels: list[Labels] = []
         # The real exporter lists a label value for all engines before the next one.
-        labels = [self._labels(rank, *extra) for extra in extras for rank in range(len(ranks))]
+        for value in values.split(","):
+            if label:
+                labels += self._labels_of_ranks((label, value))
+            else:
+                labels += self._labels_of_ranks()
         readers = family.readers()
 
         def read() -> Iterable[float]:
-            read = []
             for reader in readers:
-                for rank in ranks:
-                    read.append(reader(rank))
-            return read
+                yield from map(reader, ranks)
 
         name = f"vllm:{family.name}"
         if family.kind == "gauge":
@@ -215,7 +237,7 @@ class MetricsPage:
 
         header, _, read = _block(name, family.text, "histogram", (), values)
         yield header, tuple(series), read
-        yield from self._created(name, family.text, [self._labels(rank) for rank in range(len(histograms))])
+        yield from self._created(name, family.text, self._labels_of_ranks())
 
     def _cache_config(self) -> Block:
         limits = self._ranks[0].limits
@@ -273,7 +295,9 @@ class MetricsPage:
                 for rank in ranks:
                     yield float(int(rank.counters.accepted_at[position]))
 
-        labels = [self._labels(rank, ("position", str(each))) for each in positions for rank in range(len(ranks))]
+        labels: list[Labels] = []
+        for position in positions:
+            labels += self._labels_of_ranks(("position", str(position)))
         text = "Accepted tokens per draft position."
         return self._counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, labels, values)
 
@@ -282,12 +306,15 @@ class MetricsPage:
         most = self._ranks[0].limits.max_loras
         if not most:
             return
-        running = sorted({adapter for rank in self._ranks for adapter in rank.running_adapters})
-        waiting = sorted({adapter for rank in self._ranks for adapter in rank.waiting_adapters})
+        running: set[str] = set()
+        waiting: set[str] = set()
+        for rank in self._ranks:
+            running.update(rank.running_adapters)
+            waiting.update(rank.waiting_adapters)
         labels: Labels = (
             ("max_lora", str(most)),
-            ("running_lora_adapters", ",".join(running)),
-            ("waiting_lora_adapters", ",".join(waiting)),
+            ("running_lora_adapters", ",".join(sorted(running))),
+            ("waiting_lora_adapters", ",".join(sorted(waiting))),
         )
         self._loras.pop(labels, None)
         self._loras[labels] = wall_s
