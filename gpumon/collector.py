@@ -346,7 +346,7 @@ class Collector:
             yield [self._attachment.attach(engine, gpus) for engine in part.engines], part.faults
 
     def _trouble_faults(self, wall_s: float) -> list[Fault]:
-        """What does not work beside the sources."""
+        """Faults of what works beside the sources."""
         faults = []
         for trouble in self._troubles:
             fault = trouble(wall_s)

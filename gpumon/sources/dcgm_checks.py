@@ -48,23 +48,23 @@ def _listed(gpus: Sequence[GpuReading]) -> str:
         else:
             kind = f"x {gpu.name or 'unnamed GPU'}"
         kinds[kind, gpu.host] = kinds.get((kind, gpu.host), 0) + 1
-    return ", ".join(f"{count} {kind}{f' on {host}' if host else ''}" for (kind, host), count in kinds.items())
+    parts = []
+    for (kind, host), count in kinds.items():
+        place = ""
+        if host:
+            place = f" on {host}"
+        parts.append(f"{count} {kind}{place}")
+    return ", ".join(parts)
 
 
 def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
     """The profiling figures of a dcgm-exporter: those that are measured, those not on its page, those without a
     value."""
     checks = []
-    measured = []
-    for field in RATIOS:
-        if _all_have(gpus, field):
-            measured.append(_WORDS[field])
+    measured = [_WORDS[field] for field in RATIOS if _all_have(gpus, field)]
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
-    absent = []
-    for field in RATIOS:
-        if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus):
-            absent.append(field)
+    absent = [field for field in RATIOS if _all_lack(gpus, field)]
     if absent:
         checks.append(_not_on_page(absent))
     present = [field for field in RATIOS if field not in absent]
@@ -82,6 +82,10 @@ def _not_on_page(fields: Sequence[str]) -> Check:
 
 def _all_have(gpus: Sequence[GpuReading], field: str) -> bool:
     return not any(isinstance(getattr(gpu, field), Missing) for gpu in gpus)
+
+
+def _all_lack(gpus: Sequence[GpuReading], field: str) -> bool:
+    return all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)
 
 
 def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:
@@ -105,7 +109,12 @@ def _of(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
     for gpu in some:
         by_host.setdefault(gpu.host, []).append(gpu_name(gpu))
     several = len({gpu.host for gpu in gpus}) > 1
-    places = (f"{gpu_names(names)}{f' on {host}' if several else ''}" for host, names in by_host.items())
+    places = []
+    for host, names in by_host.items():
+        if several:
+            places.append(f"{gpu_names(names)} on {host}")
+        else:
+            places.append(gpu_names(names))
     return f" for GPU {', '.join(places)}"
 
 

@@ -117,9 +117,9 @@ class Gpus:
         gpu = page.found[key]
         host = self._hosts[key.host]
         pace = self._active.setdefault(uuid, Pace(self._shortest_s))
-        pace.see({field: value for field, value in gpu.values.items() if field in PROFILED}, now[0])
+        pace.see({field: gpu.values[field] for field in PROFILED if field in gpu.values}, now[0])
         filled: dict[str, Any] = figures(page, key)
-        measured = tuple(field for field in filled if field in PROFILED and not isinstance(filled[field], Missing))
+        measured = _measured(filled)
         # A busy GPU whose counters stand still while the rest of the page moves is no GPU that does the same for ever.
         idle = all((number(filled[field]) or 0.0) < IDLE for field in RATIOS)
         return GpuReading(
@@ -135,7 +135,7 @@ class Gpus:
             xid=self._xids(uuid, gpu.values, now[1]),
             source=DCGM,
             host=key.host,
-            activity_source=DCGM if any(field in RATIOS for field in measured) else "",
+            activity_source="" if frozenset(RATIOS).isdisjoint(measured) else DCGM,
             activity_monotonic_s=host.changed_s if idle else pace.changed_s,
             activity_interval_s=host.interval_s,
             from_dcgm=measured,
@@ -151,6 +151,15 @@ class Gpus:
             events = (*events, XidEvent(int(code), wall_s))
         self._xid[uuid] = code
         return events[-XID_MOST:]
+
+
+def _measured(filled: dict[str, Any]) -> tuple[str, ...]:
+    """The profiling figures that are numbers."""
+    measured = []
+    for field, value in filled.items():
+        if field in PROFILED and not isinstance(value, Missing):
+            measured.append(field)
+    return tuple(measured)
 
 
 def _place(item: tuple[str, GpuReading]) -> tuple[Any, ...]:

@@ -71,7 +71,7 @@ def read(scan: Scan) -> Page:
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
     an entry of its own too, with what the exporter repeats at each slice.
     """
-    in_percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
+    in_percent = _is_in_percent(scan)
     gpus: dict[Key, Found] = {}
     cut = scan.cut
     for series, value in scan.values.items():
@@ -81,17 +81,20 @@ def read(scan: Scan) -> Page:
         _add(gpus, key.gpu, series)
         _add(gpus, key, series)
         metric, factor = _BY_NAME[series.name]
+        if in_percent and series.name == PERCENT_ONCE:
+            factor = PERCENT
         gpu = gpus.get(key.gpu if metric.whole_gpu else key)
         if gpu is None:
             cut = True
         elif number(gpu.values.get(metric.field, ABSENT)) is None:
-            if in_percent and series.name == PERCENT_ONCE:
-                scale = PERCENT
-            else:
-                scale = factor
-            gpu.values[metric.field] = _checked(metric, value, scale)
+            gpu.values[metric.field] = _checked(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
     return Page(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
+
+
+def _is_in_percent(scan: Scan) -> bool:
+    """Whether the figure that is a percentage in some exporters and a ratio in others is a percentage."""
+    return any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
 
 
 def _add(gpus: dict[Key, Found], key: Key, series: Series) -> None:
@@ -102,16 +105,7 @@ def _add(gpus: dict[Key, Found], key: Key, series: Series) -> None:
 
 def figures(page: Page, key: Key) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
-    values = page.found[key].values
-    missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
-    if key in page.sliced and not key.instance:
-        missing_of_slice = PER_SLICE
-    else:
-        missing_of_slice = ABSENT
-    filled: dict[str, Any] = {}
-    for metric in METRICS:
-        missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
-        filled[metric.field] = values.get(metric.field, missing)
+    filled = _filled(page, key)
     engine = filled.pop(ENGINE_ACTIVE)
     free = filled.pop(FREE_BYTES)
     filled.pop(XID)
@@ -121,6 +115,20 @@ def figures(page: Page, key: Key) -> dict[str, Any]:
     reserved = number(filled["vram_reserved_bytes"]) or 0.0
     if isinstance(filled["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
         filled["vram_total_bytes"] = used + free + reserved
+    return filled
+
+
+def _filled(page: Page, key: Key) -> dict[str, Any]:
+    """All figures of the exporter, each with a number or the reason why there is none."""
+    values = page.found[key].values
+    missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
+    missing_of_slice = ABSENT
+    if key in page.sliced and not key.instance:
+        missing_of_slice = PER_SLICE
+    filled: dict[str, Any] = {}
+    for metric in METRICS:
+        missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
+        filled[metric.field] = values.get(metric.field, missing)
     return filled
 
 

@@ -126,13 +126,18 @@ def _exports(reading: EngineReading) -> Check:
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
         return Check("engine", name, CheckState.OK, mapped)
-    missing = []
-    for quantity, word in EXPECTED.items():
-        if quantity not in reading.live:
-            missing.append(word)
+    missing = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
     notes = [f"all {len(EXPECTED)} quantities"]
     if missing:
         notes = [f"not exported: {', '.join(missing)}"]
+    notes += _notes_on_figures(reading)
+    is_warning = bool(missing) and reading.kind in COMPLETE
+    return Check("engine", name, CheckState.WARN if is_warning else CheckState.OK, "; ".join(notes))
+
+
+def _notes_on_figures(reading: EngineReading) -> list[str]:
+    """How the engine counts, and how well that is known."""
+    notes = []
     if q.STEPS in reading.live:
         notes.append(f"steps are {'counted' if reading.exact_steps else 'estimated'}")
     late = _counted_at_the_end(reading)
@@ -140,21 +145,16 @@ def _exports(reading: EngineReading) -> Check:
         notes.append(f"counted only when a request ends, so n/a live: {', '.join(late)}")
     if reading.from_documentation:
         notes.append("this adapter was built from documentation, not tried on a real server")
-    is_warning = bool(missing) and reading.kind in COMPLETE
-    return Check("engine", name, CheckState.WARN if is_warning else CheckState.OK, "; ".join(notes))
+    return notes
 
 
 def _counted_at_the_end(reading: EngineReading) -> list[str]:
     """Words of the quantities that move when a request ends."""
-    late = []
+    words = []
     for quantity, advance in reading.advance.items():
-        if advance is Advance.END:
-            late.append(quantity)
-    end = []
-    for quantity in late:
-        if quantity in EXPECTED:
-            end.append(EXPECTED[quantity])
-    return end
+        if advance is Advance.END and quantity in EXPECTED:
+            words.append(EXPECTED[quantity])
+    return words
 
 
 def _model(reading: EngineReading) -> Check:
@@ -374,7 +374,7 @@ async def _settled(sources: _Sources, facts: EngineFacts) -> _Host:
     while True:
         now_s = time.monotonic()
         host = await _poll(sources, facts, now_s)
-        warming = any(getattr(gpu, field) == WARMING_UP for gpu in host.driver.gpus for field in ACTIVITY)
+        warming = any(map(_warms_up, host.driver.gpus))
         if now_s >= end_s or not (warming or any(map(_unresolved, host.readings))):
             return host
         await asyncio.sleep(STEP_S)
@@ -394,10 +394,16 @@ async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
         sources.discovery.see(driver.gpus)
         of_engines.append(sources.discovery)
     polled = [await source.poll(now_s) for source in of_engines]
-    readings, faults = told_apart(
-        ([facts.attach(engine, gpus) for engine in part.engines], part.faults) for part in polled
-    )
+    attached = []
+    for part in polled:
+        engines = [facts.attach(engine, gpus) for engine in part.engines]
+        attached.append((engines, part.faults))
+    readings, faults = told_apart(attached)
     return _Host(driver, exporter, gpus, readings, faults)
+
+
+def _warms_up(gpu: GpuReading) -> bool:
+    return any(getattr(gpu, field) == WARMING_UP for field in ACTIVITY)
 
 
 def _unresolved(reading: EngineReading) -> bool:

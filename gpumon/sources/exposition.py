@@ -350,9 +350,9 @@ def _labels(text: str) -> tuple[str, dict[str, str], str]:
     name = ""
     position = 1
     while position < len(text):
-        stripped = len(text) - len(text[position:].lstrip())
-        if text[stripped : stripped + 1] == "}":
-            return name, labels, text[stripped + 1 :]
+        rest = text[position:].lstrip()
+        if rest.startswith("}"):
+            return name, labels, rest[1:]
         term = _TERM.match(text, position)
         if term is None or len(labels) >= MOST_LABELS:
             break

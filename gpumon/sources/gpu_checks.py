@@ -130,15 +130,17 @@ def _profiling(proc: Path) -> list[Check]:
 
 def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Check]:
     """Health, figures, activity and peaks of every GPU; GPUs that are alike share their lines."""
-    alike: dict[tuple[Check, ...], list[str]] = {}
+    alike: dict[tuple[Check | None, ...], list[str]] = {}
     for gpu in gpus:
         checks = (_health(gpu), _peaks(gpu, catalogue), _figures(gpu), _activity(gpu))
-        alike.setdefault(tuple(check for check in checks if check is not None), []).append(gpu_name(gpu))
-    return [
-        Check("gpu", f"{gpu_names(names)} {check.name}".rstrip(), check.state, check.text, check.fix)
-        for checks, names in alike.items()
-        for check in checks
-    ]
+        alike.setdefault(checks, []).append(gpu_name(gpu))
+    named: list[Check] = []
+    for checks_of_gpus, names in alike.items():
+        for check in checks_of_gpus:
+            if check is not None:
+                name = f"{gpu_names(names)} {check.name}".rstrip()
+                named.append(Check("gpu", name, check.state, check.text, check.fix))
+    return named
 
 
 def gpu_name(gpu: GpuReading) -> str:
@@ -182,11 +184,7 @@ def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
     if spec is None and bandwidth is None:
         text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
         return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
-    memory = "GB/s not known"
-    if bandwidth is not None:
-        memory = f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
-    source = "no source" if spec is None else spec.source
-    text = f"{memory}; dense TFLOP/s: {_dense_peaks(spec)} ({source})"
+    text = f"{_bandwidth_text(bandwidth)}; dense TFLOP/s: {_dense_peaks(spec)}"
     if spec is None or bandwidth is None or not _has_all_peaks(spec):
         return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
     return Check("gpu", "peaks", CheckState.OK if spec.verified else CheckState.WARN, text)
@@ -196,17 +194,26 @@ def _has_all_peaks(spec: GpuSpec) -> bool:
     return bool(spec.flops_per_s) and all(spec.flops_per_s.values())
 
 
+def _bandwidth_text(bandwidth: tuple[float, str] | None) -> str:
+    """The peak of the memory and where it is from."""
+    if bandwidth is None:
+        return "GB/s not known"
+    return f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
+
+
 def _dense_peaks(spec: GpuSpec | None) -> str:
-    """Peaks in TFLOP/s by precision, as `bf16 989, fp8 1979`."""
-    if spec is None or not spec.flops_per_s:
-        return "not known"
+    """Peaks in TFLOP/s by precision and where they are from, as `bf16 989, fp8 1979 (NVIDIA)`."""
+    if spec is None:
+        return "not known (no source)"
+    if not spec.flops_per_s:
+        return f"not known ({spec.source})"
     peaks = []
     for kind, peak in spec.flops_per_s.items():
         figure = "not known"
         if peak:
             figure = f"{peak / 1e12:.0f}"
         peaks.append(f"{kind.value} {figure}")
-    return ", ".join(peaks)
+    return f"{', '.join(peaks)} ({spec.source})"
 
 
 def _own_peaks(name: str) -> str:
@@ -262,10 +269,11 @@ def _gone(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:
 
 
 def _listed(gone: dict[Missing, list[str]]) -> str:
-    return "; ".join(
-        f"{', '.join(words)} ({missing.detail or missing.reason.value.replace('_', ' ')})"
-        for missing, words in gone.items()
-    )
+    parts = []
+    for missing, words in gone.items():
+        why = missing.detail or missing.reason.value.replace("_", " ")
+        parts.append(f"{', '.join(words)} ({why})")
+    return "; ".join(parts)
 
 
 def _worst(gone: dict[Missing, list[str]]) -> CheckState:

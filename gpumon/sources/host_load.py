@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import sub
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -104,11 +104,19 @@ class HostLoad:
             words = rest.split()
             if colon and len(words) >= 9 and name.strip() != "lo":
                 rows[name.strip()] = (float(words[0]), float(words[8]))
-        seen = {f"net/{name}" for name in rows}  # a container's end of a veth has a new name each time
-        self._is_real = {name: it for name, it in self._is_real.items() if name in seen or not name.startswith("net/")}
-        net = self._sys / "class" / "net"
-        real = {name: row for name, row in rows.items() if self._seen(f"net/{name}", (net / name / "device").exists)}
+        self._forget_interfaces(rows)
+        real: Rows = {}
+        for name, row in rows.items():
+            device = self._sys / "class" / "net" / name / "device"
+            if self._seen(f"net/{name}", device.exists):
+                real[name] = row
         return real or rows
+
+    def _forget_interfaces(self, present: Collection[str]) -> None:
+        """Forget the interfaces that are gone: a container's end of a veth has a new name each time."""
+        for name in list(self._is_real):
+            if name.startswith("net/") and name.removeprefix("net/") not in present:
+                del self._is_real[name]
 
     def _seen(self, name: str, look: Callable[[], bool]) -> bool:
         """The first result of a look: devices keep their kind."""
@@ -136,15 +144,13 @@ def _lines(path: Path) -> list[str]:
 
 def _growth(before: Rows, after: Rows) -> Rows:
     """How much counters grew, of the rows that are in both; one that fell (a device was replaced) is left out."""
-    grown = (
-        (name, tuple(new - old for new, old in zip(row, before[name], strict=True)))
-        for name, row in after.items()
-        if name in before
-    )
-    growth = {}
-    for name, row in grown:
-        if min(row) >= 0.0:
-            growth[name] = row
+    growth: Rows = {}
+    for name, row in after.items():
+        if name not in before:
+            continue
+        grown = tuple(map(sub, row, before[name]))
+        if min(grown) >= 0.0:
+            growth[name] = grown
     return growth
 
 

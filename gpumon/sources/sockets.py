@@ -131,7 +131,7 @@ def locate(url: str) -> Place | str:
 
 
 def _on_this_host(addresses: frozenset[IpAddress]) -> frozenset[IpAddress]:
-    """Those of the addresses that are of this host. The host's own are looked up only where that is needed."""
+    """The addresses that are of this host. The host's own are looked up only where that is needed."""
     loopback = frozenset(address for address in addresses if address.is_loopback)
     if loopback == addresses:
         return loopback

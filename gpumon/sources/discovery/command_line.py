@@ -300,16 +300,16 @@ def _python_words(rest: list[str]) -> tuple[str, ...]:
     while rest:
         word = rest.pop(0)
         option = _PYTHON_OPTION.fullmatch(word)
+        if option is None and not word.startswith("--"):
+            return (_dotted(word), *rest)
         if option is None:
-            if not word.startswith("--"):
-                return (_dotted(word), *rest)
             if word == _PYTHON_VALUE:
                 rest = rest[1:]
             continue
         letter = option["letter"]
-        value = option["value"]
         if letter == "c" or word == "-":
             return ()
+        value = option["value"]
         if letter and not value:
             value, *rest = rest or [""]
         if letter == "m":

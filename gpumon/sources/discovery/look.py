@@ -193,14 +193,14 @@ class Places:
             return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
         if launched.port:
             return _reached(server, launched, port, (), foreign)
+        # The usual port is none of its own while another process has it.
+        usual_port = 0 if at_port.listeners else port
         if not at_port.hidden:
             spot = self._search(server, table, gpu_pids)
-            # The usual port is none of its own while another process has it.
-            usual_port = 0 if at_port.listeners else port
             return _found(server, launched, spot, usual_port, foreign)
-        if at_port.listeners or not port:
+        if not usual_port:
             return Spot(broken=HIDDEN)
-        return _reached(server, launched, port, (), foreign)
+        return _reached(server, launched, usual_port, (), foreign)
 
     def _at_port(self, server: Process, table: Sequence[Listener], port: int) -> _AtPort:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
@@ -223,8 +223,7 @@ class Places:
         if owned is None:
             return None
         ports = sorted({listener.port for listener in owned})
-        words = {word.rpartition("=")[2] for word in server.argv}
-        named = [port for port in ports if str(port) in words]
+        named = _named_ports(server, ports)
         if len(ports) > 1 and len(named) != 1:
             some = _first_ports(ports)
             return Spot(broken=f"it listens on ports {some}, and its command line does not tell which: {ADD_URL}")
@@ -268,6 +267,12 @@ def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int
     if spot.broken:
         return spot
     return _reached(server, launched, spot.port or usual_port, spot.listeners, foreign)
+
+
+def _named_ports(server: Process, ports: Iterable[int]) -> list[int]:
+    """The ports whose numbers stand in the command line of a server."""
+    words = {word.rpartition("=")[2] for word in server.argv}
+    return [port for port in ports if str(port) in words]
 
 
 def _first_ports(ports: Sequence[int]) -> str:
@@ -373,17 +378,9 @@ class Look:
         chains = Family(gpu_pids).chains
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
-        groups: dict[int, tuple[Found | None, list[Process]]] = {}
-        for _, chain in sorted(chains.items()):
-            if not chain:
-                continue
-            server = server_in(chain)
-            # Processes without a server stand alone: their own pid, negative.
-            group = -chain[0].pid if server is None else server[0].pid
-            _, members = groups.setdefault(group, (server, []))
-            members.append(chain[0])
-        self._begin([server[0] for server, _ in groups.values() if server is not None])
-        followed = [self._followed(server, tuple(members)) for server, members in groups.values()]
+        groups = _by_server(chain for _, chain in sorted(chains.items()) if chain)
+        self._begin([group.server[0] for group in groups if group.server is not None])
+        followed = [self._followed(group.server, tuple(group.members)) for group in groups]
         if absent:
             followed.append(Chain((), absent=absent))
         return (*self._unless_configured(followed), *self._asked_ports(followed))
@@ -462,16 +459,13 @@ class Look:
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
         ports_here = _published_ports()
-        local = []
-        for url in self._configured:
-            if isinstance(self._place(url), Place):
-                local.append(url)
+        local = [url for url in self._configured if isinstance(self._place(url), Place)]
         marked = []
         for chain in chains:
             configured = chain.configured
             if not configured and chain.foreign and chain.url:
-                host_ports = ports_here.get(parse_url(chain.url)[2:4], set())
-                configured = _url_with_port(local, host_ports)
+                _, _, host, port, _ = parse_url(chain.url)
+                configured = _url_with_port(local, ports_here.get((host, port), set()))
             marked.append(chain._replace(configured=configured))
         return marked
 
@@ -493,6 +487,28 @@ class Look:
             configured = self._same(spot)
             asked.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
         return asked
+
+
+class _Group(NamedTuple):
+    """Processes on GPUs that work for one server; without a server a process is a group of its own."""
+
+    server: Found | None
+    members: list[Process]
+
+
+def _by_server(chains: Iterable[Sequence[Process]]) -> list[_Group]:
+    """The first process of each chain, grouped by the servers in the chains."""
+    groups: list[_Group] = []
+    by_pid: dict[int, _Group] = {}
+    for chain in chains:
+        server = server_in(chain)
+        group = _Group(server, [])
+        if server is not None:
+            group = by_pid.setdefault(server[0].pid, group)
+        if not group.members:
+            groups.append(group)
+        group.members.append(chain[0])
+    return groups
 
 
 def _published_ports() -> dict[tuple[object, ...], set[int]]:

@@ -243,16 +243,18 @@ class Discovery:
     def _is_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
         """Whether an engine that no chain leads to is gone for good; one whose process lives is not."""
         server = engine.chain.server
-        if server is not None and lives(server) and not has_moved:
+        if not has_moved and server is not None and lives(server):
             engine.gone_s = None
             return False
         if engine.gone_s is None:
             engine.gone_s = now_s
-        if server is not None and not engine.ended and not has_moved:
+        if has_moved:
+            return True
+        if server is not None and not engine.ended:
             self._end(engine, now_s)
         # Ollama ends the server of a model that nobody asks for: that is no failure.
         is_unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
-        return has_moved or is_unloaded or now_s - engine.gone_s >= self._grace_s
+        return is_unloaded or now_s - engine.gone_s >= self._grace_s
 
     def _end(self, engine: _Engine, now_s: float) -> None:
         """Show an engine whose process has ended as that, and ask it nothing more."""
@@ -260,9 +262,10 @@ class Discovery:
         if engine.source is None:
             last = (_unpolled(engine.chain, self._interval_s, now_s),)
         fault = f"{words(engine.chain)} has ended"
-        engine.ended = tuple(
-            msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault) for reading in last
-        )
+        ended = []
+        for reading in last:
+            ended.append(msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault))
+        engine.ended = tuple(ended)
         self._hang_up(engine)
 
     async def _follow(self, url: str, chain: Chain) -> None:

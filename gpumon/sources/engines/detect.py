@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, EngineKind
@@ -173,15 +173,12 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     if not names:
         return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
     for prefixes, who, fix in NOT_ENGINES:
-        if any(name.startswith(prefixes) for name in names):
+        if _any_begins(names, prefixes):
             return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
     for row in ROWS:
-        if any(name.startswith(row.adapter.prefixes) for name in names):
+        if _any_begins(names, row.adapter.prefixes):
             return _by_engine(row, kind)
-    others = []
-    for name in names:
-        if not name.startswith(PLAIN):
-            others.append(name)
+    others = [name for name in names if not name.startswith(PLAIN)]
     if not others:
         return Refusal(
             EndpointState.METRICS_OFF,
@@ -194,6 +191,10 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
         f"metrics of no engine that gpumon knows (such as {clean(others[0], 60)}): check the port, or describe them "
         "in a [[feed]] of the config",
     )
+
+
+def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:
+    return any(name.startswith(prefixes) for name in names)
 
 
 def _by_engine(row: Row, kind: EngineKind) -> Refusal:

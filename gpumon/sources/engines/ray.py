@@ -21,6 +21,10 @@ MOST_CHARS: Final = 12
 """Characters kept of the id of a replica or a worker, which is random."""
 
 
+_Replicas = dict[tuple[str, str], dict[Series, float]]
+"""Model and replica -> its page."""
+
+
 class _Replica(VllmAdapter):
     """vLLM inside one replica: it has no API server but Ray's."""
 
@@ -63,10 +67,11 @@ class RayAdapter(Adapter):
             page = self._replicas[model, replica].read(scan._replace(values=replicas[model, replica]), bodies)
             if page.ranks:
                 models.setdefault(model, {})[replica] = page
-        version = next((series.labels["Version"] for series in scan.values if series.labels.get("Version")), "")
+        version = _version(scan)
         self.cut = len(replicas) > MOST_RANKS or len(models) > MOST_PARTS
-        return tuple(
-            msgspec.structs.replace(
+        readings = []
+        for model, pages in list(models.items())[:MOST_PARTS]:
+            reading = msgspec.structs.replace(
                 _joined(pages),
                 kind=self.kind,
                 from_documentation=self.from_documentation,
@@ -74,17 +79,17 @@ class RayAdapter(Adapter):
                 model=model,
                 version=version,
             )
-            for model, pages in [*models.items()][:MOST_PARTS]
-        )
+            readings.append(reading)
+        return tuple(readings)
 
-    def _by_replica(self, scan: Scan) -> dict[tuple[str, str], dict[Series, float]]:
+    def _by_replica(self, scan: Scan) -> _Replicas:
         """The series of each model and replica under the engine's own names.
 
         Those without a model (an engine's settings) go to their replica, or to the only one that there is. Engines
         before vLLM 0.14 know of no replica.
         """
         renamed: dict[Series, Series] = {}
-        replicas: dict[tuple[str, str], dict[Series, float]] = {}
+        replicas: _Replicas = {}
         settings: list[tuple[str, Series, float]] = []
         for series, value in scan.values.items():
             labels = series.labels
@@ -98,15 +103,28 @@ class RayAdapter(Adapter):
                 settings.append((replica, own, value))
         self._renamed = renamed
         for replica, own, value in settings:
-            candidates = []
-            for (_, name), values in replicas.items():
-                if name == replica:
-                    candidates.append(values)
-            if not candidates and len(replicas) == 1:
-                candidates = list(replicas.values())
-            if len(candidates) == 1:
-                candidates[0][own] = value
+            page = _page_of(replica, replicas)
+            if page is not None:
+                page[own] = value
         return replicas
+
+
+def _version(scan: Scan) -> str:
+    """Version of Ray; empty where no series has it."""
+    for series in scan.values:
+        if series.labels.get("Version"):
+            return series.labels["Version"]
+    return ""
+
+
+def _page_of(replica: str, replicas: _Replicas) -> dict[Series, float] | None:
+    """The page of the only model of a replica, or of the only replica; None where several may be meant."""
+    pages = [page for (_, name), page in replicas.items() if name == replica]
+    if not pages:
+        pages = list(replicas.values())
+    if len(pages) == 1:
+        return pages[0]
+    return None
 
 
 def _without_ray(series: Series) -> Series:

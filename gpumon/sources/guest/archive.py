@@ -157,11 +157,7 @@ def installed_files(project: str, python: PythonThere) -> Files:
         distribution = metadata.distribution(project)
     except metadata.PackageNotFoundError:
         return {}
-    tags = []
-    for line in (distribution.read_text("WHEEL") or "").splitlines():
-        if line.startswith("Tag:"):
-            tags.append(line.partition(":")[2].strip())
-    if not any(map(python.loads, tags)) or python.version < _least_python(distribution):
+    if not any(map(python.loads, _tags(distribution))) or python.version < _least_python(distribution):
         return {}
     files: dict[str, bytes] = {}
     try:
@@ -171,6 +167,15 @@ def installed_files(project: str, python: PythonThere) -> Files:
     except OSError:
         return {}
     return files
+
+
+def _tags(distribution: metadata.Distribution) -> list[str]:
+    """Tags of the wheel that a project was installed from."""
+    tags = []
+    for line in (distribution.read_text("WHEEL") or "").splitlines():
+        if line.startswith("Tag:"):
+            tags.append(line.partition(":")[2].strip())
+    return tags
 
 
 def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:

@@ -117,14 +117,8 @@ class Look(NamedTuple):
         port = launched.port or launched.usual_port
         if not port:
             return server._replace(why="its command line names no port")
-        on_port = []
-        for listener in self.listeners:
-            if listener.port == port:
-                on_port.append(listener)
-        own = []
-        for listener in on_port:
-            if listener.uid in (process.uid, ROOT):
-                own.append(listener)
+        on_port = [listener for listener in self.listeners if listener.port == port]
+        own = [listener for listener in on_port if listener.uid in (process.uid, ROOT)]
         if on_port and not own:
             return server._replace(why=f"port {port} is held by another user's process")
         if not own:

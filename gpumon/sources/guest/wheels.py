@@ -58,13 +58,22 @@ class PythonThere(msgspec.Struct, frozen=True):
         if matched is None or int(matched[2]) != major:
             return False
         asked = int(matched[3] or 0)
+        if abi == "none" and matched[1] == "py":
+            return asked <= minor
         if abi == "none":
-            return asked <= minor if matched[1] == "py" else asked == minor
+            return asked == minor
         if matched[1] != "cp" or self.implementation != "cpython":
             return False
         if abi == "abi3":
             return asked <= minor and not self.free_threaded
-        return abi == f"cp{major}{minor}{'t' if self.free_threaded else ''}" and asked == minor
+        return abi == self._own_abi and asked == minor
+
+    @property
+    def _own_abi(self) -> str:
+        """The ABI tag of its own builds, such as `cp313t`."""
+        major, minor = self.version
+        build = "t" if self.free_threaded else ""
+        return f"cp{major}{minor}{build}"
 
     def _has_platform(self, platform: str) -> bool:
         if platform == "any":

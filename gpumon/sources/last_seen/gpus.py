@@ -49,13 +49,9 @@ class LastListed:
             self._known = {}
             self._gone = {}
         self.driver = driver
-        whole = [gpu for gpu in gpus if not gpu.parent_uuid]
-        listed = {}
-        for gpu in whole:
-            if not gpu.uuid.startswith("index:"):
-                listed[gpu.uuid] = gpu
-        if len(listed) < len(whole):
-            return gpus  # one that can not be opened has no name yet: it may be the missing one
+        listed = _listed(gpus)
+        if listed is None:
+            return gpus
         self._remember(listed, wall_s)
         self._miss(listed, wall_s, now_s)
         return self._with_missing(gpus, listed)
@@ -86,6 +82,15 @@ class LastListed:
             if uuid not in listed and uuid not in self._gone:
                 self._gone[uuid] = _row(known, wall_s, now_s)
                 self.version += 1
+
+
+def _listed(gpus: Iterable[GpuReading]) -> dict[str, GpuReading] | None:
+    """The whole GPUs by UUID; None if one has no UUID: it can not be opened, and may be the missing one."""
+    whole = [gpu for gpu in gpus if not gpu.parent_uuid]
+    listed = {gpu.uuid: gpu for gpu in whole}
+    if len(listed) < len(whole) or any(uuid.startswith("index:") for uuid in listed):
+        return None
+    return listed
 
 
 def _row(known: Listed, wall_s: float, now_s: float) -> GpuReading:

@@ -129,6 +129,11 @@ class _Kept:
         """Key of the engine, as in `EngineReading.key`."""
         return self.served.reading.key
 
+    @property
+    def has_cause(self) -> bool:
+        """Whether the question for the cause of its end is answered."""
+        return self.asked is not None and self.asked.done()
+
 
 def _is_process_gone(kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float) -> bool:
     """Whether the process of an engine is gone, by its port if the process is not known."""
@@ -226,10 +231,8 @@ class LastSeen:
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick: those that have ended say so, those that start say what they do."""
         self._take_successors(around, wall_s)
-        for reading in engines:
-            if reading.state is EndpointState.OK and _is_remembered(reading, around):
-                self._answered(reading, around, wall_s, now_s)
         shown: list[EngineReading] = []
+        self._take_answers(engines, around, wall_s, now_s)
         listed = {reading.key for reading in engines}
         for reading in engines:
             shown += self._shown(reading, listed, gpus, around, wall_s, now_s)
@@ -237,8 +240,15 @@ class LastSeen:
         for kept in list(self._kept.values()):
             if kept.served.reading.url not in urls:
                 shown += self._absent(kept, around, wall_s, now_s)
-        self._vram = {url: seen for url, seen in self._vram.items() if url in urls}
+        for url in self._vram.keys() - urls:
+            del self._vram[url]
         return _without_taken_gpus(shown)
+
+    def _take_answers(self, engines: Iterable[EngineReading], around: Around, wall_s: float, now_s: float) -> None:
+        """Take the good readings of engines that are remembered."""
+        for reading in engines:
+            if reading.state is EndpointState.OK and _is_remembered(reading, around):
+                self._answered(reading, around, wall_s, now_s)
 
     def expected(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already: what a first tick should wait for."""
@@ -444,8 +454,7 @@ class LastSeen:
     ) -> bool:
         """Whether it has ended, and it is known how, or that was waited for long enough."""
         served = kept.served
-        has_answer = kept.asked is not None and kept.asked.done()
-        if served.departure is not None and not has_answer:
+        if served.departure is not None and not kept.has_cause:
             return True
         if not self._has_ended(kept, reading, around, wall_s, now_s):
             return False

@@ -107,15 +107,13 @@ def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -
 
 def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
     """The snapshots that hosts' own gpumon export, each with its host."""
-    kept: dict[Key, tuple[float, Snapshot | None]] = {}
     owns: list[OwnGpumon] = []
-    for target, values in scraped.own.items():
-        if not scraped.is_readable(target):
+    kept = _read_own_pages(scraped, memory)
+    for target in scraped.own:
+        if target.key not in kept:
             continue
-        scrape = scraped.scrape(target, values)
-        scraped_s, snapshot = _snapshot(scrape, target in scraped.moving, memory)
-        kept[target.key] = (scraped_s, snapshot)
-        old = scraped.at_s - scraped_s > OFTEN * scrape.interval_s
+        scraped_s, snapshot = kept[target.key]
+        old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)
         refusal = memory.refused.get(target.key, "")
         if snapshot is not None and not old:
             owns.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
@@ -132,6 +130,15 @@ def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpum
             owns.append(OwnGpumon(target, _own_host(target, None, labels), None))
     memory.ready = kept
     return owns
+
+
+def _read_own_pages(scraped: Scraped, memory: Memory) -> dict[Key, tuple[float, Snapshot | None]]:
+    """The pages of hosts' own gpumon, each with the time of its scrape; None for a page that is refused."""
+    pages: dict[Key, tuple[float, Snapshot | None]] = {}
+    for target, values in scraped.own.items():
+        if scraped.is_readable(target):
+            pages[target.key] = _snapshot(scraped.scrape(target, values), target in scraped.moving, memory)
+    return pages
 
 
 def _snapshot(scrape: Scrape, moving: bool, memory: Memory) -> tuple[float, Snapshot | None]:

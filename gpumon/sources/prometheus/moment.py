@@ -85,20 +85,19 @@ def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory)
     """The notices about the targets, the most important first."""
     notices: list[str] = []
     down = scraped.down
-    without_up = sum(not target.known for target in scraped.here)
-    repeated = memory.choice.repeated
     if not seating.machines and not down:
         notices.append(NOTHING)
     if not seating.machines and down:
         notices.append(DOWN.format(len(down), _examples(down)))
-    if without_up:
-        notices.append(NO_UP.format(without_up))
-    if repeated:
-        notices.append(TWICE.format(repeated))
-    if seating.repeated_engines:
-        notices.append(TWO_JOBS.format(seating.repeated_engines))
-    if seating.repeated_gpus:
-        notices.append(TWO_EXPORTERS.format(seating.repeated_gpus))
+    counts = {
+        NO_UP: sum(not target.known for target in scraped.here),
+        TWICE: memory.choice.repeated,
+        TWO_JOBS: seating.repeated_engines,
+        TWO_EXPORTERS: seating.repeated_gpus,
+    }
+    for text, count in counts.items():
+        if count:
+            notices.append(text.format(count))
     if naming.two_names:
         notices.append(naming.two_names)
     return notices
