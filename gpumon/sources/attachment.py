@@ -271,7 +271,8 @@ def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
 def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
     if not any(process.pid in names for process in gpu.processes):
         return gpu
-    processes = (
-        msgspec.structs.replace(process, engine=names.get(process.pid, process.engine)) for process in gpu.processes
-    )
+    processes = []
+    for process in gpu.processes:
+        name = names.get(process.pid, process.engine)
+        processes.append(msgspec.structs.replace(process, engine=name))
     return msgspec.structs.replace(gpu, processes=tuple(processes))

@@ -97,7 +97,10 @@ def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
         return spent, ()
     used.sort(key=lambda one: -one[0])
     length_s = now_s - before.at_s
-    top = [_told(process, cpu_s / length_s) for cpu_s, process in used[:MOST_TOLD] if cpu_s >= LEAST_CORES * length_s]
+    top = []
+    for cpu_s, process in used[:MOST_TOLD]:
+        if cpu_s >= LEAST_CORES * length_s:
+            top.append(_told(process, cpu_s / length_s))
     return spent, tuple(top)
 
 

@@ -82,11 +82,9 @@ def engine_checks(
     checks = []
     for reading in readings:
         checks.append(_answer(reading))
-        complaints = []
         for fault in faults:
             if fault.source == reading.name and fault.text != reading.fault:
-                complaints.append(fault.text)
-        checks += [Check("engine", reading.name, CheckState.WARN, text) for text in complaints]
+                checks.append(Check("engine", reading.name, CheckState.WARN, fault.text))
         if reading.state is EndpointState.OK:
             checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
     return checks
@@ -185,16 +183,12 @@ def _lacks(reading: EngineReading) -> list[Check]:
     figures: dict[Lack, list[str]] = {}
     for figure, lack in lacks(reading):
         figures.setdefault(lack, []).append(figure)
-    return [
-        Check(
-            "engine",
-            f"{reading.name} {' and '.join(named)}",
-            CheckState.WARN,
-            f"no {', no '.join(named)}: {lack.sentence}",
-            lack.todo,
-        )
-        for lack, named in figures.items()
-    ]
+    checks = []
+    for lack, named in figures.items():
+        name = f"{reading.name} {' and '.join(named)}"
+        text = f"no {', no '.join(named)}: {lack.sentence}"
+        checks.append(Check("engine", name, CheckState.WARN, text, lack.todo))
+    return checks
 
 
 def _in_config(reading: EngineReading, line: str) -> str:

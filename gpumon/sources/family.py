@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pwd
 from collections.abc import Collection, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -132,7 +133,7 @@ class Family:
         known: dict[int, Process | None] = {}
         self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
-        self.members = frozenset(member.pid for chain in self.chains.values() for member in chain)
+        self.members = frozenset(member.pid for member in chain.from_iterable(self.chains.values()))
 
     def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
@@ -140,11 +141,15 @@ class Family:
         A server with several API processes listens in children that are siblings of the one that holds the GPU.
         """
         for _ in range(CLIMBS):
-            owned = frozenset(pid for pid, chain in self.chains.items() if any(member.pid in pids for member in chain))
+            owned = frozenset(pid for pid in self.chains if self._leads_to(pid, pids))
             if owned or not pids:
                 return owned
             pids = frozenset(map(server_of, pids)) - {0}
         return frozenset()
+
+    def _leads_to(self, gpu_pid: int, pids: Collection[int]) -> bool:
+        """Whether a GPU process or an ancestor of it is among `pids`."""
+        return any(member.pid in pids for member in self.chains[gpu_pid])
 
 
 def server_of(pid: int) -> int:
@@ -155,7 +160,8 @@ def server_of(pid: int) -> int:
     parent = process(worker.parent)
     if parent is None or _adopted(worker, parent) or program(pid) != program(parent.pid):
         return 0
-    marked = any(mark in word for word in worker.argv for mark in _WORKER_MARKS)
+    command = "\0".join(worker.argv)
+    marked = any(mark in command for mark in _WORKER_MARKS)
     if marked or worker.argv == parent.argv:
         return parent.pid
     return 0

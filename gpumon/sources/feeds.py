@@ -349,16 +349,17 @@ class FileFeed:
         At the start, those before it that tell their moment come with it, as far apart as the file is read.
         """
         steps = []
-        for told in (step(line, self.feed) for line in lines):
-            if told is not None:
-                steps.append(told)
+        for line in lines:
+            line_step = step(line, self.feed)
+            if line_step is not None:
+                steps.append(line_step)
         if not steps:
             return self._unread(lines)
         shown = steps[-1:]
         if not self._moments:
             shown = self._backlog(steps)
-        dated = [(self._moment(told, changed_wall_s), told) for told in shown]
-        *before, newest = (self._reading(moment_s, told) for moment_s, told in dated)
+        moments_s = [self._moment(shown_step, changed_wall_s) for shown_step in shown]
+        *before, newest = map(self._reading, moments_s, shown)
         self._good = msgspec.structs.replace(newest, earlier=tuple(before))
         return None
 
@@ -394,11 +395,16 @@ class FileFeed:
 
     def _reading(self, moment_s: float, told: Step) -> EngineReading:
         counters = {}
+        gauges = {}
+        advance = {}
         for name, value in told.values.items():
             if QUANTITIES[name] is Kind.COUNTER:
                 counters[name] = value
-        gauges = {name: value for name, value in told.values.items() if name not in counters}
-        advance = {name: advance_of(name, self.feed) for name in told.values}
+            else:
+                gauges[name] = value
+            when = advance_of(name, self.feed)
+            if when is not Advance.LIVE:
+                advance[name] = when
         return msgspec.structs.replace(
             self._blank,
             state=EndpointState.OK,
@@ -406,7 +412,7 @@ class FileFeed:
             interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
             exact_steps=q.STEPS in counters,
             live={name: self.feed.quantities[name] for name in told.values},
-            advance={name: when for name, when in advance.items() if when is not Advance.LIVE},
+            advance=advance,
             ranks=(RankReading("0", counters, gauges, {}),),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -59,7 +60,7 @@ def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = No
     end = path.name[named.end() :]
     names = (f"{begin}-{part:05d}-of-{count:05d}{end}" for part in range(1, count + 1))
     headers = [_read(path.with_name(name), allowance, reader, within) for name in names]
-    return GgufHeader(headers[0].metadata, tuple(tensor for header in headers for tensor in header.tensors))
+    return GgufHeader(headers[0].metadata, tuple(chain.from_iterable(header.tensors for header in headers)))
 
 
 class _Allowance:

@@ -188,11 +188,11 @@ def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if before is None or not rows:
         return dict.fromkeys(DISKS, WARMING_UP)
     seconds = after.at_s - before.at_s
-    busiest_s = max(row[2] for row in rows.values())
+    read_bytes, written_bytes, busy_s = zip(*rows.values(), strict=True)
     return {
-        "disk_read_bytes_per_s": sum(row[0] for row in rows.values()) / seconds,
-        "disk_write_bytes_per_s": sum(row[1] for row in rows.values()) / seconds,
-        "disk_busy_ratio": min(1.0, busiest_s / seconds),
+        "disk_read_bytes_per_s": sum(read_bytes) / seconds,
+        "disk_write_bytes_per_s": sum(written_bytes) / seconds,
+        "disk_busy_ratio": min(1.0, max(busy_s) / seconds),
     }
 
 
@@ -206,4 +206,5 @@ def _of_network(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if before is None or not rows:
         return dict.fromkeys(NETWORK, WARMING_UP)
     seconds = after.at_s - before.at_s
-    return {field: sum(row[at] for row in rows.values()) / seconds for at, field in enumerate(NETWORK)}
+    totals = map(sum, zip(*rows.values(), strict=True))
+    return {field: total / seconds for field, total in zip(NETWORK, totals, strict=True)}

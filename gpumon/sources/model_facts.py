@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -326,11 +326,10 @@ def _attempts(
     names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str]
 ) -> Iterator[tuple[str, View, Callable[[], LlmSpec]]]:
     """The places where the model's files may be, each with the call that reads them: every folder, then GGUF files."""
-    known = [(name, view) for view in seen for name in names]
-    for name, view in known:
+    for view, name in product(seen, names):
         for folder in model_folders(name, view):
             yield f"{folder}/config.json", view, partial(_from_folder, folder, view, model_id, hints)
-    for name, view in known:
+    for view, name in product(seen, names):
         for path in gguf_paths(name, view):
             yield str(path.parent), view, partial(_from_gguf, path, view, model_id)
 

@@ -626,7 +626,7 @@ def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
         layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest, reader).layers
     except (ValueError, OSError, msgspec.MsgspecError):
         return []
-    digests = (_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER)
+    digests = [_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER]
     blobs = []
     for digest in digests:
         if digest is not None:
@@ -636,7 +636,9 @@ def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
 
 def searched(names: Iterable[str], seen: View) -> Iterator[str]:
     """Places where the files of a model of these names were looked for."""
-    yield from (f"{seen.root}{name}" for name in names if name.startswith("/") and seen.paths)
+    for name in names:
+        if name.startswith("/") and seen.paths:
+            yield f"{seen.root}{name}"
     yield from map(str, ((seen.cache,) if seen.cache is not None else ()) + seen.stores)
 
 

@@ -59,7 +59,11 @@ class Ownership:
         before = self._held.get(url, {})
         if not verdict.pids and not before:
             return (), verdict.text
-        held = {gpu.uuid: pids for gpu in gpus if (pids := _pids_on(gpu, verdict.pids, before))}
+        held = {}
+        for gpu in gpus:
+            pids = _pids_on(gpu, verdict.pids, before)
+            if pids:
+                held[gpu.uuid] = pids
         self._held[url] = held
         return tuple(held), OWNED if held else verdict.text
 

@@ -35,12 +35,13 @@ def _peaks(gpu: Gpu) -> OwnPeaks:
         Precision.MXFP4: gpu.fp4_tflops,
         Precision.NVFP4: gpu.fp4_tflops,
     }
-    return OwnPeaks(
-        gpu.name,
-        (gpu.bandwidth_gbs or 0.0) * 1e9,
-        (gpu.memory_gb or 0.0) * 2.0**30,
-        {precision: tflops * 1e12 for precision, tflops in given.items() if tflops is not None},
-    )
+    flops_per_s = {}
+    for precision, tflops in given.items():
+        if tflops is not None:
+            flops_per_s[precision] = tflops * 1e12
+    bandwidth = (gpu.bandwidth_gbs or 0.0) * 1e9
+    memory_bytes = (gpu.memory_gb or 0.0) * 2.0**30
+    return OwnPeaks(gpu.name, bandwidth, memory_bytes, flops_per_s)
 
 
 def _text(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +24,7 @@ DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
 """Asking a server that may be one for its JSON /metrics would take records from somebody."""
 SAFE: Final = DRAINS.paths[0]
 """Its other page, which takes nothing from anybody, and which no other engine has."""
-PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *(path for row in ROWS for path in row.paths))))
+PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *chain.from_iterable(row.paths for row in ROWS))))
 """Paths at which an unknown server may have its metrics."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
@@ -128,7 +129,10 @@ def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[R
     if len(engines) == 1:
         (engine,) = engines
         return {path: engines for path in engine.paths if path not in engine.drain_paths}
-    return {path: tuple(row for row in engines if path in row.paths) for path in PATHS}
+    candidates: dict[str, tuple[Row, ...]] = {}
+    for path in PATHS:
+        candidates[path] = tuple(row for row in engines if path in row.paths)
+    return candidates
 
 
 def _is_aside(path: str, engines: tuple[Row, ...]) -> bool:

@@ -625,7 +625,8 @@ class RemoteHosts:
 
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest that is kept; `newest_s` of the newest."""
-        return min((at_s for one in self._remotes if (at_s := one.first_s) is not None), default=newest_s)
+        kept_s = [remote.first_s for remote in self._remotes]
+        return min((first_s for first_s in kept_s if first_s is not None), default=newest_s)
 
     async def close(self) -> None:
         """Hang up everywhere."""

@@ -339,12 +339,14 @@ def _printed_end(connection: Connection) -> _End | None:
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
     """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
-    on_port = []
-    for listener in sockets:
-        if listener.port == place.port:
-            on_port.append(listener)
-    exact = tuple(listener for listener in on_port if listener.address in place.addresses)
-    return exact or tuple(listener for listener in on_port if listener.address.is_unspecified)
+    candidates = on_port(sockets, place.port)
+    exact = tuple(listener for listener in candidates if listener.address in place.addresses)
+    return exact or tuple(listener for listener in candidates if listener.address.is_unspecified)
+
+
+def on_port(sockets: Iterable[Listener], port: int) -> tuple[Listener, ...]:
+    """The sockets that listen on a port, at whatever address."""
+    return tuple(listener for listener in sockets if listener.port == port)
 
 
 def _end(text: str) -> tuple[IpAddress, int]:

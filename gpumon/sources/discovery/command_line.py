@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -15,9 +15,19 @@ MOST_CHARACTERS: Final = 1024
 """Longest name of a host or a model."""
 MOST_RANKS: Final = 65536
 MOST_PORT: Final = 65535
-VARIABLES: Final = frozenset(name for form in FORMS for names in form.variables.values() for name in names.split())
+
+
+def _names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """All names that stand in these tables, several in one text."""
+    names: set[str] = set()
+    for form in forms:
+        names.update(" ".join(form.values()).split())
+    return frozenset(names)
+
+
+VARIABLES: Final = _names(form.variables for form in FORMS)
 """Variables of the environment that tell something; no other is ever looked at."""
-SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get("key", "").split())
+SECRETS: Final = _names({"key": form.variables.get("key", "")} for form in FORMS)
 """Variables of which only the presence counts."""
 
 SEVERAL: Final = frozenset(
@@ -48,9 +58,7 @@ _TUNING: Final = """
 --schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
 --split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
 """
-SHOWN: Final = frozenset(_TUNING.split()) | {
-    name for form in FORMS for names in form.options.values() for name in names.split()
-}
+SHOWN: Final = frozenset(_TUNING.split()) | _names(form.options for form in FORMS)
 """Options of engines that are shown with their values; of all others the names."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
@@ -85,7 +93,13 @@ _RANDOM: Final = re.compile(
 _PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
-_COMMANDS: Final = tuple((form, command) for form in FORMS for command in form.commands)
+def _commands() -> Iterator[tuple[Form, str]]:
+    for form in FORMS:
+        for command in form.commands:
+            yield form, command
+
+
+_COMMANDS: Final = tuple(_commands())
 """All commands that start an engine, each with its form, the surest first."""
 
 

@@ -17,7 +17,7 @@ from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.family import FIRST, Family, Process, descendants, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import OURS, IpAddress, Listener, Locator, Place, listening, reached, sockets_of
+from gpumon.sources.sockets import OURS, IpAddress, Listener, Locator, Place, listening, on_port, reached, sockets_of
 
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
@@ -64,8 +64,12 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
         text = Path(f"/proc/{pid}/net/fib_trie").read_text()
     except OSError:
         return ()
-    addresses = (ipaddress.IPv4Address(match) for match in _LOCAL.findall(text))
-    return tuple(dict.fromkeys(address for address in addresses if not address.is_loopback))
+    addresses: dict[ipaddress.IPv4Address, None] = {}
+    for match in _LOCAL.findall(text):
+        address = ipaddress.IPv4Address(match)
+        if not address.is_loopback:
+            addresses[address] = None
+    return tuple(addresses)
 
 
 def on_link(address: ipaddress.IPv4Address) -> bool:
@@ -80,7 +84,8 @@ def on_link(address: ipaddress.IPv4Address) -> bool:
         return False
     best = -1
     direct = False
-    for words in (line.split() for line in lines):
+    for line in lines:
+        words = line.split()
         flags = int(words[3], 16)
         mask = _ip(words[7])
         if flags & _UP and int(address) & mask == _ip(words[1]) and mask > best:
@@ -206,7 +211,7 @@ class Places:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
         listeners: tuple[Listener, ...] = ()
         if port:
-            listeners = tuple(listener for listener in table if listener.port == port)
+            listeners = on_port(table, port)
         owned = self._own(server, listeners)
         if owned is not None:
             return _AtPort(listeners, owned, hidden=False)
@@ -228,7 +233,7 @@ class Places:
             some = _first_ports(ports)
             return Spot(broken=f"it listens on ports {some}, and its command line does not tell which: {ADD_URL}")
         port = next(iter(named or ports), 0)
-        return Spot(port, listeners=tuple(listener for listener in owned if listener.port == port))
+        return Spot(port, listeners=on_port(owned, port))
 
     def _own(
         self,
@@ -253,11 +258,7 @@ class Places:
         held = self._owned[key][1]
         if held is None:
             return None
-        own = []
-        for listener in asked:
-            if listener.inode in held:
-                own.append(listener)
-        return tuple(own)
+        return tuple(listener for listener in asked if listener.inode in held)
 
 
 def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
@@ -355,8 +356,10 @@ def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress 
     own = [address for address in addresses if not address.is_unspecified]
     if len(own) < len(addresses):
         own += addresses_of(server.pid)
-    ways = (address for address in own if isinstance(address, ipaddress.IPv4Address) and not address.is_loopback)
-    return next((way for way in ways if on_link(way)), None)
+    for address in own:
+        if isinstance(address, ipaddress.IPv4Address) and not address.is_loopback and on_link(address):
+            return address
+    return None
 
 
 class Look:
@@ -379,14 +382,18 @@ class Look:
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups = _by_server(chain for _, chain in sorted(chains.items()) if chain)
-        self._begin([group.server[0] for group in groups if group.server is not None])
+        self._begin(groups)
         followed = [self._followed(group.server, tuple(group.members)) for group in groups]
         if absent:
             followed.append(Chain((), absent=absent))
         return (*self._unless_configured(followed), *self._asked_ports(followed))
 
-    def _begin(self, servers: Sequence[Process]) -> None:
-        """Another look at these servers: what is kept of others goes."""
+    def _begin(self, groups: Iterable[_Group]) -> None:
+        """Another look at the servers of these groups: what is kept of others goes."""
+        servers = []
+        for group in groups:
+            if group.server is not None:
+                servers.append(group.server[0])
         self._places.begin(servers)
         keys = {(server.pid, server.started) for server in servers}
         self._stored = {key: name for key, name in self._stored.items() if key in keys}
@@ -534,11 +541,16 @@ def server_in(chain: Sequence[Process]) -> Found | None:
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
     the engine, it runs inside another program: the parent of its outermost process.
     """
+    servers: list[Found] = []
+    parts: list[Found] = []
     launches = _launches(chain)
-    servers = [(server, launched) for server, launched in launches if not launched.part and not launched.wrapper]
+    for member, launched in launches:
+        if launched.part:
+            parts.append((member, launched))
+        elif not launched.wrapper:
+            servers.append((member, launched))
     if servers:
         return _outermost(servers)
-    parts = [(worker, launched) for worker, launched in launches if launched.part]
     wrapper = _wrapper_of(launches, {launched.kind for _, launched in parts})
     if wrapper is not None:
         return wrapper

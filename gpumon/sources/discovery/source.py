@@ -88,14 +88,17 @@ class Discovery:
         """When the look that runs now began."""
         self._task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        given = (source.endpoint.gpus for source in self._configured)
-        self._notices = Notices(frozenset(index for gpus in given if gpus != "auto" for index in gpus))
+        given: set[int] = set()
+        for source in self._configured:
+            if source.endpoint.gpus != "auto":
+                given.update(source.endpoint.gpus)
+        self._notices = Notices(frozenset(given))
         self._trouble = ""
 
     def see(self, gpus: tuple[GpuReading, ...]) -> None:
         """The GPUs of the newest frame. Returns at once."""
         self._gpus = gpus
-        pids = frozenset(process.pid for gpu in gpus for process in gpu.processes if process.type != "graphics")
+        pids = _computing(gpus)
         if pids != self._pids:
             self._pids = pids
             self._news.set()
@@ -214,7 +217,7 @@ class Discovery:
         self._drop_gone(wanted)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
         # The endpoints of the config have what their processes tell, as those have that were found.
-        by_configured = {chain.configured: chain for chain in chains if chain.configured}
+        by_configured = {chain.configured: chain for chain in chains}
         for source in self._configured:
             known = by_configured.get(source.url.base)
             if known is None:
@@ -364,6 +367,14 @@ def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
 def _server(chain: Chain) -> tuple[int, int] | str:
     """Identity of a server among those at its URL."""
     return (chain.server.pid, chain.server.started) if chain.server is not None else chain.url
+
+
+def _computing(gpus: Iterable[GpuReading]) -> frozenset[int]:
+    """Processes on the GPUs, but for those that only draw."""
+    pids: set[int] = set()
+    for gpu in gpus:
+        pids.update(process.pid for process in gpu.processes if process.type != "graphics")
+    return frozenset(pids)
 
 
 def _elsewhere(chain: Chain) -> str:

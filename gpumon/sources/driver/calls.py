@@ -235,10 +235,15 @@ class Calls:
     def _all_failed(self) -> tuple[GpuState, str]:
         reasons = {held.rule.reason for held in self._held.values()}
         refused = Reason.NO_PERMISSION in reasons and reasons <= {Reason.NO_PERMISSION, Reason.NOT_SUPPORTED}
-        details = (
-            held.missing.detail for held in self._held.values() if held.missing.reason is not Reason.NOT_SUPPORTED
-        )
-        return GpuState.NO_PERMISSION if refused else GpuState.ERROR, f"no call works: {next(details, '')}"
+        state = GpuState.NO_PERMISSION if refused else GpuState.ERROR
+        return state, f"no call works: {self._first_detail()}"
+
+    def _first_detail(self) -> str:
+        """Why the first call fails that the GPU should support."""
+        for held in self._held.values():
+            if held.missing.reason is not Reason.NOT_SUPPORTED:
+                return held.missing.detail
+        return ""
 
     def _pause_s(self, rule: Rule, count: int, *, again: bool) -> float:
         if count < rule.after or rule.pause is Pause.TICK:

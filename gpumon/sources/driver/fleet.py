@@ -295,7 +295,8 @@ class Fleet:
             rows += slot.rows or (slot.opening(now_s),)
             faults += slot.faults(now_s)
         self._take_listed(rows, enumerates=enumerates)
-        self._events.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
+        opened = [slot.gpu for slot in self._slots if slot.gpu is not None]
+        self._events.watch({gpu.uuid: gpu.handle for gpu in opened})
         self.silent_s = self._silence_s()
         self.faults = tuple(faults)
         rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]

@@ -136,8 +136,8 @@ class Child:
 
     def last_words(self) -> str:
         """The last line that it, or the driver library in it, printed; safe to show."""
-        lines = self._stderr.decode("utf-8", "replace").split("\n")
-        return clean(next((line.strip() for line in reversed(lines) if line.strip()), ""), 160)
+        _, _, last = self._stderr.decode("utf-8", "replace").rstrip().rpartition("\n")
+        return clean(last.strip(), 160)
 
     def close(self) -> None:
         """Let go of the pipes; the worker ends by itself when it finds its stdin closed."""

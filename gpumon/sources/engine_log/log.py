@@ -141,7 +141,7 @@ def serving_origin(url: str) -> Origin:
     address = locate(url)
     if not isinstance(address, Address):
         return NO_ORIGIN
-    sockets = reached(address, [listener for listener in listening() if listener.port == address.port])
+    sockets = reached(address, listening())
     if sockets:
         pids = holders([listener.inode for listener in sockets], all_pids())
     else:

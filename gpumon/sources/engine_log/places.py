@@ -103,7 +103,9 @@ def _files_behind_pipes(origin: Origin, outputs: Sequence[Output]) -> list[LogFi
     pipes = dict.fromkeys(output.target for output in outputs if stat.S_ISFIFO(output.mode))
     files = []
     for pipe in pipes:
-        files += [_live_file(origin, output) for output in behind_pipe(pipe) if output.is_file]
+        for output in behind_pipe(pipe):
+            if output.is_file:
+                files.append(_live_file(origin, output))
     return files
 
 

@@ -196,6 +196,14 @@ class Figures:
         """The usable series of a metric."""
         return picked(self.found, metric)
 
+    def total(self, metric: Metric) -> float:
+        """Sum of the usable series of a metric."""
+        return total(self.picked(metric))
+
+    def counted(self, quantity: str) -> float:
+        """Sum of a counter over all ranks; a rank without it has counted nothing."""
+        return sum(rank.counters.get(quantity, 0.0) for rank in self.ranks.values())
+
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of the first series of a name, such as the settings in an `_info` metric; empty without one."""
         return next((series.labels for series, _ in self.found.get(name, ())), {})
@@ -251,8 +259,11 @@ class _Histogram:
         self.rank = rank
         self.quantity = quantity
         self._bounds = bounds
-        self._series = [each[0] for each in series] + [one for each in series for one in each[1:]]
-        self._more = [at for at, each in enumerate(series) for _ in each[1:]]
+        self._series = [repeated[0] for repeated in series]
+        self._more: list[int] = []
+        for place, repeated in enumerate(series):
+            self._series += repeated[1:]
+            self._more += [place] * (len(repeated) - 1)
         self._row: tuple[float, ...] = ()
         self._last: HistogramReading | None = None
 
@@ -379,7 +390,8 @@ class Adapter:
         for rule in (*self.tables.counters, *self.tables.gauges):
             names.update((*(metric.name for metric in rule.metrics), *rule.also))
         for rule in self.tables.histograms:
-            names.update(metric.name + end for metric in rule.metrics for end in ("_bucket", "_sum", "_count"))
+            for end in ("_bucket", "_sum", "_count"):
+                names.update(metric.name + end for metric in rule.metrics)
         return frozenset(names)
 
     @cached_property
@@ -461,10 +473,7 @@ class Adapter:
             exact_steps=figures.exact_steps,
             live=figures.live,
             info=figures.info,
-            ranks=tuple(
-                RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
-                for rank in ordered
-            ),
+            ranks=tuple(map(_rank_reading, ordered)),
             advance=figures.advance,
             from_documentation=self.from_documentation,
             tp=figures.tp,
@@ -573,7 +582,7 @@ class Adapter:
             return samples
         best: dict[tuple[object, ...], tuple[tuple[float, ...], Series, float]] = {}
         for series, value in samples:
-            labels = sorted((name, text) for name, text in series.labels.items() if name not in repeated)
+            labels = sorted(item for item in series.labels.items() if item[0] not in repeated)
             same = (series.name, *labels)
             order = tuple(_order(series.labels.get(name, "")) for name in repeated)
             if same not in best or order < best[same][0]:
@@ -720,6 +729,15 @@ def picked(samples: Mapping[str, Found], metric: Metric) -> Found:
         if usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
             picked.append((series, value))
     return picked
+
+
+def _rank_reading(rank: Rank) -> RankReading:
+    return RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
+
+
+def total(samples: Found) -> float:
+    """Sum of the values of these series."""
+    return sum(value for _, value in samples)
 
 
 def whole_number(text: str) -> int:

@@ -93,7 +93,7 @@ class DynamoAdapter(Adapter):
 
         Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
         """
-        told = sum(value for _, value in figures.picked(Metric(CACHED_COUNT)))
+        told = figures.total(Metric(CACHED_COUNT))
         prompt = rank.counters.get(q.PROMPT_TOKENS)
         cached = rank.counters.get(q.PREFILL_CACHED)
         prompts = rank.histograms.get(q.PROMPT_LENGTH)

@@ -280,7 +280,7 @@ class LlamaCppAdapter(Adapter):
         prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
         decodes = 0.0
         if half_step_of_count(steps) == 0.0:
-            decodes = sum(value for _, value in figures.picked(Metric(BUSY))) * steps
+            decodes = figures.total(Metric(BUSY)) * steps
         (last_decodes, last_prompts) = self._decodes
         self._decodes = (decodes, prompts)
         if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
@@ -308,7 +308,9 @@ def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
         "slots": str(count(told.get("total_slots")) or ""),
         SLEEPING: asleep if told.get("is_sleeping") is True else "",
     }
-    figures.info.update((key, value) for key, value in info.items() if value)
+    for key, value in info.items():
+        if value:
+            figures.info[key] = value
     figures.model = text(told.get("model_alias")) or PurePosixPath(path).stem
     figures.version = text(told.get("build_info"))
     figures.model_root = path
@@ -316,7 +318,7 @@ def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
 
 def _leave_out_drafts(figures: Figures) -> None:
     """Leave out the figures of speculation where they stand at 0: nothing is speculated."""
-    if any(rank.counters.get(q.DRAFTS) for rank in figures.ranks.values()):
+    if figures.counted(q.DRAFTS):
         return
     for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
         figures.leave_out(quantity)

@@ -70,7 +70,9 @@ class LmdeployAdapter(Adapter):
             hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",
             hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
         }
-        figures.info.update((key, text) for key, text in told.items() if text not in ("", "None"))
+        for key, text in told.items():
+            if text not in ("", "None"):
+                figures.info[key] = text
         figures.tp = whole_number(labels.get("tp", ""))
         figures.dp = whole_number(labels.get("dp", ""))
 

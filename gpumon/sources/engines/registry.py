@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpumon.readings.frame import EngineKind
@@ -26,19 +27,24 @@ ROWS: Final = (
 """In the order in which a page is offered to them: the first that claims it reads it."""
 BY_KIND: Final = {row.kind: row for row in ROWS}
 NO_METRICS: Final = "has no metrics that gpumon can read: its GPUs are shown, its tokens are not"
-FORMS: Final = (
-    *(form for row in ROWS for form in row.forms),
-    *(
-        Form(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
-        for title, commands in (
-            ("transformers serve", ("transformers serve",)),
-            ("MLC LLM", ("mlc_llm serve", "mlc_llm.serve.server")),
-            ("llama-cpp-python", ("llama_cpp.server",)),
-            ("FastChat", ("fastchat.serve.model_worker", "fastchat.serve.vllm_worker")),
-            ("KoboldCpp", ("koboldcpp", "koboldcpp-linux-x64")),
-        )
-    ),
-)
+_WITHOUT_METRICS: Final = {
+    "transformers serve": ("transformers serve",),
+    "MLC LLM": ("mlc_llm serve", "mlc_llm.serve.server"),
+    "llama-cpp-python": ("llama_cpp.server",),
+    "FastChat": ("fastchat.serve.model_worker", "fastchat.serve.vllm_worker"),
+    "KoboldCpp": ("koboldcpp", "koboldcpp-linux-x64"),
+}
+"""Title of an engine without metrics -> its commands."""
+
+
+def _forms() -> Iterator[Form]:
+    for row in ROWS:
+        yield from row.forms
+    for title, commands in _WITHOUT_METRICS.items():
+        yield Form(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
+
+
+FORMS: Final = tuple(_forms())
 """How engines are started; the first that fits counts."""
 
 

@@ -30,6 +30,7 @@ from gpumon.sources.engines.adapter import (
     Tables,
     rule,
     tell_causes,
+    total,
 )
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
 from gpumon.specs import hints
@@ -290,7 +291,7 @@ class SglangAdapter(Adapter):
         """Whether this version has live token counters, though no token may have been counted yet."""
         if figures.found.get(REALTIME):
             return True
-        ended = sum(rank.counters.get(q.DECODE_TOKENS, 0.0) for rank in figures.ranks.values())
+        ended = figures.counted(q.DECODE_TOKENS)
         version = tuple(int(part) for part in re.findall(r"\d{1,6}", self._server.version)[:3])
         return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in figures.found or version >= LIVE_SINCE)
 
@@ -334,7 +335,7 @@ class SglangAdapter(Adapter):
 
         They are counted for the whole server: each rank gets an equal share.
         """
-        self._firsts = max(self._firsts, sum(value for _, value in figures.picked(Metric(FIRST_TOKENS))))
+        self._firsts = max(self._firsts, figures.total(Metric(FIRST_TOKENS)))
         self._most_ranks = max(self._most_ranks, len(figures.ranks))
         for rank in figures.ranks.values():
             if q.DECODE_TOKENS in rank.counters:
@@ -366,7 +367,7 @@ class SglangAdapter(Adapter):
         lost: dict[str, float] = {}
         for cause, name in LOST.items():
             if name in figures.found:
-                lost[cause] = sum(value for _, value in self._unrepeated(figures.picked(Metric(name))))
+                lost[cause] = total(self._unrepeated(figures.picked(Metric(name))))
         return lost
 
     def _passes_are_steps(self, figures: Figures) -> bool:

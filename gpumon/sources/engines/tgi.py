@@ -35,7 +35,10 @@ KEPT: Final = {
 def add_info(figures: Figures, kept: Mapping[str, str]) -> None:
     """The answer of /info: model (id, or the folder that it was loaded from), version, and its fields `kept`."""
     told = json_body.mapping(json_body.decoded(figures.bodies.get(INFO.path, b"")))
-    figures.info.update((key, text) for field, key in kept.items() if (text := json_body.text(told.get(field))))
+    for field, key in kept.items():
+        text = json_body.text(told.get(field))
+        if text:
+            figures.info[key] = text
     figures.model = figures.model_root = json_body.text(told.get("model_id"))
     figures.version = json_body.text(told.get("version"))
     if figures.model:

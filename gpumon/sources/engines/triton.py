@@ -26,6 +26,7 @@ from gpumon.sources.engines.adapter import (
     Tables,
     only_mean,
     rule,
+    total,
     usable,
 )
 
@@ -102,8 +103,8 @@ class TritonAdapter(Adapter):
         FAILURES.put(figures)
         for rank in figures.ranks.values():
             _add_means(rank, figures)
-            kinds = (Metric(BLOCKS, "kv_cache_block_type", kind) for kind in ("max", "tokens_per"))
-            blocks, sizes = (_by_version(figures.picked(metric)) for metric in kinds)
+            blocks = _by_version(figures.picked(Metric(BLOCKS, "kv_cache_block_type", "max")))
+            sizes = _by_version(figures.picked(Metric(BLOCKS, "kv_cache_block_type", "tokens_per")))
             pool = sum(blocks[version] * sizes[version] for version in blocks.keys() & sizes.keys())
             if pool > 0.0:
                 figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} max x tokens_per: {q.BLOCK_PRODUCT}")
@@ -117,7 +118,8 @@ class TritonAdapter(Adapter):
         Without speculation; the first token of a request comes from its prefill and is not in it. Each version of the
         model has steps of its own. A step counter that falls is another process: it begins again at 0.
         """
-        steps, generating = (_by_version(figures.picked(metric)) for metric in (ITERATIONS, GENERATING))
+        steps = _by_version(figures.picked(ITERATIONS))
+        generating = _by_version(figures.picked(GENERATING))
         if steps.keys() != generating.keys() or q.STEPS not in rank.counters or q.DECODE_TOKENS in figures.live:
             return
         decoded = {}
@@ -142,7 +144,7 @@ def _add_means(rank: Rank, figures: Figures) -> None:
         spent = figures.picked(Metric(name))
         if quantity in figures.live or not served or not spent:
             continue
-        mean = only_mean(sum(value for _, value in spent) * 1e-6, sum(value for _, value in served))
+        mean = only_mean(total(spent) * 1e-6, total(served))
         if mean is not None:
             rank.histograms[quantity] = mean
             figures.live[quantity] = f"{name} / {SUCCESSES}"

@@ -118,9 +118,8 @@ class TrtllmAdapter(Adapter):
             if rank.gauges.get(q.MEAN_ACCEPTED, 1.0) < 1.0:
                 figures.leave_out(q.MEAN_ACCEPTED)
             _add_lengths(rank, figures)
-            sizes = (max((value for _, value in figures.picked(Metric(name))), default=0.0) for name in (BLOCKS, BLOCK))
-            blocks, size = sizes
-            if (pool := blocks * size) > 0.0:
+            pool = _largest(figures, BLOCKS) * _largest(figures, BLOCK)
+            if pool > 0.0:
                 figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} x {BLOCK}: {q.BLOCK_PRODUCT}")
             self._add_rate(rank, figures, idle=idle)
             if q.RUNNING in rank.gauges:
@@ -135,7 +134,9 @@ class TrtllmAdapter(Adapter):
         info = figures.info
         for name, keys in KEPT.items():
             labels = figures.labels(name)
-            info |= {key: labels[label] for label, key in keys.items() if labels.get(label, "None") not in ("", "None")}
+            for label, key in keys.items():
+                if labels.get(label, "None") not in ("", "None"):
+                    info[key] = labels[label]
         if config.get("quantization") == "none" and config.get("dtype", "auto") != "auto":
             info[hints.WEIGHT_PRECISION] = config["dtype"]
         if "cache_dtype" in info:
@@ -179,9 +180,14 @@ class TrtllmAdapter(Adapter):
             self._ended = (itl.sum, itl.count)
 
 
+def _largest(figures: Figures, name: str) -> float:
+    """The largest value of a metric; 0 without one."""
+    return max((value for _, value in figures.picked(Metric(name))), default=0.0)
+
+
 def _add_lengths(rank: Rank, figures: Figures) -> None:
     """Mean lengths of ended requests, from the counters that move as they end."""
-    served = sum(value for _, value in figures.picked(Metric(SUCCESSES)))
+    served = figures.total(Metric(SUCCESSES))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
         mean = None
         if tokens in rank.counters and served:

@@ -25,6 +25,7 @@ from gpumon.sources.engines.adapter import (
     Rule,
     Tables,
     rule,
+    total,
     usable,
     whole_number,
 )
@@ -218,8 +219,8 @@ def _add_rejections(figures: Figures) -> None:
     refused = figures.picked(Metric(REJECTIONS))
     if refused and figures.ranks:
         first = figures.ranks[min(figures.ranks)]
-        total = sum(value for _, value in refused)
-        figures.put(first.counters, q.REJECTIONS, total, REJECTIONS)
+        rejected = total(refused)
+        figures.put(first.counters, q.REJECTIONS, rejected, REJECTIONS)
 
 
 class VllmAdapter(Adapter):
@@ -274,9 +275,9 @@ class VllmAdapter(Adapter):
         """Requests that the engine counts nowhere: answered with a server's error before they reached it, or given up
         by their client. The API server has answered them, so they are what it has more than the engine."""
         ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
-        needed = (q.REQUESTS, q.FAILURES, q.ABORTS)
+        needed = {q.REQUESTS, q.FAILURES, q.ABORTS}
         answers = figures.picked(Metric(ANSWERS, "method", "POST"))
-        if not answers or not ranks or any(quantity not in rank.counters for rank in ranks for quantity in needed):
+        if not answers or not ranks or not all(rank.counters.keys() >= needed for rank in ranks):
             return
         answered = _answered(answers, "2")
         broken = _answered(answers, "5")
@@ -296,8 +297,8 @@ class VllmAdapter(Adapter):
         """Whether other engines prefill most of its prompts: it is then no replica of those that do."""
         if not figures.picked(TRANSFERS):
             return False
-        prompts = sum(rank.counters.get(q.PROMPT_TOKENS, 0.0) for rank in figures.ranks.values())
-        fetched = sum(value for _, value in figures.picked(FETCHED))
+        prompts = figures.counted(q.PROMPT_TOKENS)
+        fetched = figures.total(FETCHED)
         return fetched > prompts / 2
 
     def _one_api_server(self, started_wall_s: float) -> bool:
@@ -325,11 +326,12 @@ class VllmAdapter(Adapter):
 
 def _answered(answers: Found, first_digit: str) -> float:
     """Requests for tokens that were answered with such a status."""
-    return sum(
-        value
-        for series, value in answers
-        if series.labels.get("handler") in GENERATES and series.labels.get("status", "").startswith(first_digit)
-    )
+    answered = 0.0
+    for series, value in answers:
+        status = series.labels.get("status", "")
+        if series.labels.get("handler") in GENERATES and status.startswith(first_digit):
+            answered += value
+    return answered
 
 
 def _add_loras(figures: Figures) -> None:
@@ -369,11 +371,8 @@ def _hybrid(labels: Mapping[str, str]) -> bool:
 
 def _pools(figures: Figures) -> bool:
     """Whether it makes vectors or scores: a prompt is counted with its first output, and a generation's is a token."""
-    prompts, ended, generated = (
-        sum(rank.counters.get(name, 0.0) for rank in figures.ranks.values())
-        for name in (q.PROMPT_TOKENS, q.REQUESTS, q.DECODE_TOKENS)
-    )
-    return prompts > 0.0 and ended > 0.0 and generated == 0.0
+    has_ended = figures.counted(q.PROMPT_TOKENS) > 0.0 and figures.counted(q.REQUESTS) > 0.0
+    return has_ended and figures.counted(q.DECODE_TOKENS) == 0.0
 
 
 def _positive(text: str) -> float:

@@ -10,7 +10,7 @@ from gpumon.readings.frame import GpuProcess
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, launch, shown_command
 from gpumon.sources.guest.smi import memory_bytes
-from gpumon.sources.sockets import Listener, printed_listener
+from gpumon.sources.sockets import Listener, on_port, printed_listener
 
 ROOT: Final = 0
 MOST_ANCESTORS: Final = 32
@@ -86,10 +86,10 @@ class Look(NamedTuple):
                 process, _ = server
                 found[process.pid] = server
                 uuids.setdefault(process.pid, []).append(app.uuid)
-        return tuple(
-            self._placed(process, launched, tuple(dict.fromkeys(uuids[pid])))
-            for pid, (process, launched) in sorted(found.items())[:MOST_ENGINES]
-        )
+        servers = []
+        for pid, (process, launched) in sorted(found.items())[:MOST_ENGINES]:
+            servers.append(self._placed(process, launched, tuple(dict.fromkeys(uuids[pid]))))
+        return tuple(servers)
 
     def _server_of(self, pid: int) -> tuple[Process, Launch] | None:
         """The server that a process on a GPU works for: the outermost of it and its ancestors that was started as one,
@@ -117,9 +117,9 @@ class Look(NamedTuple):
         port = launched.port or launched.usual_port
         if not port:
             return server._replace(why="its command line names no port")
-        on_port = [listener for listener in self.listeners if listener.port == port]
-        own = [listener for listener in on_port if listener.uid in (process.uid, ROOT)]
-        if on_port and not own:
+        listeners = on_port(self.listeners, port)
+        own = [listener for listener in listeners if listener.uid in (process.uid, ROOT)]
+        if listeners and not own:
             return server._replace(why=f"port {port} is held by another user's process")
         if not own:
             return server._replace(why=f"port {port} is not open: it is loading, or in a container's own network")

@@ -89,11 +89,19 @@ class Looks:
             return self._simulated()
         self._take()
         looked = None if self._servers is None else self._servers()
-        running = looked or ()
+        servers: dict[str, Origin] = {}
+        listening: set[str] = set()
+        passing: set[str] = set()
+        for server in looked or ():
+            servers[server.url] = self._origin(server)
+            if server.listens:
+                listening.add(server.url)
+            if server.passing:
+                passing.add(server.url)
         self._around = self._around._replace(
-            servers={server.url: self._origin(server) for server in running},
-            listening=frozenset(server.url for server in running if server.listens),
-            passing=frozenset(server.url for server in running if server.passing),
+            servers=servers,
+            listening=frozenset(listening),
+            passing=frozenset(passing),
             ended=self._ended,
             looks=looked is not None,
             rebooted=rebooted,

@@ -625,7 +625,8 @@ def _sum(values: Sequence[float]) -> Reading:
 
 def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -> Reading:
     """Rate of tokens over the last `RATE_S`; warming up before the second answer of a process."""
-    total = number(_sum([rank.counters[DECODE_TOKENS] for rank in reading.ranks if DECODE_TOKENS in rank.counters]))
+    counters = [rank.counters[DECODE_TOKENS] for rank in reading.ranks if DECODE_TOKENS in rank.counters]
+    total = number(_sum(counters))
     if total is None:
         counted.clear()
         return NOT_EXPOSED

@@ -67,8 +67,14 @@ def look(
         if origin.cgroup:
             origin = msgspec.structs.replace(origin, oom_kills=oom_kills(origin.cgroup))
         origins[server_id] = origin
-    ids = {origin.id for origin in watched if origin.pid} | servers.keys()
-    uses = {server_id: _use(origins[server_id]) for server_id in starting if server_id in origins}
+    ids = set(servers)
+    for origin in watched:
+        if origin.pid:
+            ids.add(origin.id)
+    uses = {}
+    for server_id in starting:
+        if server_id in origins:
+            uses[server_id] = _use(origins[server_id])
     return Look(origins, frozenset(filter(has_ended, ids)), uses)
 
 

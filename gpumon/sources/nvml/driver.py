@@ -82,6 +82,15 @@ def code_of(error: Exception) -> int | None:
     return None
 
 
+def _rules_by_code() -> dict[int, Rule]:
+    """Rule of each error that a call may end in."""
+    rules: dict[int, Rule] = {}
+    for names, rule in _RULES:
+        for name in names.split():
+            rules[getattr(pynvml, f"NVML_ERROR_{name}")] = rule
+    return rules
+
+
 class Nvml:
     """The NVIDIA driver."""
 
@@ -90,7 +99,7 @@ class Nvml:
         functions=pynvml,
         code_of=code_of,
         rules={
-            **{getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()},
+            **_rules_by_code(),
             _NO_UTF8: Rule(Reason.INVALID, Pause.TICK, "the driver sent text that is no UTF-8", usual=True),
         },
         down={

@@ -40,10 +40,15 @@ KEPT_S = 60.0
 """How long a list stands in for calls that fail: as long as the longest pause between them."""
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
-_LISTS = {
-    kind: tuple((name, name, ()) for name in (f"nvmlDeviceGet{kind}RunningProcesses{v}" for v in ("_v3", "_v2")))
-    for kind in _KINDS
-}
+
+
+def _process_lists(kind: str) -> tuple[tuple[str, str, tuple[()]], ...]:
+    """The calls that list processes of a kind, the newest first."""
+    calls = (f"nvmlDeviceGet{kind}RunningProcesses_v3", f"nvmlDeviceGet{kind}RunningProcesses_v2")
+    return tuple((call, call, ()) for call in calls)
+
+
+_LISTS = {kind: _process_lists(kind) for kind in _KINDS}
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
@@ -168,7 +173,10 @@ class NvmlGpu:
         if pcie is Pcie.OFF:
             self._pcie = {}
         elif pcie is Pcie.MEASURE and not self._values["vram_shared"]:
-            self._pcie = {field: self._pcie_rate(field, way) for field, way in _PCIE.items() if self._lacks(field)}
+            self._pcie = {}
+            for field, way in _PCIE.items():
+                if self._lacks(field):
+                    self._pcie[field] = self._pcie_rate(field, way)
 
     def _pcie_rate(self, field: str, way: int) -> Reading:
         """Traffic of one direction in bytes/s."""

@@ -96,14 +96,13 @@ class Engine:
             found_by=FOUND_BY,
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
+        served: dict[str, str] = {}
         if self.read_s:
             served = {SERVED: f"{self.read_s:.0f}"}
-        else:
-            served = {}
-        self.readings = tuple(
-            msgspec.structs.replace(reading, info={**reading.info, **served}, **changes)
-            for reading in self.readings or (blank,)
-        )
+        readings = []
+        for reading in self.readings or (blank,):
+            readings.append(msgspec.structs.replace(reading, info={**reading.info, **served}, **changes))
+        self.readings = tuple(readings)
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""

@@ -113,11 +113,12 @@ class Seats:
 
     def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
         """Pods beside the leader's whose names match, and that serve nothing themselves."""
-        beside = []
+        pods = []
         for pod in self._containers:
-            if pod[:2] == leader[:2] and pod != leader:
-                beside.append(pod)
-        return [pod for pod in beside if name.fullmatch(pod.name) and not engines.get(pod)]
+            is_beside = pod[:2] == leader[:2] and pod != leader
+            if is_beside and name.fullmatch(pod.name) and not engines.get(pod):
+                pods.append(pod)
+        return pods
 
     def _of_pod(self, pod: Pod) -> tuple[str, ...]:
         uuids: dict[str, None] = {}
@@ -237,13 +238,17 @@ class EngineGpus:
 
     def _shares(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
         """How many of the free GPUs each of these engines has, of all of them or, where one is not known, of none."""
-        sizes = [self._size(reading) for reading in readings]
-        if not all(size for size, _ in sizes) or sum(size for size, _ in sizes) > len(free):
-            return []
         placings: list[Placing] = []
-        for reading, (size, why) in zip(readings, sizes, strict=True):
+        wanted = 0
+        for reading in readings:
+            size, why = self._size(reading)
+            if not size:
+                return []
+            wanted += size
             placing = Placing((), SHARE_OF.format(size, why), size, _type_of(free))
             placings.append(_checked(reading, placing, free[:size]))
+        if wanted > len(free):
+            return []
         return placings
 
     def sizes(self) -> Mapping[str, Mapping[int, int]]:
@@ -256,7 +261,10 @@ class EngineGpus:
         return placing
 
     def _size_given(self, reading: EngineReading) -> int:
-        return next((size for glob, size in self._given.items() if fnmatchcase(reading.model, glob)), 0)
+        for glob, size in self._given.items():
+            if fnmatchcase(reading.model, glob):
+                return size
+        return 0
 
     def _size(self, reading: EngineReading) -> tuple[int, str]:
         """GPUs of one engine, and who says so; 0: nobody."""

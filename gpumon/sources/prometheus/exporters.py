@@ -70,4 +70,4 @@ class Exporter:
             if (user := user_of(series.labels, names.cluster(series.labels) or cluster)) is not None:
                 users[name][user] = None
         self.here = frozenset(users)
-        self.users = {name: tuple(users_of) for name, users_of in users.items() if users_of}
+        self.users = {name: tuple(users_of_gpu) for name, users_of_gpu in users.items()}

@@ -29,8 +29,13 @@ class Models:
 
     def __init__(self, models: Sequence[Model], endpoints: Sequence[Endpoint]) -> None:
         self._models = tuple(models)
-        self._endpoints = {_address(endpoint.url): endpoint for endpoint in endpoints if "*" not in endpoint.url}
-        self._globs = [(_glob(endpoint.url), endpoint) for endpoint in endpoints if "*" in endpoint.url]
+        self._endpoints: dict[str, Endpoint] = {}
+        self._globs: list[tuple[Callable[[str], object], Endpoint]] = []
+        for endpoint in endpoints:
+            if "*" in endpoint.url:
+                self._globs.append((_glob(endpoint.url), endpoint))
+            else:
+                self._endpoints[_address(endpoint.url)] = endpoint
         self._unused = {endpoint.url: None for endpoint in endpoints}
         self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
 

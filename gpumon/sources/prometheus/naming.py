@@ -129,14 +129,22 @@ def _separate(exporters: Sequence[ScrapedExporter], machines: Machines) -> Separ
     """Names of machines whose exporters tell other GPUs of one index under one name."""
     separated: dict[Place, dict[Key, str]] = {}
     for place, by_index in _by_index(exporters, machines).items():
-        clashing: dict[Key, Target] = {}
-        for targets in by_index.values():
-            if len(targets) > 1:
-                clashing.update({target.key: target for target in targets.values()})
-        if len(clashing) > 1:
-            several = list(clashing.values())
-            separated[place] = {target.key: f"{place.name}@{_distinction(target, several)}" for target in several}
+        several = _clashing(by_index.values())
+        if len(several) > 1:
+            names = separated[place] = {}
+            for target in several:
+                names[target.key] = f"{place.name}@{_distinction(target, several)}"
     return separated
+
+
+def _clashing(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
+    """Exporters that tell different GPUs of one index."""
+    clashing: dict[Key, Target] = {}
+    for exporter_by_uuid in gpus_by_index:
+        if len(exporter_by_uuid) > 1:
+            for target in exporter_by_uuid.values():
+                clashing[target.key] = target
+    return list(clashing.values())
 
 
 def _by_index(exporters: Sequence[ScrapedExporter], machines: Machines) -> dict[Place, dict[int, dict[str, Target]]]:

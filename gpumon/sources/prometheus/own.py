@@ -88,7 +88,16 @@ _COUNTED: Final = {
     "model_replica_info": "engines of all models",
 }
 """Series of which there is one for each of something, and what: more than there can be are refused."""
-_ORDER: Final = tuple({member: at for at, member in enumerate(kind)} for kind in (Level, Family, Limit))
+
+
+def _places(kind: Iterable[E]) -> dict[E, int]:
+    """Members of an enumeration -> their places in it."""
+    return {member: place for place, member in enumerate(kind)}
+
+
+_LEVELS: Final = _places(Level)
+_FAMILIES: Final = _places(Family)
+_LIMITS: Final = _places(Limit)
 
 
 class Scrape:
@@ -305,8 +314,9 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
             "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
-            **{doubt: (Evidence("own_gpumon"),) if doubt in doubts else () for doubt in exported.DOUBTS},
         }
+        for doubt in exported.DOUBTS:
+            known[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
         yield nested(Engine, {**known, **texts, **figures})
 
 
@@ -351,8 +361,8 @@ def _models(page: Scrape) -> Iterator[Replicas]:
 
 def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
     """As triage orders them: the most urgent first."""
-    levels, families, limits = _ORDER
-    return levels[verdict.level], families[verdict.family], limits[verdict.code], verdict.kind.value, verdict.key
+    order = (_LEVELS[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code])
+    return (*order, verdict.kind.value, verdict.key)
 
 
 def _verdicts(page: Scrape) -> Iterator[Verdict]:

@@ -86,7 +86,9 @@ class Past:
             if not any((answers.engines, answers.gpus, answers.own)):
                 continue
             frame = build_frame(answers, memory, models, names, sizes)
-            frames += [(answers.at_s, of_host) for of_host in frame.hosts if of_host.name == host]
+            for host_frame in frame.hosts:
+                if host_frame.name == host:
+                    frames.append((answers.at_s, host_frame))
             time.sleep(0)  # the event loop and its screen go on in between
         return tuple(frames)
 

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from itertools import starmap
 from typing import Any, Final
 
 import msgspec
@@ -72,10 +73,10 @@ def lengths(tokens: float | list[float]) -> Lengths:
 
 def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Demand:
     """Traffic, without waves unless they are asked for."""
-    surges = tuple(Surge(*each) for each in more.pop("surges", ()))
+    surges = tuple(starmap(Surge, more.pop("surges", ())))
     singles = tuple((float(at_s), prompt, output) for at_s, prompt, output in more.pop("singles", ()))
-    more["hit_surges"] = tuple(Surge(*each) for each in more.pop("hit_surges", ()))
-    more["patience"] = tuple(Patience(*each) for each in more.pop("patience", ()))
+    more["hit_surges"] = tuple(starmap(Surge, more.pop("hit_surges", ())))
+    more["patience"] = tuple(starmap(Patience, more.pop("patience", ())))
     more["batches"] = tuple((float(at_s), count) for at_s, count in more.pop("batches", ()))
     more = {"swing": 0.0, **more, "surges": surges, "singles": singles}
     return Demand(requests_per_s, lengths(prompt), lengths(output), **more)
@@ -122,7 +123,7 @@ def host(
     **figures: float,
 ) -> HostEffect:
     """Figures of the host for a while. `consumers`: pid, name, user and cores of each process."""
-    processes = tuple(HostProcess(*each) for each in consumers)
+    processes = tuple(starmap(HostProcess, consumers))
     reading = msgspec.structs.replace(HostReading(consumers=processes), **figures)
     return HostEffect(reading=reading, from_s=from_s, to_s=to_s)
 
