@@ -185,8 +185,8 @@ class EngineFacts:
         return False
 
     def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
-        seen = views_of(self._env, pid, url, own_word=own_word)
-        facts = look_up(model, root, self._models, llm_catalogue(), seen, hints)
+        views = views_of(self._env, pid, url, own_word=own_word)
+        facts = look_up(model, root, self._models, llm_catalogue(), views, hints)
         return facts.spec, facts.why
 
     def _process(self, url: str) -> int:

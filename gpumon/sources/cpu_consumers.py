@@ -95,7 +95,7 @@ def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
     spent = _Spent(now_s, seconds)
     if before is None or now_s <= before.at_s:
         return spent, ()
-    used.sort(key=lambda one: -one[0])
+    used.sort(key=lambda item: -item[0])
     length_s = now_s - before.at_s
     top = []
     for cpu_s, process in used[:MOST_TOLD]:

@@ -264,7 +264,7 @@ class EndpointSource:
     async def _take(self, server: Server, answer: Answer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
         bodies = {**await self._companions(server), server.path: answer.body}
-        found, pages = await self._parsed(server, bodies)
+        scan, pages = await self._parsed(server, bodies)
         if not pages:
             in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
             if in_loop:
@@ -275,13 +275,13 @@ class EndpointSource:
             server = server._replace()
             self._fresh(server)
             self._whole_s.clear()
-            found, pages = await self._parsed(server, bodies)
+            scan, pages = await self._parsed(server, bodies)
         self._failures = 0
         known = self._known or UNASKED
-        whole = not (found.cut or found.skipped or (self._adapter is not None and self._adapter.cut))
-        self.readings = tuple(self._reading(answer, found, page, known, whole=whole) for page in pages)
+        whole = not (scan.cut or scan.skipped or (self._adapter is not None and self._adapter.cut))
+        self.readings = tuple(self._reading(answer, scan, page, known, whole=whole) for page in pages)
         self._whole_s = [*self._whole_s, self.reading.monotonic_s][-SURE_ANSWERS:] if whole else []
-        self._notice(found)
+        self._notice(scan)
         self._identify(server)
         return None
 
@@ -294,10 +294,10 @@ class EndpointSource:
 
         def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
             if is_json:
-                found = NO_SCAN
+                scan = NO_SCAN
             else:
-                found = scanner.scan(bodies[server.path])
-            return found, tuple(sorted(adapter.read_all(found, bodies), key=lambda page: page.part))
+                scan = scanner.scan(bodies[server.path])
+            return scan, tuple(sorted(adapter.read_all(scan, bodies), key=lambda page: page.part))
 
         small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES
         if small and (scanner.warm or is_json):
@@ -327,13 +327,13 @@ class EndpointSource:
         return self._bodies
 
     def _reading(
-        self, answer: Answer, found: Scan, page: EngineReading, known: Identity, *, whole: bool
+        self, answer: Answer, scan: Scan, page: EngineReading, known: Identity, *, whole: bool
     ) -> EngineReading:
         """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
         if page.part not in self._absent_s and len(self._absent_s) < MOST_MODELS:
             sure = whole and len(self._whole_s) == SURE_ANSWERS
             self._absent_s[page.part] = self._whole_s[-1] if sure else None
-        flags = {"skipped_lines": found.skipped, "duplicate_series": found.duplicates}
+        flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
         page = msgspec.structs.replace(
             page,
             name=self._name(page.kind, page.part),
@@ -392,13 +392,13 @@ class EndpointSource:
 
 def _identified(reading: EngineReading, known: Identity) -> EngineReading:
     """The reading with what the server says of its model; where it has several, that is not said of each of them."""
-    one = not reading.part
+    is_only = not reading.part
     return msgspec.structs.replace(
         reading,
         version=known.version or reading.version,
-        model=(known.model if one else "") or reading.model,
-        model_root=reading.model_root or (known.root if one else ""),
-        info={**reading.info, **{key: value for key, value in known.info.items() if one or key == IDENTITY}},
+        model=(known.model if is_only else "") or reading.model,
+        model_root=reading.model_root or (known.root if is_only else ""),
+        info={**reading.info, **{key: value for key, value in known.info.items() if is_only or key == IDENTITY}},
     )
 
 

@@ -80,12 +80,12 @@ def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[
 
     Those that are `known` are not read again, and the others are added.
     """
-    seen: dict[int, Process | None] = {} if known is None else known
+    processes: dict[int, Process | None] = {} if known is None else known
     chain: list[Process] = []
     while pid > 0 and len(chain) < MOST_ANCESTORS:
-        if pid not in seen:
-            seen[pid] = process(pid)
-        member = seen[pid]
+        if pid not in processes:
+            processes[pid] = process(pid)
+        member = processes[pid]
         if member is None or (pid == FIRST and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
             break
         chain.append(member)
@@ -191,8 +191,8 @@ def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:
     except OSError:
         return None
     pairs = (entry.partition("=") for entry in text.split("\0"))
-    of = {}
+    variables = {}
     for name, _, value in pairs:
         if name in wanted and value:
-            of[name] = value
-    return of
+            variables[name] = value
+    return variables

@@ -166,17 +166,17 @@ class Step(NamedTuple):
 
 def step(line: bytes, feed: Feed) -> Step | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
-    told = told_by(line)
+    record = told_by(line)
     values: dict[str, float] = {}
     for name, key in feed.quantities.items():
-        value = _number(_at(told, key))
+        value = _number(_at(record, key))
         if value is not None:
             values[name] = value
     if not values:
         return None
     wall_s = None
     if feed.time:
-        wall_s = moment(_at(told, feed.time))
+        wall_s = moment(_at(record, feed.time))
     return Step(values, wall_s)
 
 
@@ -200,19 +200,19 @@ def told_by(line: bytes) -> dict[str, Any]:
     """The object of a line; empty where it is none."""
     try:
         # Not msgspec: a loss of NaN, which no JSON has and every training loop writes, must not cost the line.
-        told: Any = json.loads(line)
+        record: Any = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    if isinstance(told, dict):
-        return told
+    if isinstance(record, dict):
+        return record
     return {}
 
 
-def _at(told: dict[str, Any], path: str) -> Any:
+def _at(record: dict[str, Any], path: str) -> Any:
     """The value of a key; with dots, of a key inside of keys, unless the name itself has the dots."""
-    if path in told:
-        return told[path]
-    value: Any = told
+    if path in record:
+        return record[path]
+    value: Any = record
     for key in path.split("."):
         if isinstance(value, dict):
             value = value.get(key)
@@ -367,19 +367,19 @@ class FileFeed:
         """The newest step, and those before it that tell their moment, as far apart as the file is read."""
         newest = steps[-1]
         shown = [newest]
-        for told in reversed(steps[:-1]):
+        for earlier in reversed(steps[:-1]):
             after_s = shown[0].wall_s
             if after_s is None or (len(shown) > BACKLOG and (newest.wall_s or 0.0) - after_s >= BACKLOG_S):
                 break
-            if told.wall_s is not None and after_s - told.wall_s >= 0.95 * self.feed.interval_s:
-                shown.insert(0, told)
+            if earlier.wall_s is not None and after_s - earlier.wall_s >= 0.95 * self.feed.interval_s:
+                shown.insert(0, earlier)
         return shown
 
-    def _moment(self, told: Step, changed_wall_s: float) -> float:
+    def _moment(self, step_read: Step, changed_wall_s: float) -> float:
         """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
         one (clocks of two hosts, a run that was set back)."""
         now_s = self._clock()
-        wall_s = changed_wall_s if told.wall_s is None else told.wall_s
+        wall_s = changed_wall_s if step_read.wall_s is None else step_read.wall_s
         moment_s = min(now_s, now_s - (self._wall() - wall_s))
         if self._moments and moment_s <= self._moments[-1]:
             moment_s = max(now_s, self._moments[-1])
@@ -393,11 +393,11 @@ class FileFeed:
             return median(after - before for before, after in pairwise(self._moments))
         return 0.0
 
-    def _reading(self, moment_s: float, told: Step) -> EngineReading:
+    def _reading(self, moment_s: float, step_read: Step) -> EngineReading:
         counters = {}
         gauges = {}
         advance = {}
-        for name, value in told.values.items():
+        for name, value in step_read.values.items():
             if QUANTITIES[name] is Kind.COUNTER:
                 counters[name] = value
             else:
@@ -411,7 +411,7 @@ class FileFeed:
             monotonic_s=moment_s,
             interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
             exact_steps=q.STEPS in counters,
-            live={name: self.feed.quantities[name] for name in told.values},
+            live={name: self.feed.quantities[name] for name in step_read.values},
             advance=advance,
             ranks=(RankReading("0", counters, gauges, {}),),
         )
@@ -439,16 +439,16 @@ class FileFeed:
 def _newest_object(lines: Sequence[bytes]) -> dict[str, Any]:
     """The last line that is a JSON object with a key; empty if there is none."""
     for line in reversed(lines):
-        told = told_by(line)
-        if told:
-            return told
+        record = told_by(line)
+        if record:
+            return record
     return {}
 
 
-def _keys_of(told: Mapping[str, Any]) -> str:
+def _keys_of(record: Mapping[str, Any]) -> str:
     """The keys of an object, and those inside of keys as `outer.inner`."""
     keys: list[str] = []
-    for key, value in told.items():
+    for key, value in record.items():
         if isinstance(value, dict):
             keys += [f"{key}.{inner}" for inner in value]
         else:
@@ -509,7 +509,7 @@ class GenericAdapter(Adapter):
         return as_feed(super().reading(figures), self.feed, self.part)
 
     def _chosen_series(self, page: Mapping[str, Found]) -> dict[str, Found]:
-        found: dict[str, Found] = {}
+        chosen_series: dict[str, Found] = {}
         for quantity, chosen in self.selectors.items():
             for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
                 samples = page.get(chosen.name + end, ())
@@ -518,8 +518,8 @@ class GenericAdapter(Adapter):
                     if chosen.takes(series.labels):
                         taken.append((series, value))
                 if taken:
-                    found[quantity + end] = taken
-        return found
+                    chosen_series[quantity + end] = taken
+        return chosen_series
 
 
 def row_of(feed: Feed, part: str, *, named_page: bool) -> Row:

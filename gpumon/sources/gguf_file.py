@@ -121,9 +121,9 @@ class _Cursor:
         """The next bytes; ValueError where the file ends before, or its header is too long."""
         if self._at + length > len(self._chunk):
             self._refill(length)
-        found = self._chunk[self._at : self._at + length]
+        taken = self._chunk[self._at : self._at + length]
         self._at += length
-        return found
+        return taken
 
     def keep(self, count: int) -> None:
         """So many bytes of memory are about to be kept; ValueError where that is more than any model needs."""

@@ -82,9 +82,9 @@ class KeptSnapshots:
         for run in list(self._runs):
             if run[-1].wall_s < start_s:
                 continue
-            for received_s, told in _unpacked(run, end_s):
+            for received_s, document in _unpacked(run, end_s):
                 if received_s >= start_s:
-                    yield received_s, told
+                    yield received_s, document
 
 
 def encoded(readings: Readings) -> bytes:
@@ -94,21 +94,21 @@ def encoded(readings: Readings) -> bytes:
 
 def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, Kept]]:
     """Snapshots and readings of a run up to `end_s`."""
-    told: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for packed in list(run):
         if packed.wall_s > end_s:
             return
         line = zlib.decompress(packed.line)
         if line.startswith(b"{"):
-            told = _changed(told, parsed(line))
-            yield packed.wall_s, told
+            document = _changed(document, parsed(line))
+            yield packed.wall_s, document
         else:
             yield packed.wall_s, msgspec.msgpack.decode(line, type=Readings)
 
 
-def _changed(told: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+def _changed(document: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
     """The snapshot after a line: a whole one, or a difference."""
     if difference.KEY not in line:
         return line
-    changed: dict[str, Any] = difference.patched(told, line[difference.KEY])
+    changed: dict[str, Any] = difference.patched(document, line[difference.KEY])
     return changed

@@ -273,7 +273,7 @@ def allowed(name: str) -> bool:
     """Whether a path or id from a server may be opened: no `..`, no system folder, not absurdly long."""
     if not name or len(name) > _MOST_PATH or "\0" in name or ".." in name:
         return False
-    return not name.startswith("/") or Path(name).parts[1:2] not in [(each,) for each in _SYSTEM]
+    return not name.startswith("/") or Path(name).parts[1:2] not in [(folder,) for folder in _SYSTEM]
 
 
 # Opening
@@ -389,8 +389,8 @@ def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]
     try:
         with _resolved(folder, reader) as descriptor:
             _permit(reader, os.fstat(descriptor), 4, folder)
-            with os.scandir(f"/proc/self/fd/{descriptor}") as found:
-                return [folder / entry.name for entry in islice(found, most)]
+            with os.scandir(f"/proc/self/fd/{descriptor}") as listing:
+                return [folder / entry.name for entry in islice(listing, most)]
     except (OSError, ValueError):
         return []
 
@@ -481,8 +481,8 @@ def model_folders(name: str, seen: View) -> Iterator[Path]:
     else:
         folders = []
     cached = _CACHED.search(name)
-    found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
-    folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
+    folders_found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
+    folders += sorted(folders_found, key=lambda folder: folder.name not in Path(name).parts)
     yield from (folder for folder in dict.fromkeys(folders) if _is_tried(folder / "config.json", seen.reader))
 
 
@@ -502,7 +502,7 @@ def snapshots(name: str, seen: View) -> Iterator[Path]:
     if seen.cache is None or not _REPOSITORY.fullmatch(name):
         return
     repository = seen.cache / f"models--{name.replace('/', '--')}"
-    found = entries(repository / "snapshots", _MOST_SNAPSHOTS, seen.reader)
+    folders = entries(repository / "snapshots", _MOST_SNAPSHOTS, seen.reader)
     try:
         with open_file(repository / "refs" / "main", seen.reader, repository) as file:
             main = file.read(128).decode("utf-8", "replace").strip()
@@ -516,7 +516,7 @@ def snapshots(name: str, seen: View) -> Iterator[Path]:
         except OSError:
             return 0.0
 
-    yield from sorted(found, key=lambda each: (each.name == main, modified(each)), reverse=True)
+    yield from sorted(folders, key=lambda each: (each.name == main, modified(each)), reverse=True)
 
 
 def gguf_paths(name: str, seen: View) -> Iterator[Path]:

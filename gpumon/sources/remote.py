@@ -193,19 +193,19 @@ class Remote:
     def take(self, line: bytes, most_bytes: float) -> None:
         """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
         wall_s = self._wall()
-        told = parsed(line)
+        document = parsed(line)
         size = size_of(line)
-        is_whole = difference.KEY not in told
+        is_whole = difference.KEY not in document
         if not is_whole:
-            told = self._changed(told[difference.KEY])
+            document = self._changed(document[difference.KEY])
             size = self._size.grown_by(size)
             if size.excess or not self._kept.takes_difference(most_bytes):
                 is_whole = True
-                line = msgspec.json.encode(told)
+                line = msgspec.json.encode(document)
                 check_size(line)
                 size = size_of(line)
-        snapshot = self._reader.read(told, wall_s)
-        self._told = told
+        snapshot = self._reader.read(document, wall_s)
+        self._told = document
         self._size = size
         self._decoded = wall_s, snapshot
         self._keep(wall_s, line, most_bytes, whole=is_whole)
@@ -229,10 +229,10 @@ class Remote:
         if self._told is None:
             raise ValueError("its gpumon tells what changed since a snapshot that it did not send")
         try:
-            told: dict[str, Any] = difference.patched(self._told, changes)
+            document: dict[str, Any] = difference.patched(self._told, changes)
         except ValueError:
             raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
-        return told
+        return document
 
     def _faults(self) -> tuple[Fault, ...]:
         """Faults of the host now, as far as its connection tells."""
@@ -412,15 +412,15 @@ class Remote:
             return NoGpumonFault(NO_GPUMON.format(clean(self.host.command, 60)))
         return RemoteFault(self._why(code, words))
 
-    def _why(self, code: int, said: str) -> str:
+    def _why(self, code: int, stderr: str) -> str:
         """Meaning of the end of ssh; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
 
         A shell's start-up files write to stderr, too: once a snapshot has come, its words are not why ssh failed.
         """
         for mark, text in _HINTS:
-            if code == 255 and mark in said:
+            if code == 255 and mark in stderr:
                 return text.format(host=clean(self.host.address, 80))
-        words = said.rpartition("gpumon: ")[2]
+        words = stderr.rpartition("gpumon: ")[2]
         if code == 3 and words.startswith("nothing to monitor"):
             return NO_GPU_THERE
         if code == 255 and words and self._told is None:
@@ -522,9 +522,9 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
 
 def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
-    told = _INTERVAL.search(line, 0, 1000)
-    if told is not None:
-        return max(NEXT_LINE_S, LATE * float(told[1]))
+    match = _INTERVAL.search(line, 0, 1000)
+    if match is not None:
+        return max(NEXT_LINE_S, LATE * float(match[1]))
     return NEXT_LINE_S
 
 
@@ -602,7 +602,7 @@ class RemoteHosts:
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each step that is kept."""
-        remote = next((one for one in self._remotes if one.name == host), None)
+        remote = next((candidate for candidate in self._remotes if candidate.name == host), None)
         if remote is None:
             return ()
         return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))

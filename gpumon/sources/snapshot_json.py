@@ -83,13 +83,13 @@ class SnapshotReader:
     def __init__(self) -> None:
         self._before = _UNREAD
 
-    def read(self, told: dict[str, Any], wall_s: float) -> Snapshot:
+    def read(self, document: dict[str, Any], wall_s: float) -> Snapshot:
         """The snapshot that an object received at `wall_s` (Unix time) is. Raises ValueError, one line with the fix."""
-        if told.get("schema") != SCHEMA:
-            schema = clean(str(told.get("schema"))[:40], 20)
+        if document.get("schema") != SCHEMA:
+            schema = clean(str(document.get("schema"))[:40], 20)
             raise ValueError(f"its JSON has schema {schema}, this gpumon reads {SCHEMA}: update the older of the two")
         try:
-            newest = _read_object(Snapshot, told, self._before, {"wall_s": wall_s})
+            newest = _read_object(Snapshot, document, self._before, {"wall_s": wall_s})
             snapshot: Snapshot = msgspec.structs.replace(newest.record, wall_s=wall_s)
         except peers.PeerError:
             raise
@@ -99,20 +99,20 @@ class SnapshotReader:
         return snapshot
 
 
-def _read_object(kind: type[msgspec.Struct], told: Any, before: _Read, more: Mapping[str, Any] = {}) -> _Read:
+def _read_object(kind: type[msgspec.Struct], document: Any, before: _Read, more: Mapping[str, Any] = {}) -> _Read:
     """The object as a record. `before`: what stood in its place in the snapshot before."""
-    if told is before.told:
+    if document is before.told:
         return before
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise TypeError("no object")
     fields = _fields(kind)
-    changed = _changed_keys(told, before.told)
+    changed = _changed_keys(document, before.told)
     if changed is None:
-        newest = _Read(told, dict(more), {}, {}, {}, None)
+        newest = _Read(document, dict(more), {}, {}, {}, None)
         _read_fields(fields.values(), newest, before)
         _hold_against_bounds(kind, newest, newest.readings)
     else:
-        newest = _as_before(told, before)
+        newest = _as_before(document, before)
         newest.values.update(more)
         again = []
         for key in changed:
@@ -124,17 +124,17 @@ def _read_object(kind: type[msgspec.Struct], told: Any, before: _Read, more: Map
     return newest._replace(record=_within_bounds(record))
 
 
-def _as_before(told: dict[str, Any], before: _Read) -> _Read:
+def _as_before(document: dict[str, Any], before: _Read) -> _Read:
     """An object by the one before it, until its fields that changed are read."""
-    return _Read(told, dict(before.values), dict(before.readings), dict(before.figures), dict(before.inner), None)
+    return _Read(document, dict(before.values), dict(before.readings), dict(before.figures), dict(before.inner), None)
 
 
-def _changed_keys(told: dict[str, Any], before: dict[str, Any]) -> list[str] | None:
+def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str] | None:
     """Keys with other values than before; None where another figure is missing, or a key, so that all is to be read."""
-    if told.get("missing") is not before.get("missing") or told.keys() != before.keys():
+    if document.get("missing") is not before.get("missing") or document.keys() != before.keys():
         return None
     changed: list[str] = []
-    for key, value in told.items():
+    for key, value in document.items():
         value_before = before[key]
         if value is value_before:
             continue

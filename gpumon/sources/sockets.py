@@ -381,11 +381,11 @@ def sockets_of(pid: int) -> frozenset[int] | None:
         return None
     except OSError:
         return frozenset()
-    of = set()
+    inodes = set()
     for link in links:
         if link.startswith(_SOCKET):
-            of.add(int(link[len(_SOCKET) : -1]))
-    return frozenset(of)
+            inodes.add(int(link[len(_SOCKET) : -1]))
+    return frozenset(inodes)
 
 
 def _link(entry: Path) -> str:

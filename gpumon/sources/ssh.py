@@ -66,11 +66,11 @@ class Connection:
         lines = []
         for line in re.split(r"[\r\n]+", self._said.decode("utf-8", "replace")):
             lines.append(line.strip())
-        told = []
+        words = []
         for line in lines:
             if line and not line.startswith(("Warning: Permanently added", "@@@")):
-                told.append(line)
-        return clean(" ".join(told[-3:]), 300)
+                words.append(line)
+        return clean(" ".join(words[-3:]), 300)
 
     async def ended(self) -> None:
         """Wait until it has ended and all was read that it said."""

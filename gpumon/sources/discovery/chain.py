@@ -89,9 +89,13 @@ class Chain(NamedTuple):
 
     def ranks(self, gpus: int) -> tuple[int, int, int]:
         """TP, PP and DP: as the command line says, else as worker titles tell, else 1 on a single GPU; 0: not known."""
-        told = (self.launch.tp, self.launch.pp, self.launch.dp) if self.launch is not None else (0, 0, 0)
-        seen = ranks(shown(one) for one in self.processes)
-        tp, pp, dp = (said or titled or (1 if gpus == 1 else 0) for said, titled in zip(told, seen, strict=True))
+        tp, pp, dp = ranks(map(shown, self.processes))
+        if self.launch is not None:
+            tp = self.launch.tp or tp
+            pp = self.launch.pp or pp
+            dp = self.launch.dp or dp
+        if gpus == 1:
+            return tp or 1, pp or 1, dp or 1
         return tp, pp, dp
 
     @property
@@ -137,10 +141,10 @@ def words(chain: Chain) -> str:
     if chain.server is None or chain.launch is None:
         return ""
     model = chain.launch.stored_as or chain.launch.model
-    said = (clean(chain.launch.command, 80), clean(model, MODEL_CHARACTERS))
+    parts = (clean(chain.launch.command, 80), clean(model, MODEL_CHARACTERS))
     if chain.launch.part:
-        said = (clean(chain.server.name), f"with {chain.launch.title} in it")
-    return f"server {chain.server.pid} ({' '.join(filter(None, said))})"
+        parts = (clean(chain.server.name), f"with {chain.launch.title} in it")
+    return f"server {chain.server.pid} ({' '.join(filter(None, parts))})"
 
 
 def not_open(chain: Chain) -> str:
@@ -159,12 +163,14 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
         by_url.setdefault(reading.url, reading)
     places: dict[int, dict[int, None]] = {}
     for gpu in gpus:
-        for each in gpu.processes:
-            places.setdefault(each.pid, {})[gpu.index] = None
+        for process in gpu.processes:
+            places.setdefault(process.pid, {})[gpu.index] = None
     checks = []
     for chain in chains:
         state, end = _end(chain, by_url)
-        for pid, title in [*((one.pid, shown(one)) for one in chain.processes), *((pid, "") for pid in chain.absent)]:
+        titles = {process.pid: shown(process) for process in chain.processes}
+        titles |= dict.fromkeys(chain.absent, "")
+        for pid, title in titles.items():
             steps = [" ".join(filter(None, (f"pid {pid}", title))), *end]
             place = f"gpu {','.join(map(str, places.get(pid, '?')))}"
             checks.append(Check("process", place, state, " -> ".join(steps)))
@@ -262,11 +268,11 @@ class Notices:
 
 def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[int]:
     """Indices of the GPUs that one of the processes is on."""
-    of = set()
+    indices = set()
     for gpu in gpus:
         if any(process.pid in pids for process in gpu.processes):
-            of.add(gpu.index)
-    return frozenset(of)
+            indices.add(gpu.index)
+    return frozenset(indices)
 
 
 def _unseen(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:

@@ -175,7 +175,7 @@ class Places:
         self._ours = network_of()
         self._tables.clear()
         kept = {(server.pid, server.started) for server in servers}
-        self._owned = {key: found for key, found in self._owned.items() if key[:2] in kept}
+        self._owned = {key: answer for key, answer in self._owned.items() if key[:2] in kept}
 
     def listeners(self, pid: int | str = OURS) -> list[Listener]:
         """All listening sockets of the network namespace that a process is in."""

@@ -60,7 +60,7 @@ class Names:
     def of(self, pid: int, round_s: float) -> Look:
         """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
         if round_s != self._round_s:
-            self._cpu = {key: seen for key, seen in self._cpu.items() if key[0] in self._known}
+            self._cpu = {key: sample for key, sample in self._cpu.items() if key[0] in self._known}
             self._places = {key: place for key, place in self._places.items() if key[0] in self._known}
             self._known.clear()
             self._round_s = round_s

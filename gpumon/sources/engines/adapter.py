@@ -756,11 +756,11 @@ def only_mean(total: float, count: float) -> HistogramReading | None:
 
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
-    of = {}
+    usable_figures = {}
     for quantity, value in values.items():
         if usable(value):
-            of[quantity] = value
-    return of
+            usable_figures[quantity] = value
+    return usable_figures
 
 
 def _order(text: str) -> float:

@@ -93,13 +93,13 @@ class DynamoAdapter(Adapter):
 
         Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
         """
-        told = figures.total(Metric(CACHED_COUNT))
+        counted = figures.total(Metric(CACHED_COUNT))
         prompt = rank.counters.get(q.PROMPT_TOKENS)
         cached = rank.counters.get(q.PREFILL_CACHED)
         prompts = rank.histograms.get(q.PROMPT_LENGTH)
-        if prompt is None or cached is None or prompts is None or told <= 0.0:
+        if prompt is None or cached is None or prompts is None or counted <= 0.0:
             return
-        computed = self.remainder(rank.name, prompt, cached * prompts.count / told)
+        computed = self.remainder(rank.name, prompt, cached * prompts.count / counted)
         cached_source = "cached_tokens_sum x input_sequence_tokens_count / cached_tokens_count"
         source = f"{figures.live[q.PROMPT_TOKENS]} - {cached_source}"
         figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)

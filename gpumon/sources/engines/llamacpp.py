@@ -79,22 +79,22 @@ def slots_of(body: bytes) -> Sequence[Slot]:
     """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
     places. Raises nothing."""
     slots: list[Slot] = []
-    for told in items(decoded(body), MOST_SLOTS):
-        slot = _slot(mapping(told))
+    for state in items(decoded(body), MOST_SLOTS):
+        slot = _slot(mapping(state))
         if slot is None:
             return ()
         slots.append(slot)
     return slots
 
 
-def _slot(told: Mapping[str, Any]) -> Slot | None:
+def _slot(state: Mapping[str, Any]) -> Slot | None:
     """One slot of /slots; None where it makes no sense."""
-    busy = told.get("is_processing")
-    context = number(told.get("n_ctx"))
+    busy = state.get("is_processing")
+    context = number(state.get("n_ctx"))
     if not isinstance(busy, bool) or context is None:
         return None
-    task = number(told.get("id_task"))
-    token = mapping(told.get("next_token")) or mapping(next(iter(items(told.get("next_token"), 1)), None))
+    task = number(state.get("id_task"))
+    token = mapping(state.get("next_token")) or mapping(next(iter(items(state.get("next_token"), 1)), None))
     generated = 0.0
     if busy:
         decoded_tokens = number(token.get("n_decoded"))
@@ -102,9 +102,9 @@ def _slot(told: Mapping[str, Any]) -> Slot | None:
             return None
         generated = decoded_tokens
     # n_prompt_tokens counts the answer, too.
-    used = number(told.get("n_prompt_tokens"))
-    prompt = sum(number(told.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
-    return Slot(busy, task, generated, prompt, used, context, told.get("speculative") is True)
+    used = number(state.get("n_prompt_tokens"))
+    prompt = sum(number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
+    return Slot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
 
 
 def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]:
@@ -292,27 +292,27 @@ class LlamaCppAdapter(Adapter):
         return decodes - last_decodes
 
 
-def _take_settings(figures: Figures, told: Mapping[str, Any]) -> None:
+def _take_settings(figures: Figures, props: Mapping[str, Any]) -> None:
     """The settings of the server by /props."""
-    path = text(told.get("model_path"))
+    path = text(props.get("model_path"))
     modalities = []
-    for name, there in mapping(told.get("modalities")).items():
+    for name, there in mapping(props.get("modalities")).items():
         if there is True:
             modalities.append(name)
     asleep = "its model is unloaded until the next request (--sleep-idle-seconds)"
     info = {
         hints.MODEL_PATH: path,
-        hints.WEIGHT_PRECISION: text(told.get("model_ftype")),
-        hints.CONTEXT_LEN: str(count(mapping(told.get("default_generation_settings")).get("n_ctx")) or ""),
+        hints.WEIGHT_PRECISION: text(props.get("model_ftype")),
+        hints.CONTEXT_LEN: str(count(mapping(props.get("default_generation_settings")).get("n_ctx")) or ""),
         hints.MODALITIES: text(",".join(modalities)),
-        "slots": str(count(told.get("total_slots")) or ""),
-        SLEEPING: asleep if told.get("is_sleeping") is True else "",
+        "slots": str(count(props.get("total_slots")) or ""),
+        SLEEPING: asleep if props.get("is_sleeping") is True else "",
     }
     for key, value in info.items():
         if value:
             figures.info[key] = value
-    figures.model = text(told.get("model_alias")) or PurePosixPath(path).stem
-    figures.version = text(told.get("build_info"))
+    figures.model = text(props.get("model_alias")) or PurePosixPath(path).stem
+    figures.version = text(props.get("build_info"))
     figures.model_root = path
 
 

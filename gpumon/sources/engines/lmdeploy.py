@@ -65,12 +65,12 @@ class LmdeployAdapter(Adapter):
         most = whole_number(labels.get("max_batch_size", ""))
         for rank in figures.ranks.values() if most else ():
             figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{CONFIG} max_batch_size")
-        told = {
+        settings = {
             hints.CONTEXT_LEN: labels.get("session_len", ""),
             hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",
             hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
         }
-        for key, text in told.items():
+        for key, text in settings.items():
             if text not in ("", "None"):
                 figures.info[key] = text
         figures.tp = whole_number(labels.get("tp", ""))

@@ -90,13 +90,13 @@ class NimAdapter(Adapter):
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
-        found = by_name(scan)
-        told = json_body.mapping(json_body.decoded(bodies.get(VERSION.path, b"")))
-        most = picked(found, Metric(MOST))
+        samples = by_name(scan)
+        version = json_body.mapping(json_body.decoded(bodies.get(VERSION.path, b"")))
+        most = picked(samples, Metric(MOST))
         own = {
             "kind": self.kind,
             "from_documentation": self.from_documentation,
-            "version": json_body.text(told.get("release")),
+            "version": json_body.text(version.get("release")),
         }
         for adapter in self._inside:
             reading = adapter.read(scan, bodies)
@@ -107,7 +107,7 @@ class NimAdapter(Adapter):
                     rank = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
                     own |= {"ranks": (rank,), "live": {**reading.live, q.MOST_RUNNING: MOST}}
                 return (msgspec.structs.replace(reading, **own),)
-        if not (most or picked(found, Metric(KV_USAGE))):
+        if not (most or picked(samples, Metric(KV_USAGE))):
             return ()
         reading = self.read(scan, bodies)
         if reading.ranks:

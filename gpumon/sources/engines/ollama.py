@@ -48,22 +48,22 @@ class OllamaAdapter(Adapter):
                 readings[reading.part] = reading
         return tuple(readings.values()) or (self._bare("", {"models": "none is loaded"}),)
 
-    def _model(self, told: Mapping[str, Any]) -> EngineReading | None:
-        name = text(told.get("model")) or text(told.get("name"))
+    def _model(self, entry: Mapping[str, Any]) -> EngineReading | None:
+        name = text(entry.get("model")) or text(entry.get("name"))
         if not name:
             return None
-        details = mapping(told.get("details"))
-        size = number(told.get("size"))
-        on_gpu = number(told.get("size_vram"))
+        details = mapping(entry.get("details"))
+        size = number(entry.get("size"))
+        on_gpu = number(entry.get("size_vram"))
         info = {
             hints.PARAMETER_SIZE: text(details.get("parameter_size")),
             hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
             hints.ARCHITECTURE: text(details.get("family")),
-            hints.CONTEXT_LEN: text(told.get("context_length")),
+            hints.CONTEXT_LEN: text(entry.get("context_length")),
             "loaded_bytes": f"{size:.0f}" if size else "",
             "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
             ON_GPU_RATIO: f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
-            "expires_at": text(told.get("expires_at")),
+            "expires_at": text(entry.get("expires_at")),
         }
         return self._bare(name, {key: value for key, value in info.items() if value})
 

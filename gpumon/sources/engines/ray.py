@@ -61,7 +61,7 @@ class RayAdapter(Adapter):
         """A page for each model; of a replica that writes none of its engine's figures, nothing."""
         replicas = self._by_replica(scan)
         kept = sorted(replicas)[:MOST_RANKS]
-        self._replicas = {of: self._replicas.get(of) or _Replica() for of in kept}
+        self._replicas = {replica_id: self._replicas.get(replica_id) or _Replica() for replica_id in kept}
         models: dict[str, dict[str, EngineReading]] = {}
         for model, replica in kept:
             page = self._replicas[model, replica].read(scan._replace(values=replicas[model, replica]), bodies)

@@ -188,44 +188,44 @@ class Server(NamedTuple):
 
 def server_of(body: bytes) -> Server:
     """The answer of /server_info; empty where it is none. Raises nothing."""
-    told = mapping(decoded(body))
-    info = _settings_of(told)
-    tp = count(told.get("tp_size"))
-    dp = count(told.get("dp_size"))
+    settings = mapping(decoded(body))
+    info = _settings_of(settings)
+    tp = count(settings.get("tp_size"))
+    dp = count(settings.get("dp_size"))
     # The ranks of data-parallel attention share the GPUs of the tensor-parallel group.
-    if told.get("enable_dp_attention") is True and dp:
+    if settings.get("enable_dp_attention") is True and dp:
         tp = max(1, tp // dp)
         info["dp_attention"] = "yes"
-    states = [mapping(state) for state in items(told.get("internal_states"))]
+    states = [mapping(state) for state in items(settings.get("internal_states"))]
     most_running = _first_count(states, "effective_max_running_requests_per_dp")
     if not most_running:
-        most_running = count(told.get("max_running_requests")) // max(1, dp)
+        most_running = count(settings.get("max_running_requests")) // max(1, dp)
     pool_tokens = _first_count([mapping(state.get("memory_usage")) for state in states], "token_capacity")
     if not pool_tokens:
-        pool_tokens = count(told.get("max_total_num_tokens"))
+        pool_tokens = count(settings.get("max_total_num_tokens"))
     return Server(
         info=info,
-        version=text(told.get("version")),
+        version=text(settings.get("version")),
         tp=tp,
-        pp=count(told.get("pp_size")),
+        pp=count(settings.get("pp_size")),
         dp=dp,
         most_running=most_running,
         pool_tokens=pool_tokens,
     )
 
 
-def _settings_of(told: Mapping[str, Any]) -> dict[str, str]:
+def _settings_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The settings of /server_info that `info` of a reading has."""
     unset = ("", "null", "None", "none")
     info: dict[str, str] = {}
     for name, key in SETTINGS.items():
-        value = text(told.get(name))
+        value = text(settings.get(name))
         if value not in unset:
             info[key] = value
     if hints.KV_DTYPE in info:
         info["cache_dtype"] = info[hints.KV_DTYPE]
-    if told.get("disable_radix_cache") in (True, False):
-        info["enable_prefix_caching"] = str(not told["disable_radix_cache"])
+    if settings.get("disable_radix_cache") in (True, False):
+        info["enable_prefix_caching"] = str(not settings["disable_radix_cache"])
     return info
 
 
@@ -442,7 +442,7 @@ def _add_gauges(figures: Figures, server: Server) -> None:
     if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
         figures.leave_out(q.MEAN_ACCEPTED)
         figures.leave_out(q.ACCEPTANCE)
-    told = {
+    limits = {
         q.MOST_RUNNING: (server.most_running, "max_running_requests"),
         q.POOL_TOKENS: (0 if q.POOL_TOKENS in figures.live else server.pool_tokens, "token_capacity"),
     }
@@ -450,7 +450,7 @@ def _add_gauges(figures: Figures, server: Server) -> None:
         # It keeps the last batch's lengths when that has ended.
         if rank.gauges.get(q.RUNNING) == 0.0 and figures.live.get(q.USED_TOKENS) == SIGN_OF_LIVE:
             rank.gauges.pop(q.USED_TOKENS, None)
-        for quantity, (value, name) in told.items():
+        for quantity, (value, name) in limits.items():
             if value and q.RUNNING in rank.gauges:
                 figures.put(rank.gauges, quantity, float(value), f"{SERVER_INFO.path} {name}")
 

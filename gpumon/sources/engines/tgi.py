@@ -34,16 +34,16 @@ KEPT: Final = {
 
 def add_info(figures: Figures, kept: Mapping[str, str]) -> None:
     """The answer of /info: model (id, or the folder that it was loaded from), version, and its fields `kept`."""
-    told = json_body.mapping(json_body.decoded(figures.bodies.get(INFO.path, b"")))
+    answer = json_body.mapping(json_body.decoded(figures.bodies.get(INFO.path, b"")))
     for field, key in kept.items():
-        text = json_body.text(told.get(field))
+        text = json_body.text(answer.get(field))
         if text:
             figures.info[key] = text
-    figures.model = figures.model_root = json_body.text(told.get("model_id"))
-    figures.version = json_body.text(told.get("version"))
+    figures.model = figures.model_root = json_body.text(answer.get("model_id"))
+    figures.version = json_body.text(answer.get("version"))
     if figures.model:
         figures.info[hints.MODEL_PATH] = figures.model
-    kind = told.get("model_type")
+    kind = answer.get("model_type")
     if isinstance(kind, dict):
         named = next(iter(kind), "")
     else:

@@ -336,13 +336,13 @@ def _answered(answers: Found, first_digit: str) -> float:
 
 def _add_loras(figures: Figures) -> None:
     """Slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of them."""
-    told = []
+    dated = []
     for series, value in figures.found.get(LORAS, ()):
         if 0.0 < value < LATEST_S:
-            told.append((value, series.labels))
-    if not told or not figures.ranks:
+            dated.append((value, series.labels))
+    if not dated or not figures.ranks:
         return
-    _, labels = max(told, key=_first)
+    _, labels = max(dated, key=_first)
     loaded = _adapters(labels.get("running_lora_adapters", ""))
     waiting = _adapters(labels.get("waiting_lora_adapters", ""))
     gauges = figures.ranks[min(figures.ranks)].gauges
@@ -352,8 +352,8 @@ def _add_loras(figures: Figures) -> None:
         figures.put(gauges, q.LORA_WAITING, float(len(waiting - loaded)), f"{LORAS} waiting_lora_adapters")
 
 
-def _first(told: tuple[float, Mapping[str, str]]) -> float:
-    return told[0]
+def _first(item: tuple[float, Mapping[str, str]]) -> float:
+    return item[0]
 
 
 def _adapters(text: str) -> set[str]:

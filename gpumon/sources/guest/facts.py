@@ -39,8 +39,8 @@ def _libc() -> "tuple[str, list[int]]":
     if name == "glibc":
         return name, _numbers(version)
     for loader in Path("/lib").glob("ld-musl-*.so.1"):
-        told = subprocess.run([str(loader)], stderr=subprocess.PIPE, check=False).stderr.decode("utf-8", "replace")
-        return "musl", _numbers(told.partition("Version ")[2])
+        printed = subprocess.run([str(loader)], stderr=subprocess.PIPE, check=False).stderr.decode("utf-8", "replace")
+        return "musl", _numbers(printed.partition("Version ")[2])
     return "", [0, 0]
 
 

@@ -61,7 +61,7 @@ class Look(NamedTuple):
 
     def by_uuid(self) -> dict[str, tuple[GpuProcess, ...]]:
         """The processes on each GPU."""
-        found: dict[str, tuple[GpuProcess, ...]] = {}
+        processes: dict[str, tuple[GpuProcess, ...]] = {}
         for app in self.apps:
             process = self.processes.get(app.pid)
             command = ""
@@ -73,21 +73,21 @@ class Look(NamedTuple):
                 vram_bytes=memory_bytes(app.memory),
                 command=clean(command, 512),
             )
-            found[app.uuid] = (*found.get(app.uuid, ()), shown)
-        return found
+            processes[app.uuid] = (*processes.get(app.uuid, ()), shown)
+        return processes
 
     def servers(self) -> tuple[Server, ...]:
         """The engines of these processes, each once."""
         uuids: dict[int, list[str]] = {}
-        found: dict[int, tuple[Process, Launch]] = {}
+        launches: dict[int, tuple[Process, Launch]] = {}
         for app in self.apps:
             server = self._server_of(app.pid)
             if server is not None:
                 process, _ = server
-                found[process.pid] = server
+                launches[process.pid] = server
                 uuids.setdefault(process.pid, []).append(app.uuid)
         servers = []
-        for pid, (process, launched) in sorted(found.items())[:MOST_ENGINES]:
+        for pid, (process, launched) in sorted(launches.items())[:MOST_ENGINES]:
             servers.append(self._placed(process, launched, tuple(dict.fromkeys(uuids[pid]))))
         return tuple(servers)
 

@@ -48,15 +48,15 @@ class Shell:
     async def pythons(self) -> tuple[tuple[str, PythonThere], ...]:
         """Programs that are a Python 3 there, each with its facts, the usual one first. Raises ShellError."""
         answer = await self._answer(FIRST_ANSWER_S)
-        found: list[tuple[str, PythonThere]] = []
-        told = [line for line in answer.lines if _PYTHON.match(line)]  # start-up files may print anything before
-        for line in told[:MOST_PYTHONS]:
+        programs: list[tuple[str, PythonThere]] = []
+        lines = [line for line in answer.lines if _PYTHON.match(line)]  # start-up files may print anything before
+        for line in lines[:MOST_PYTHONS]:
             _, program, facts = line.split(" ", 2)
             try:
-                found.append((program, msgspec.json.decode(facts, type=PythonThere)))
+                programs.append((program, msgspec.json.decode(facts, type=PythonThere)))
             except msgspec.DecodeError:
                 raise ShellError(f"{program} there tells something else than facts of itself") from None
-        return tuple(found)
+        return tuple(programs)
 
     async def run(self, program: str, archive: bytes) -> None:
         """Run gpumon there from an archive; from now on the connection's output is that of gpumon."""

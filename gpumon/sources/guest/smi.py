@@ -73,38 +73,38 @@ def gpus_of(
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= MOST_GPUS:
             continue
-        told = dict(zip(columns, cells, strict=True))
-        gpus.append(_gpu(told, now_s, processes))
+        row = dict(zip(columns, cells, strict=True))
+        gpus.append(_gpu(row, now_s, processes))
     return tuple(gpus)
 
 
-def _gpu(told: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
+def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
     values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, UNTOLD)
     for column in FIGURES:
-        values[column.field] = _figure(told, column)
+        values[column.field] = _figure(row, column)
     drop_implausible(values)
-    uuid = clean(told[UUID], 80)
+    uuid = clean(row[UUID], 80)
     lost = isinstance(values["vram_used_bytes"], Missing) and values["vram_used_bytes"].reason is Reason.LOST
     return GpuReading(
-        index=int(told[INDEX][:6]),
+        index=int(row[INDEX][:6]),
         uuid=uuid,
-        name=clean(told[NAME], 120),
+        name=clean(row[NAME], 120),
         state=GpuState.LOST if lost else GpuState.OK,
         monotonic_s=now_s,
-        compute_capability=_plain(told.get(CAPABILITY, "")),
-        throttle=_throttle(told),
-        mig=told.get(MIG) == "Enabled",
+        compute_capability=_plain(row.get(CAPABILITY, "")),
+        throttle=_throttle(row),
+        mig=row.get(MIG) == "Enabled",
         processes=processes.get(uuid, ()),
         source=SMI,
         **values,
     )
 
 
-def _figure(told: Mapping[str, str], column: Column) -> Reading:
+def _figure(row: Mapping[str, str], column: Column) -> Reading:
     """A number in the field's unit, or why there is none."""
-    if column.name not in told:
+    if column.name not in row:
         return Missing(Reason.NOT_SUPPORTED, "that host's nvidia-smi is too old to tell it")
-    text = told[column.name]
+    text = row[column.name]
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,6})?", text):
         return float(text) * column.factor
     words = text.lower()
@@ -114,8 +114,8 @@ def _figure(told: Mapping[str, str], column: Column) -> Reading:
     return Missing(Reason.INVALID, clean(f"nvidia-smi: {text}", 60))
 
 
-def _throttle(told: Mapping[str, str]) -> tuple[str, ...]:
-    mask = told.get(THROTTLE) or told.get(OLDER[THROTTLE]) or ""
+def _throttle(row: Mapping[str, str]) -> tuple[str, ...]:
+    mask = row.get(THROTTLE) or row.get(OLDER[THROTTLE]) or ""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask):
         return throttle_names(int(mask, 16))
     return ()

@@ -84,19 +84,19 @@ def of_unit(origin: Origin, ask: Run) -> Cause:
         return NO_CAUSE
     user = ("--user",) if origin.is_user_unit else ()
     text = ask(("systemctl", *user, "show", "-p", ",".join(_PROPERTIES), "--", origin.unit))
-    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    is_main = told.get("ExecMainPID", "") == str(origin.pid)
-    if not is_main and told.get("ActiveState", "") not in _ENDED_STATES:
+    properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    is_main = properties.get("ExecMainPID", "") == str(origin.pid)
+    if not is_main and properties.get("ActiveState", "") not in _ENDED_STATES:
         return NO_CAUSE  # the unit goes on: this was a process in it
-    return unit_cause(told, f"systemd {origin.unit}")
+    return unit_cause(properties, f"systemd {origin.unit}")
 
 
-def unit_cause(told: Mapping[str, str], source: str) -> Cause:
+def unit_cause(properties: Mapping[str, str], source: str) -> Cause:
     """The cause by the properties of a unit."""
-    result = told.get("Result", "")
-    status = _whole(told.get("ExecMainStatus", ""))
-    ended_wall_s = _ended_wall_s(told.get("ExecMainExitTimestampMonotonic", ""))
-    code = told.get("ExecMainCode", "")
+    result = properties.get("Result", "")
+    status = _whole(properties.get("ExecMainStatus", ""))
+    ended_wall_s = _ended_wall_s(properties.get("ExecMainExitTimestampMonotonic", ""))
+    code = properties.get("ExecMainCode", "")
     if result == "oom-kill":
         return Cause("oom", 0, planned=False, source=source, wall_s=ended_wall_s)
     if result == "success":

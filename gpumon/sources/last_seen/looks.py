@@ -128,8 +128,8 @@ class Looks:
         self._looking = None
         if looking.exception() is not None:
             return
-        found = looking.result()
-        self._around = self._around._replace(works=works(self._uses, found.uses) or self._around.works)
-        self._origins = found.origins
-        self._ended = found.ended
-        self._uses = found.uses
+        look = looking.result()
+        self._around = self._around._replace(works=works(self._uses, look.uses) or self._around.works)
+        self._origins = look.origins
+        self._ended = look.ended
+        self._uses = look.uses

@@ -554,13 +554,13 @@ class LastSeen:
         held = [value for value in known if value is not None]
         if not held:
             return None, 0.0
-        seen = self._vram.setdefault(url, deque())
-        seen.append((now_s, sum(held)))
-        while now_s - seen[0][0] > VRAM_S:
-            seen.popleft()
-        seconds = now_s - seen[0][0]
+        samples = self._vram.setdefault(url, deque())
+        samples.append((now_s, sum(held)))
+        while now_s - samples[0][0] > VRAM_S:
+            samples.popleft()
+        seconds = now_s - samples[0][0]
         if seconds > 0.0:
-            growth = (sum(held) - seen[0][1]) / seconds
+            growth = (sum(held) - samples[0][1]) / seconds
         else:
             growth = 0.0
         return sum(held), growth

@@ -138,16 +138,16 @@ def oom_kills(cgroup: str) -> int:
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
     """Work of servers between two looks."""
-    found = {}
+    works_by_id = {}
     for server_id, use in after.items():
         old = before.get(server_id)
         if old is None or use.at_s <= old.at_s:
             continue
         seconds = use.at_s - old.at_s
-        found[server_id] = ServerWork(
+        works_by_id[server_id] = ServerWork(
             _rate(old.read_bytes, use.read_bytes, seconds), _rate(old.cpu_s, use.cpu_s, seconds)
         )
-    return found
+    return works_by_id
 
 
 def _rate(before: float | None, after: float | None, seconds: float) -> float | None:

@@ -362,7 +362,7 @@ class Slices:
     def _find(self) -> dict[str, Slice]:
         read = self._calls.read
         most = read("nvmlDeviceGetMaxMigDeviceCount", self._handle)
-        found: dict[str, Slice] = {}
+        slices: dict[str, Slice] = {}
         for i in range(0 if isinstance(most, Missing) else most):
             key = f"MIG slice {i}"
             handle = read("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i, key=key)
@@ -374,8 +374,8 @@ class Slices:
                 self.text = _REFUSED if uuid.reason is Reason.NO_PERMISSION else self.text
                 continue
             known = self._slices.get(uuid)
-            found[uuid] = known if known and not known.gone else Slice(self._handle, handle, uuid, self._session)
-        return found
+            slices[uuid] = known if known and not known.gone else Slice(self._handle, handle, uuid, self._session)
+        return slices
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> tuple[GpuReading, ...]:
         """A reading per slice; one whose handle went stale is left out until the next refresh."""

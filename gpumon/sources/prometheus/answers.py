@@ -163,8 +163,9 @@ class Reader:
             for number, raw in enumerate(result.items):
                 if not number % 256:
                     pause()
-                if (one := self._vector(bytes(raw))) is not None:
-                    vectors.append(one)
+                vector = self._vector(bytes(raw))
+                if vector is not None:
+                    vectors.append(vector)
             return vectors
 
     def matrices(self, result: Result) -> list[Matrix]:
@@ -174,8 +175,9 @@ class Reader:
             matrices: list[Matrix] = []
             for raw in result.items:
                 pause()
-                if (one := self._matrix(bytes(raw))) is not None:
-                    matrices.append(one)
+                matrix = self._matrix(bytes(raw))
+                if matrix is not None:
+                    matrices.append(matrix)
             return matrices
 
     def forget(self) -> None:
@@ -189,9 +191,9 @@ class Reader:
         head, _, tail = raw.rpartition(VALUE)
         series = self._used.get(head) or self._series(head)
         if series is not None and tail.endswith(b'"]}'):
-            at, _, text = tail.partition(b',"')
+            at_text, _, text = tail.partition(b',"')
             try:
-                return Vector(series, float(at), float(text[:-3]))
+                return Vector(series, float(at_text), float(text[:-3]))
             except ValueError:
                 pass
         item = _decoded(raw)

@@ -67,7 +67,8 @@ class Exporter:
             if name not in users:
                 self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, names.hosts)
                 users[name] = {}
-            if (user := user_of(series.labels, names.cluster(series.labels) or cluster)) is not None:
+            user = user_of(series.labels, names.cluster(series.labels) or cluster)
+            if user is not None:
                 users[name][user] = None
         self.here = frozenset(users)
         self.users = {name: tuple(users_of_gpu) for name, users_of_gpu in users.items()}

@@ -61,12 +61,12 @@ class Models:
     def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
         """The reading with its model, as far as that is known."""
         model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
-        told = hints_of(reading.info)
+        known_hints = hints_of(reading.info)
         names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
         hints = {}
         for key in names:
-            if key in told:
-                hints[key] = told[key]
+            if key in known_hints:
+                hints[key] = known_hints[key]
         llm, why = self._look(model, root, hints)
         return msgspec.structs.replace(
             reading,

@@ -366,21 +366,25 @@ def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
 
 
 def _verdicts(page: Scrape) -> Iterator[Verdict]:
-    for said, _ in page.all("verdict"):
-        labels = {"thing": said.get("thing", ""), "kind": said.get("kind", ""), "family": said.get("family", "")}
+    for verdict, _ in page.all("verdict"):
+        labels = {
+            "thing": verdict.get("thing", ""),
+            "kind": verdict.get("kind", ""),
+            "family": verdict.get("family", ""),
+        }
         try:
             kind = Kind(labels["kind"])
             family = Family(labels["family"])
-            code = Limit(said.get("code", ""))
-            level = Level(said.get("level", ""))
-            confidence = Confidence(said.get("confidence", ""))
+            code = Limit(verdict.get("code", ""))
+            level = Level(verdict.get("level", ""))
+            confidence = Confidence(verdict.get("confidence", ""))
         except ValueError:  # of a newer gpumon
             continue
         yield peers.bounded_verdict(
             Verdict(
-                scope=said.get("scope", ""),
+                scope=verdict.get("scope", ""),
                 code=code,
-                cause=said.get("cause", ""),
+                cause=verdict.get("cause", ""),
                 since=page.since("verdict_since_timestamp_seconds", labels),
                 kind=kind,
                 key=labels["thing"],
@@ -396,9 +400,18 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
         )
 
 
+def _numbered(series: Iterable[Series]) -> list[Series]:
+    """The series in the order of the numbers that they have as a label."""
+    return sorted(series, key=_number)
+
+
+def _number(series: Series) -> int:
+    labels, _ = series
+    return _whole(labels.get("at", ""))
+
+
 def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
-    found = page.having("verdict_evidence", labels)
-    for has, value in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+    for has, value in _numbered(page.having("verdict_evidence", labels)):
         parameters = _parameters(page, labels, f"evidence {has.get('at', '')}")
         limit = parameters.pop("limit", NOT_EXPOSED)
         yield peers.bounded_evidence(
@@ -414,27 +427,25 @@ def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
 
 
 def _actions(page: Scrape, labels: Mapping[str, str]) -> Iterator[Action]:
-    found = page.having("verdict_action_info", labels)
-    for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+    for has, _ in _numbered(page.having("verdict_action_info", labels)):
         yield peers.vetted(Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}")))
 
 
 def _unknown(page: Scrape, labels: Mapping[str, str]) -> Iterator[Signal]:
-    found = page.having("verdict_unknown_info", labels)
-    for has, _ in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+    for has, _ in _numbered(page.having("verdict_unknown_info", labels)):
         parameters = _parameters(page, labels, f"unknown {has.get('at', '')}")
         yield peers.bounded_signal(Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters))
 
 
-def _parameters(page: Scrape, labels: Mapping[str, str], of: str) -> dict[str, float | str]:
+def _parameters(page: Scrape, labels: Mapping[str, str], kind: str) -> dict[str, float | str]:
     """Figures and names of one sentence; of what the host kept to itself, the word that stands for it."""
-    found: dict[str, float | str] = {}
-    for has, value in page.having("verdict_parameter", {**labels, "of": of}):
+    parameters: dict[str, float | str] = {}
+    for has, value in page.having("verdict_parameter", {**labels, "of": kind}):
         name = has.get("name", "")
         parameter = exported.PRIVATE.get(name, has.get("text", "") or value)
         if parameter != "":
-            found[name] = parameter
-    return found
+            parameters[name] = parameter
+    return parameters
 
 
 def _alerts(page: Scrape) -> Iterator[RaisedAlert]:

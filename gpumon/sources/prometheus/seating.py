@@ -191,8 +191,8 @@ def merge_own(machine: Machine) -> None:
     unseen = _unseen(machine.engines, machine.snapshot)
     number = _readings(machine.engines)
     if unseen:
-        seen = number - _readings(unseen)
-        machine.faults[UNSEEN.format(seen or "none", number)] = None
+        known = number - _readings(unseen)
+        machine.faults[UNSEEN.format(known or "none", number)] = None
     if machine.gpus and unseen and not machine.snapshot.engines:
         machine.snapshot = None
     else:

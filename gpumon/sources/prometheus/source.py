@@ -234,11 +234,11 @@ class FleetSource:
             return
         begun_s = self._clock()
         sent_s = self._wall()
-        told = await self._query(CLOCK, None)
+        clock = await self._query(CLOCK, None)
         took_s = self._clock() - begun_s
         middle_s = sent_s + took_s / 2
-        if told:
-            self._ahead_s = _beyond(told[0].value - middle_s, took_s)
+        if clock:
+            self._ahead_s = _beyond(clock[0].value - middle_s, took_s)
         else:
             self._ahead_s = 0.0
         date_s = self.api.date_s

@@ -65,12 +65,12 @@ class Pace(NamedTuple):
 
 def shared(first: Work, second: Work) -> Work:
     """Two programs on one GPU, each of which has half of the time while both have work."""
-    at = 1.0 - 0.5 * second.busy_ratio
+    share = 1.0 - 0.5 * second.busy_ratio
     other = 1.0 - 0.5 * first.busy_ratio
     return Work(
         busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
         # The first one's kernels have been stretched by the wait for the second's.
-        kernel_ratio=min(1.0, at * first.kernel_ratio + other * second.kernel_ratio),
+        kernel_ratio=min(1.0, share * first.kernel_ratio + other * second.kernel_ratio),
         mfu_ratio=first.mfu_ratio + other * second.mfu_ratio,
         flops_per_s=first.flops_per_s + other * second.flops_per_s,
         dram_ratio=first.dram_ratio + other * second.dram_ratio,
@@ -206,8 +206,8 @@ class SimulatedGpu:
         """The processes with their share of the SMs: the first has all of it, one that ran nothing has no sample."""
         share: Reading = round(min(1.0, self._work.busy_ratio), 2) if self._work.busy_ratio > 0 else _NO_SAMPLE
         shares = []
-        for at, process in enumerate(self._processes):
-            shares.append(msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if at else share))
+        for place, process in enumerate(self._processes):
+            shares.append(msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if place else share))
         return tuple(shares)
 
     def _clock_hz(self) -> float:

@@ -156,9 +156,9 @@ SCENARIOS: Final = tuple(_OTHERS)
 
 def scenario(name: str) -> Scenario:
     """The scenario of a name. Raises LookupError where there is none."""
-    for each in SCENARIOS:
-        if each.name == name:
-            return each
+    for candidate in SCENARIOS:
+        if candidate.name == name:
+            return candidate
     raise LookupError(name)
 
 

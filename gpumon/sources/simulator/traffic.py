@@ -104,7 +104,7 @@ class Demand(msgspec.Struct, frozen=True):
     @property
     def most_per_s(self) -> float:
         """An upper bound of the rate."""
-        return self.requests_per_s * (1.0 + 1.25 * self.swing) * max(1.0, *(each.factor for each in self.surges), 1.0)
+        return self.requests_per_s * (1.0 + 1.25 * self.swing) * max(1.0, *(surge.factor for surge in self.surges), 1.0)
 
     def rate_per_s(self, at_s: float) -> float:
         """The rate of arrivals at a moment."""

@@ -135,26 +135,33 @@ class MetricsPage:
         self._ranks = tuple(ranks)
         self._started_wall_s = started_wall_s
         self._alone = len(self._ranks) == 1
-        of: dict[str, list[Block]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
+        blocks_of_kind: dict[str, list[Block]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
         for family in FAMILIES:
             if not family.feature or family.feature in actor.features:
-                of[family.kind] += self._histogram(family) if family.kind == "histogram" else self._scalars(family)
-        of["counter"] += self._accepted_by_position()
+                blocks_of_kind[family.kind] += self._of_family(family)
+        blocks_of_kind["counter"] += self._accepted_by_position()
         self._loras: dict[Labels, float] = {}
         config = self._cache_config()
         rejections = self._rejections()
         if self._alone:
             blocks = (
                 *self._process(),
-                *of["estimate"],
-                *of["gauge"],
-                *of["counter"],
+                *blocks_of_kind["estimate"],
+                *blocks_of_kind["gauge"],
+                *blocks_of_kind["counter"],
                 *rejections,
-                *of["histogram"],
+                *blocks_of_kind["histogram"],
                 config,
             )
         else:
-            blocks = (*of["gauge"], config, *of["histogram"], *of["estimate"], *of["counter"], *rejections)
+            blocks = (
+                *blocks_of_kind["gauge"],
+                config,
+                *blocks_of_kind["histogram"],
+                *blocks_of_kind["estimate"],
+                *blocks_of_kind["counter"],
+                *rejections,
+            )
         self._blocks = tuple(block for block in blocks if not _is_hidden(block, actor))
         self._written: list[tuple[tuple[float, ...], str]] = [((), "")] * len(self._blocks)
         """Values and text of each block when the page was read last: between two polls many stay the same."""
@@ -183,6 +190,11 @@ class MetricsPage:
         text = "Start time of the process since unix epoch in seconds."
         started_s = self._started_wall_s - STARTING_S
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
+
+    def _of_family(self, family: Family) -> Iterable[Block]:
+        if family.kind == "histogram":
+            return self._histogram(family)
+        return self._scalars(family)
 
     def _scalars(self, family: Family) -> Iterable[Block]:
         ranks = self._ranks
@@ -272,15 +284,15 @@ class MetricsPage:
             "2xx": sum(rank.counters.answered for rank in self._ranks),
             "5xx": sum(rank.counters.failed for rank in self._ranks),
         }
-        seen = {}
+        shown = {}
         for status, count in counts.items():
             if count or status == "2xx":
-                seen[status] = count
+                shown[status] = count
         labels = []
-        for status in seen:
+        for status in shown:
             labels.append((("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)))
         text = "Total number of requests by method, status and handler."
-        return self._counter("http_requests", text, labels, seen.values)
+        return self._counter("http_requests", text, labels, shown.values)
 
     def _accepted_by_position(self) -> Iterable[Block]:
         """Accepted tokens by their place in the draft, of a server with speculation."""
