@@ -28,6 +28,10 @@ OFTEN: Final = 3
 """A page that was not scraped for so many intervals is old."""
 
 
+OwnPages = dict[Key, tuple[float, Snapshot | None]]
+"""Pages of hosts' own gpumon, each with the time of its scrape and its snapshot; None for a page that is refused."""
+
+
 class ScrapedExporter(NamedTuple):
     """A dcgm-exporter and its target."""
 
@@ -107,34 +111,40 @@ def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -
 
 def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
     """The snapshots that hosts' own gpumon export, each with its host."""
+    pages = _read_own_pages(scraped, memory)
+    owns = _answering_owns(pages, scraped, memory, labels)
+    readable = [target for target in scraped.own if target.key in pages]
+    _learn_jobs(memory.own_jobs, readable, scraped)
+    for target in scraped.down:
+        before = memory.ready.get(target.key)
+        if before is not None:
+            pages[target.key] = before
+            owns.append(OwnGpumon(target, _own_host(target, before[1], labels), None))
+        elif job_of(target) in memory.own_jobs:
+            owns.append(OwnGpumon(target, _own_host(target, None, labels), None))
+    memory.ready = pages
+    return owns
+
+
+def _answering_owns(pages: OwnPages, scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
+    """Hosts' own gpumon that answer: each with a snapshot that is not old, or with why its page is refused."""
     owns: list[OwnGpumon] = []
-    kept = _read_own_pages(scraped, memory)
     for target in scraped.own:
-        if target.key not in kept:
+        if target.key not in pages:
             continue
-        scraped_s, snapshot = kept[target.key]
+        scraped_s, snapshot = pages[target.key]
         old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)
         refusal = memory.refused.get(target.key, "")
         if snapshot is not None and not old:
             owns.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
         elif refusal:
             owns.append(OwnGpumon(target, _own_host(target, None, labels), None, refusal))
-    readable = [target for target in scraped.own if target.key in kept]
-    _learn_jobs(memory.own_jobs, readable, scraped)
-    for target in scraped.down:
-        before = memory.ready.get(target.key)
-        if before is not None:
-            kept[target.key] = before
-            owns.append(OwnGpumon(target, _own_host(target, before[1], labels), None))
-        elif job_of(target) in memory.own_jobs:
-            owns.append(OwnGpumon(target, _own_host(target, None, labels), None))
-    memory.ready = kept
     return owns
 
 
-def _read_own_pages(scraped: Scraped, memory: Memory) -> dict[Key, tuple[float, Snapshot | None]]:
-    """The pages of hosts' own gpumon, each with the time of its scrape; None for a page that is refused."""
-    pages: dict[Key, tuple[float, Snapshot | None]] = {}
+def _read_own_pages(scraped: Scraped, memory: Memory) -> OwnPages:
+    """The pages of hosts' own gpumon that answer."""
+    pages: OwnPages = {}
     for target, values in scraped.own.items():
         if scraped.is_readable(target):
             pages[target.key] = _snapshot(scraped.scrape(target, values), target in scraped.moving, memory)
