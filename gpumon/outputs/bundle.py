@@ -44,7 +44,8 @@ def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: st
     versions = []
     for host in snapshot.hosts:
         drivers = f"driver {clean(host.snapshot.host.driver) or '-'} cuda {clean(host.snapshot.host.cuda) or '-'}"
-        versions += [f"{clean(host.name)} {said}" for said in (drivers, *_engines(host.snapshot))]
+        for part in (drivers, *_engines(host.snapshot)):
+            versions.append(f"{clean(host.name)} {part}")
     return _files(encode_fleet(snapshot, prices), fleet_markdown(snapshot), screen, picture, versions)
 
 

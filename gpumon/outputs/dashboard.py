@@ -34,26 +34,25 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
     """
     boards = _boards(tomli.loads(TEMPLATE.read_text("utf-8")))
     wanted = {"scraped": scraped, "served": served}
-    without = "Idle GPUs" if priced else "Idle money per hour"
-    of = [board for board in boards if wanted[board["name"]]]
+    without = "Idle money per hour"
+    if priced:
+        without = "Idle GPUs"
     panels: list[dict[str, Any]] = []
+    variables: list[dict[str, Any]] = []
+    shown = [board for board in boards if wanted[board["name"]]]
     y = 0
-    for board in of:
-        if len(of) > 1:
-            place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
-            panels.append(
-                {"id": len(panels) + 1, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
-            )
+    for board in shown:
+        if len(shown) > 1:
+            panels.append(_heading(board, len(panels) + 1, y))
             y += 1
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": WIDTH, "h": HEIGHT}))
         y += HEIGHT
         charts = [panel for panel in board["panels"] if panel[0] != without]
         for at, panel in enumerate(charts):
-            line, column = divmod(at, BESIDE)
-            each = WIDTH // BESIDE
-            place = {"x": column * each, "y": y + line * HEIGHT, "w": each, "h": HEIGHT}
-            panels.append(_chart(panel, len(panels) + 1, place))
+            panels.append(_chart(panel, len(panels) + 1, _place(at, y)))
         y += -(-len(charts) // BESIDE) * HEIGHT
+        for name, label, query in board["variables"]:
+            variables.append(_variable(name, label, query))
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
     return {
         "title": "LLM serving: MFU, MBU and cost (gpumon)",
@@ -66,9 +65,22 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "annotations": {"list": []},
-        "templating": {"list": [source, *(_variable(*one) for board in of for one in board["variables"])]},
+        "templating": {"list": [source, *variables]},
         "panels": panels,
     }
+
+
+def _heading(board: dict[str, Any], number: int, y: int) -> dict[str, Any]:
+    """The line that parts a board from the one above it."""
+    place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
+    return {"id": number, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
+
+
+def _place(at: int, y: int) -> dict[str, int]:
+    """Place of the chart number `at` of those that begin in line `y`."""
+    line, column = divmod(at, BESIDE)
+    width = WIDTH // BESIDE
+    return {"x": column * width, "y": y + line * HEIGHT, "w": width, "h": HEIGHT}
 
 
 def _boards(template: dict[str, Any]) -> list[dict[str, Any]]:
@@ -112,6 +124,9 @@ def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
 
 def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, Any]:
     title, unit, meaning, queries = panel
+    targets = []
+    for at, (expr, legend) in enumerate(queries):
+        targets.append({"refId": chr(65 + at), "expr": expr, "legendFormat": legend, "datasource": SOURCE})
     return {
         "id": number,
         "type": "timeseries",
@@ -121,10 +136,7 @@ def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, An
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
-        "targets": [
-            {"refId": chr(65 + at), "expr": expr, "legendFormat": legend, "datasource": SOURCE}
-            for at, (expr, legend) in enumerate(queries)
-        ],
+        "targets": targets,
     }
 
 

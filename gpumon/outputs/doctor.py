@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpumon.outputs.tables import stripped
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.text import clean
 
@@ -52,10 +53,10 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
     )
     _print_fine(console, checks)
     _print_to_mend(console, checks)
-    if any("config" in check.fix for check in checks if check.state is not CheckState.OFF):
+    if any("config" in check.fix and check.state is not CheckState.OFF for check in checks):
         console.print(Text(_AT_START))
     console.print(Text(_counts(checks)))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    return stripped(stream.getvalue().splitlines())
 
 
 def _print_fine(console: Console, checks: Sequence[Check]) -> None:
@@ -83,7 +84,11 @@ def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
 def _counts(checks: Sequence[Check]) -> str:
     """How many checks there are of each state: `12 ok, 1 warning`."""
     counts = Counter(check.state for check in checks)
-    return ", ".join(f"{counts[state]} {_COUNTED[state]}" for state in CheckState if counts[state])
+    words = []
+    for state in CheckState:
+        if counts[state]:
+            words.append(f"{counts[state]} {_COUNTED[state]}")
+    return ", ".join(words)
 
 
 def _table(checks: Sequence[tuple[str, Check]]) -> Table:
@@ -100,6 +105,9 @@ def _table(checks: Sequence[tuple[str, Check]]) -> Table:
                 fix = f"fix: {lines[0]}"
             else:
                 fix = "\n".join(("fix:", *lines))
-            text.append(f"\n{fix}", style="" if check.state is CheckState.OFF else style)
+            if check.state is CheckState.OFF:
+                text.append(f"\n{fix}")
+            else:
+                text.append(f"\n{fix}", style=style)
         table.add_row(Text(check.state.value, style=style), Text(clean(name)), text)
     return table

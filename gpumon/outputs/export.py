@@ -25,11 +25,14 @@ _HOST: Final = (
     *("disk_read_bytes_per_s", "disk_write_bytes_per_s", "disk_busy_ratio"),
     *("network_rx_bytes_per_s", "network_tx_bytes_per_s"),
 )
-_LATENCIES: Final = ("ttft_s", "itl_s", "queue_s", "e2e_s")
+_LATENCIES: Final = ("ttft", "itl", "queue", "e2e")
+_PARTS: Final = ("mean", "p50", "p95", "p99")
+_QUANTILES: Final = {f"{latency}_{part}_s": f"{latency}_s.{part}" for latency in _LATENCIES for part in _PARTS}
+"""Columns of latencies, and their fields."""
 COLUMNS: Final = (
     *("time", "host", "kind", "name", "model", "state", "verdicts"),
     *dict.fromkeys((*_GPU, *_ENGINE)),
-    *(f"{name.removesuffix('_s')}_{part}_s" for name in _LATENCIES for part in ("mean", "p50", "p95", "p99")),
+    *_QUANTILES,
     *_HOST,
 )
 """Units as in the names; a value that is not there is an empty cell, never a 0."""
@@ -42,7 +45,10 @@ def header() -> str:
 
 def rows(snapshot: Snapshot) -> str:
     """The lines of one moment."""
-    return "".join(_line([cell(row.get(column, "")) for column in COLUMNS]) for row in _things(snapshot))
+    lines = []
+    for row in _things(snapshot):
+        lines.append(_line([cell(row.get(column, "")) for column in COLUMNS]))
+    return "".join(lines)
 
 
 def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
@@ -51,10 +57,7 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         yield {**_head(snapshot, "gpu", gpu.uuid), **row, **{name: getattr(gpu, name) for name in _GPU}}
     for engine in snapshot.engines:
         row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
-        latencies = {}
-        for name in _LATENCIES:
-            for part in ("mean", "p50", "p95", "p99"):
-                latencies[f"{name.removesuffix('_s')}_{part}_s"] = value_of(engine, f"{name}.{part}")
+        latencies = {column: value_of(engine, field) for column, field in _QUANTILES.items()}
         figures = {name: value_of(engine, name) for name in _ENGINE}
         yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
     host = {name: getattr(snapshot.host, name) for name in _HOST}
@@ -62,12 +65,11 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
-    standing = []
-    for one in snapshot.verdicts:
-        if one.kind.value == kind and one.key == key:
-            standing.append(one)
-    words = " ".join(one.code.value for one in standing if one.level is not Level.OK)
-    return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": words}
+    codes = []
+    for verdict in snapshot.verdicts:
+        if verdict.kind.value == kind and verdict.key == key and verdict.level is not Level.OK:
+            codes.append(verdict.code.value)
+    return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": " ".join(codes)}
 
 
 def _line(cells: list[Any]) -> str:

@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import exposition
@@ -28,7 +28,14 @@ MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
 _GZIP_LEVEL: Final = 4
 _BY_SAMPLE: Final = {name: metric for metric in METRICS for name in metric.samples}
-_CLASSIC: Final = "text/plain; version=0.0.4; charset=utf-8"
+_FORMS: Final[Mapping[str, tuple[Callable[[Any], bytes], str]]] = {
+    "classic": (exposition.generate_latest, "text/plain; version=0.0.4; charset=utf-8"),
+    "openmetrics": (
+        openmetrics_exposition.generate_latest,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    ),
+}
+"""Forms of the page: what writes it, and its content type."""
 
 
 class Page(NamedTuple):
@@ -87,8 +94,13 @@ class MetricsPage:
                 if event.kind is EventKind.RESTART:
                     self._restarts[event.key] += 1
             if len(self._restarts) > MOST_COUNTED:  # engines come and go, each on a port of its own
-                here = {engine.key for engine in snapshot.engines}
-                self._restarts = Counter({key: count for key, count in self._restarts.items() if key in here})
+                self._forget_restarts({engine.key for engine in snapshot.engines})
+
+    def _forget_restarts(self, engines: Collection[str]) -> None:
+        """Keep the counts of these engines only."""
+        for key in list(self._restarts):
+            if key not in engines:
+                del self._restarts[key]
 
     @property
     def newest(self) -> Snapshot | None:
@@ -104,11 +116,12 @@ class MetricsPage:
 
     def page(self, accept: str, accept_encoding: str) -> Page:
         """The page in the form and encoding that a client takes (its header lines)."""
-        modern = "application/openmetrics-text" in accept.lower()
-        packed = any(
-            word.partition(";")[0].strip() == "gzip" and word.replace(" ", "").partition(";")[2] not in ("q=0", "q=0.0")
-            for word in accept_encoding.lower().split(",")
-        )
+        form = "classic"
+        if "application/openmetrics-text" in accept.lower():
+            form = "openmetrics"
+        encoding = ""
+        if any(map(_is_gzip, accept_encoding.lower().split(","))):
+            encoding = "gzip"
         with self._lock:
             newest = self._newest
             taken = self._taken
@@ -119,9 +132,12 @@ class MetricsPage:
         if shown != self._shown:
             self._pages.clear()
             self._shown = shown
-        key = ("openmetrics" if modern else "classic"), ("gzip" if packed else "")
+        key = form, encoding
         if key not in self._pages:
-            self._pages[key] = self._worked_out(newest[0] if newest and not stuck else None, events, restarts, *key)
+            snapshot = None
+            if newest and not stuck:
+                snapshot = newest[0]
+            self._pages[key] = self._worked_out(snapshot, events, restarts, *key)
         return self._pages[key]
 
     def _trouble(self, newest: tuple[Snapshot, float] | None) -> str:
@@ -139,13 +155,10 @@ class MetricsPage:
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
-            found = [*self._own(), *_page(snapshot, events, restarts)]
-            found += histograms(self._engines, snapshot) if snapshot is not None else ()
-            families = _Families(tuple(_families(found)))
-            modern = form == "openmetrics"
-            written = openmetrics_exposition.generate_latest if modern else exposition.generate_latest
-            kind = "application/openmetrics-text; version=1.0.0; charset=utf-8" if modern else _CLASSIC
-            plain = self._pages[form, ""] = Page(written(families), kind)
+            series = [*self._own(), *_page(snapshot, events, restarts)]
+            if snapshot is not None:
+                series += histograms(self._engines, snapshot)
+            plain = self._pages[form, ""] = _rendered(form, _Families(tuple(_families(series))))
         if not encoding:
             return plain
         return Page(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
@@ -154,6 +167,18 @@ class MetricsPage:
         yield Sample("gpumon_process_start_time_seconds", {}, self._started_s)
         build = {"version": __version__, "python": platform.python_version()}
         yield Sample("gpumon_build_info", build, 1.0)
+
+
+def _is_gzip(coding: str) -> bool:
+    """Whether a client takes gzip, by one of the codings that it names."""
+    name, _, weight = coding.replace(" ", "").partition(";")
+    return name.strip() == "gzip" and weight not in ("q=0", "q=0.0")
+
+
+def _rendered(form: str, families: _Families) -> Page:
+    """The page in one form, not compressed."""
+    written, content_type = _FORMS[form]
+    return Page(written(families), content_type)
 
 
 def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]) -> Iterator[Sample]:
@@ -181,9 +206,9 @@ def _families(page: Iterable[Sample]) -> Iterator[Family]:
     grouped: dict[str, list[Sample]] = {}
     for sample in page:
         grouped.setdefault(_BY_SAMPLE[sample.name].name, []).append(sample)
-    for _, found in sorted(grouped.items()):
-        metric = _BY_SAMPLE[found[0].name]
+    for _, series in sorted(grouped.items()):
+        metric = _BY_SAMPLE[series[0].name]
         family = Family(metric.name, metric.help, metric.kind, metric.unit)
-        for name, labels, value in found:
+        for name, labels, value in series:
             family.add_sample(name, labels, value)
         yield family

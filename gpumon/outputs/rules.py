@@ -98,7 +98,8 @@ def rules_yaml(ruled: Ruled) -> str:
     lines = [HEAD]
     for name, why in ruled.unknown:
         lines.append(f"#\n# No figures of {clean(name, 120)}:\n")
-        lines += [f"#   {clean(line, 300)}\n" for line in why.splitlines()]
+        for line in why.splitlines():
+            lines.append(f"#   {clean(line, 300)}\n")
     lines.append("groups:\n")
     values = _values(ruled)
     if ruled.scraped:
@@ -125,14 +126,14 @@ def _model(name: str, model: ModelFacts, every: str) -> list[str]:
         on = f"on {model.gpu}"
     lines = [f"  # {clean(f'{model.name}: {model.source}, {on}; {model.size}', 300)}\n"]
     labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
-    for at, one in enumerate(model.constants):
+    for at, constant in enumerate(model.constants):
         if at % MOST_RULES == 0:
             more = ""
             if at:
                 more = f"-{at // MOST_RULES + 1}"
             lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
-        lines += [f"      # {one.meaning}\n", f"      - record: {one.record}\n"]
-        lines += [f"        expr: vector({number(one.value)})\n", labels]
+        lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
+        lines += [f"        expr: vector({number(constant.value)})\n", labels]
     return lines
 
 
@@ -140,9 +141,10 @@ def _values(ruled: Ruled) -> dict[str, str]:
     """Values of the names in the template."""
     limits = ruled.thresholds
     scrape_s = ruled.scope.scrape_s
-    values = {
-        name: number(value) for name, value in msgspec.structs.asdict(limits).items() if not isinstance(value, str)
-    }
+    values = {}
+    for name, threshold in msgspec.structs.asdict(limits).items():
+        if not isinstance(threshold, str):
+            values[name] = number(threshold)
     values |= {
         "awake": number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
@@ -170,7 +172,10 @@ def _labels(scope: Scope) -> dict[str, str]:
     if scope.join:
         own.append(scope.join)
         workload.append(f"exported_{scope.join}")
-    target = [name for name in dict.fromkeys(own) if name not in _OF_ENGINES]
+    target = []
+    for name in dict.fromkeys(own):
+        if name not in _OF_ENGINES:
+            target.append(name)
     gpu = []
     for name in target:
         if name not in ("namespace", "pod") or name == scope.join:
@@ -195,32 +200,39 @@ def _place(scope: Scope) -> dict[str, str]:
     before = ""
     behind = ""
     for name in reversed(names):
-        pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
+        pattern = "(.+)"
+        if name == "instance":
+            pattern = "(.+?)(?::[0-9]+)?"
         before = f"label_replace({before}"
         behind = f'{behind}, "place", "$1", "{name}", "{pattern}")'
     return {"place ": before, " place": behind}
+
+
+_NAME: Final = re.compile(
+    r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)"
+)
+"""A name in the template, with the indentation of its line where it stands first."""
 
 
 def _filled(group: str, values: Mapping[str, str]) -> str:
     """The group with its names filled in; a value of several lines keeps the indentation of its name."""
     if not values["match"]:
         group = group.replace("{<match>}", "").replace(", <match>}", "}")
-    return re.sub(
-        r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)",
-        lambda found: (
-            (found["indent"] or "")
-            + values[found["begin"] or found["name"] or found["end"]].replace("\n", "\n" + (found["indent"] or ""))
-        ),
-        group,
-    )
+
+    def value(name: re.Match[str]) -> str:
+        indent = name["indent"] or ""
+        text = values[name["begin"] or name["name"] or name["end"]]
+        return indent + text.replace("\n", f"\n{indent}")
+
+    return _NAME.sub(value, group)
 
 
 def _weights(bounds: Sequence[float], field: str) -> str:
     """One number per bucket of a histogram of lengths."""
-    return "\nor ".join(
-        f'label_replace(vector({number(getattr(one, field))}), "le", "{one.le}", "", "")'
-        for one in bucket_weights(tuple(bounds))
-    )
+    terms = []
+    for weight in bucket_weights(tuple(bounds)):
+        terms.append(f'label_replace(vector({number(getattr(weight, field))}), "le", "{weight.le}", "", "")')
+    return "\nor ".join(terms)
 
 
 def _prices(prices: Prices) -> str:
@@ -228,13 +240,24 @@ def _prices(prices: Prices) -> str:
     busy = "gpumon:gpu_busy:ratio"
     parts = []
     for price, names in prices.by_price.items():
-        # In a PromQL string a backslash is written twice: brackets need none.
-        pattern = "|".join(
-            re.sub(r"[^A-Za-z0-9 _\-/]", lambda found: f"[{found[0]}]" if found[0] not in '^\\"]' else ".", name)
-            for name in sorted(names)
-        )
+        pattern = "|".join(map(_pattern, sorted(names)))
         parts.append(f'{busy}{{modelName=~"(?i:(nvidia )?({pattern}))"}} * 0 + {price}')
-    return "\nor ".join([*parts, *([f"{busy} * 0 + {prices.any_other}"] if prices.any_other else [])])
+    if prices.any_other:
+        parts.append(f"{busy} * 0 + {prices.any_other}")
+    return "\nor ".join(parts)
+
+
+def _pattern(name: str) -> str:
+    """A name as a pattern of its own in a PromQL string, where a backslash is written twice: brackets need none."""
+    characters = []
+    for character in name:
+        if re.fullmatch(r"[A-Za-z0-9 _\-/]", character):
+            characters.append(character)
+        elif character in '^\\"]':
+            characters.append(".")
+        else:
+            characters.append(f"[{character}]")
+    return "".join(characters)
 
 
 def recorded(ruled: Ruled) -> frozenset[str]:

@@ -56,12 +56,18 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
         properties[key] = {**printed, **described(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
         properties[key] = dict(_PLAIN[str])
-    readings = [key for key, (_, field) in fields.items() if field.type == Reading or key in ABSENT]
-    if any(field.type == Reading for _, field in fields.values()):
+    readings = []
+    nullable = []
+    for key, (_, field) in fields.items():
+        if field.type == Reading:
+            readings.append(key)
+        if field.type == Reading or key in ABSENT:
+            nullable.append(key)
+    if readings:
         properties["missing"] = {
             "type": "object",
             "description": "Key of each null in this object -> the reason.",
-            "propertyNames": {"enum": readings},
+            "propertyNames": {"enum": nullable},
             "additionalProperties": definition(Reason, definitions),
         }
     return {
@@ -78,13 +84,20 @@ def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if kind == float | str:
         return {"type": ["number", "string"]}
     if get_origin(kind) is UnionType and type(None) in get_args(kind):
-        known = next(each for each in get_args(kind) if each is not type(None))
-        return {"anyOf": [_type(known, definitions), {"type": "null"}]}
+        return {"anyOf": [_type(_other_than_none(kind), definitions), {"type": "null"}]}
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:
         return {"type": "object", "additionalProperties": _type(get_args(kind)[1], definitions)}
     return definition(kind, definitions)
+
+
+def _other_than_none(union: Any) -> Any:
+    """The first type of a union that is not None's."""
+    for kind in get_args(union):
+        if kind is not type(None):
+            return kind
+    raise TypeError(union)
 
 
 def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -101,11 +114,14 @@ def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 def _enum(kind: type[Enum]) -> dict[str, Any]:
     docs = docs_of(kind)
     meanings = []
+    values = []
     for member in kind:
         if member.name in docs:
             meanings.append(f"{member.value}: {docs[member.name]}")
+        if not _never_printed(member):
+            values.append(member.value)
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
-    return {**described(text), "enum": [member.value for member in kind if not _never_printed(member)]}
+    return {**described(text), "enum": values}
 
 
 def _never_printed(member: Enum) -> bool:
@@ -143,11 +159,10 @@ def _parts(kind: type) -> list[type[Part]]:
     """Types of the fields whose own fields are printed in their place."""
     if not issubclass(kind, msgspec.Struct):
         return []
-    types = (field.type for field in msgspec.structs.fields(kind))
     parts = []
-    for of in types:
-        if isinstance(of, type) and issubclass(of, Part):
-            parts.append(of)
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, Part):
+            parts.append(field.type)
     return parts
 
 

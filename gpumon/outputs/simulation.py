@@ -83,16 +83,21 @@ def _latencies(answer: Simulation, figures: Figures) -> list[Column]:
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
-    texts = {
-        "mean": [spread.mean for spread in spreads],
-        "p50": [spread.p50 for spread in spreads],
-        "p95": [spread.p95 for spread in spreads],
-        "p99": [spread.p99 for spread in spreads],
-        "goal p95": list(goals),
-        "formula mean": list(means),
-    }
-    names = Column("", [f"{name:<{_LABEL - 2}}" for name in ("TTFT", "ITL", "TPOT", "E2E")])
-    return [names, *(Column(title, list(map(milliseconds, values)), right=True) for title, values in texts.items())]
+    columns = [_names("TTFT", "ITL", "TPOT", "E2E")]
+    for part in ("mean", "p50", "p95", "p99"):
+        columns.append(_times(part, [getattr(spread, part) for spread in spreads]))
+    columns.append(_times("goal p95", goals))
+    columns.append(_times("formula mean", means))
+    return columns
+
+
+def _times(title: str, values: Sequence[Reading]) -> Column:
+    return Column(title, list(map(milliseconds, values)), right=True)
+
+
+def _names(*names: str) -> Column:
+    """Names of rows, as wide as the labels above the table."""
+    return Column("", [f"{name:<{_LABEL - 2}}" for name in names])
 
 
 def _goals(answer: Simulation, figures: Figures) -> str:
@@ -129,7 +134,7 @@ def _served(figures: Figures) -> str:
 
 def _queue(points: Sequence[QueuePoint]) -> Iterator[Column]:
     """Waiting and running requests at ten moments."""
-    yield Column("", [f"{name:<{_LABEL - 2}}" for name in ("waiting", "running")])
+    yield _names("waiting", "running")
     apart = max(1, len(points) // _MOMENTS)
     for point in points[apart // 2 :: apart]:
         title = f"{point.time_s:,.0f} s"

@@ -50,14 +50,20 @@ class SameServers(msgspec.Struct, frozen=True):
 
 def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
     """The servers of a layout, alike ones once, in the order of the layout."""
-    sizes = (0.0 if isinstance(each.memory_bytes, Missing) else each.memory_bytes for each in workloads)
-    order = {at: (-size, at) for at, size in enumerate(sizes)}
+    order = {}
+    for at, workload in enumerate(workloads):
+        size_bytes = 0.0
+        if not isinstance(workload.memory_bytes, Missing):
+            size_bytes = workload.memory_bytes
+        order[at] = (-size_bytes, at)
     groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
     for server in layout:
         filled = tuple(_filled(server.gpus, order))
         key = server.shape, tuple((same.gpus, same.workloads, same.times) for same in filled)
         before = groups.get(key)
-        times = 1 if before is None else before.times + 1
+        times = 1
+        if before is not None:
+            times = before.times + 1
         groups[key] = SameServers(times, server.shape, len(server.gpus), filled)
     return tuple(groups.values())
 
@@ -66,14 +72,19 @@ def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> It
     """GPUs, or groups of GPUs that hold one instance together, that hold the same."""
     groups: dict[object, list[GpuSlot]] = {}
     for at, slot in enumerate(slots):
-        groups.setdefault(("gpu", at) if slot.group < 0 else ("group", slot.group, slot.workloads), []).append(slot)
+        group: tuple[object, ...] = ("group", slot.group, slot.workloads)
+        if slot.group < 0:
+            group = ("gpu", at)
+        groups.setdefault(group, []).append(slot)
     same: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
     for members in groups.values():
         first = members[0]
         key = len(members), tuple(sorted(first.workloads, key=lambda at: order.get(at, (0.0, at))))
-        times = same[key].times + 1 if key in same else 1
+        times = 1
+        if key in same:
+            times = same[key].times + 1
         same[key] = SameGpus(times, *key, first.memory_bytes, first.busy_ratio)
-    yield from sorted(same.values(), key=lambda each: (not each.workloads, -each.gpus))
+    yield from sorted(same.values(), key=lambda gpus: (not gpus.workloads, -gpus.gpus))
 
 
 def encode(answer: Answer) -> bytes:
@@ -122,11 +133,13 @@ def table(answer: Answer) -> str:
     if answer.without:
         fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
         rows.append({"row": "total_without", "name": answer.name, **fields})
-    rows += [_compared(each) for each in answer.compared]
+    for compared in answer.compared:
+        rows.append(_compared(compared))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
     writer.writerow(COLUMNS)
-    writer.writerows([cell(row.get(name, "")) for name in COLUMNS] for row in rows)
+    for row in rows:
+        writer.writerow([cell(row.get(name, "")) for name in COLUMNS])
     return stream.getvalue()
 
 
@@ -150,7 +163,9 @@ def _fields(of: msgspec.Struct) -> dict[str, Any]:
         fields["disaggregated_gpus"] = split.gpus
         fields["disaggregated_saving_ratio"] = split.saving_ratio
     band = fields.get("band")
-    return fields if not band else fields | {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
+    if band:
+        fields |= {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
+    return fields
 
 
 if __name__ == "__main__":
