@@ -8,8 +8,8 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpumon import __version__
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from gpumon.collector import Keeper
     from gpumon.config.options import Options
     from gpumon.config.schema import Config
-    from gpumon.fleet.snapshot import HostShown
+    from gpumon.fleet.snapshot import FleetSnapshot, HostShown
     from gpumon.readings.snapshot import Snapshot
 
+T = TypeVar("T")
 READY_S: Final = 90.0
 """Longest wait for the driver: eight GPUs without persistence mode are slow to open."""
 
@@ -92,53 +93,75 @@ def watch(
 
     Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
     """
+    watched = _Watched(sink, options.count, although_nothing=although_nothing)
+    return asyncio.run(_watch(config, options, keepers, watched))
 
-    from gpumon.session.build import build, failed_worker, nothing, open_hardware
 
-    async def watched() -> int:
-        done = asyncio.Event()
-        stop_on_signals(done)
-        collector = build(config, options, await open_hardware(config, options), keepers=keepers)
-        written = 0
-        failure = ""
+class _Watched:
+    """The snapshots of one run: passes them on, counts them, and knows when it is over."""
 
-        def take(snapshot: Snapshot) -> None:
-            nonlocal failure, written
-            if done.is_set():
-                return
-            if written == 0 and not although_nothing and nothing(snapshot):
-                written = -1
-                done.set()
-                failure = failed_worker(snapshot)
-                return
-            try:
-                sink(snapshot)
-            except BaseException:
-                done.set()
-                raise
-            written += 1
-            if options.count and written >= options.count:
-                done.set()
+    def __init__(self, sink: Callable[[Snapshot], None], most: int, *, although_nothing: bool) -> None:
+        """`most`: snapshots to pass on; 0: no end."""
+        self.done = asyncio.Event()
+        self.written = 0
+        self.has_nothing = False
+        """Whether the first snapshot had neither a GPU nor an engine."""
+        self.failure = ""
+        """Why the driver worker could not start, if that is why there is nothing."""
+        self._sink = sink
+        self._most = most
+        self._although_nothing = although_nothing
 
-        end_s = time.monotonic() + (options.duration_s or math.inf)
+    def take(self, snapshot: Snapshot) -> None:
+        """Pass one snapshot on."""
+        from gpumon.session.build import failed_worker, nothing
+
+        if self.done.is_set():
+            return
+        if self.written == 0 and not self._although_nothing and nothing(snapshot):
+            self.has_nothing = True
+            self.failure = failed_worker(snapshot)
+            self.done.set()
+            return
         try:
-            await collector.open()
-            # One source is enough to begin: a driver that takes its time does not silence the engines.
-            first = asyncio.create_task(collector.any_ready(READY_S))
-            await _until(done, first, end_s)
-            first.cancel()
-            if not done.is_set() and time.monotonic() < end_s:
-                await collector.start(take)
-                await _until(done, collector.ended(), end_s)
-            if failure:
-                raise Failed(f"{WORKER_FAILED}{failure}")
-            if written == 0 and not done.is_set():
-                raise Failed(TOO_SHORT)
-            return NOTHING if written < 0 else 0
-        finally:
-            await collector.stop()
+            self._sink(snapshot)
+        except BaseException:  # whatever ends the writing ends the run; it is raised where the run is awaited
+            self.done.set()
+            raise
+        self.written += 1
+        if self._most and self.written >= self._most:
+            self.done.set()
 
-    return asyncio.run(watched())
+    def exit_code(self) -> int:
+        """The exit code at the end. Raises Failed."""
+        if self.failure:
+            raise Failed(f"{WORKER_FAILED}{self.failure}")
+        if self.has_nothing:
+            return NOTHING
+        if self.written == 0 and not self.done.is_set():
+            raise Failed(TOO_SHORT)
+        return OK
+
+
+async def _watch(config: Config, options: Options, keepers: Sequence[Keeper], watched: _Watched) -> int:
+    """Collect until the run is over."""
+    from gpumon.session.build import build, open_hardware
+
+    stop_on_signals(watched.done)
+    collector = build(config, options, await open_hardware(config, options), keepers=keepers)
+    end_s = time.monotonic() + (options.duration_s or math.inf)
+    try:
+        await collector.open()
+        # One source is enough to begin: a driver that takes its time does not silence the engines.
+        first = asyncio.create_task(collector.any_ready(READY_S))
+        await _until(watched.done, first, end_s)
+        first.cancel()
+        if not watched.done.is_set() and time.monotonic() < end_s:
+            await collector.start(watched.take)
+            await _until(watched.done, collector.ended(), end_s)
+        return watched.exit_code()
+    finally:
+        await collector.stop()
 
 
 def stop_on_signals(done: asyncio.Event) -> None:
@@ -151,10 +174,12 @@ def stop_on_signals(done: asyncio.Event) -> None:
 
 async def _until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
     """Wait for `done`, for the end of `task` (and raise what ended it), or for the monotonic time `end_s`."""
-    left_s = end_s - time.monotonic()
+    left_s: float | None = None
+    if not math.isinf(end_s):
+        left_s = end_s - time.monotonic()
     waits = [asyncio.create_task(done.wait()), task]
     try:
-        await asyncio.wait(waits, timeout=None if math.isinf(left_s) else left_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not task.cancelled():
             task.result()
     finally:
@@ -193,24 +218,43 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
     end_s = slot_s + (options.duration_s or math.inf)
     try:
         while not done.is_set():
-            asked = asyncio.ensure_future(control.fleet.refreshed())
-            stopped = asyncio.ensure_future(done.wait())
-            await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not asked.done():
-                asked.cancel()
+            answer = await _unless(done, control.fleet.refreshed())
+            if answer is None:
                 break
-            snapshot = asked.result()
-            prices = control.prices
-            sink(encode(snapshot, prices) + b"\n" if form == "json" else report(snapshot, prices, columns))
+            snapshot = answer
+            if form == "json":
+                sink(encode(snapshot, control.prices) + b"\n")
+            else:
+                sink(report(snapshot, control.prices, columns))
             printed += 1
             slot_s = max(slot_s + control.interval_s, time.monotonic())
-            if (options.count and printed >= options.count) or slot_s >= end_s:
+            if printed == options.count or slot_s >= end_s:
                 break
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
     finally:
         await control.stop()
-    if not snapshot.wall_s or (config.host and not any(map(_has_answered, snapshot.hosts))):
+    return _fleet_exit_code(config, snapshot)
+
+
+async def _unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T | None:
+    """The answer; None where `done` is set before it comes."""
+    asked = asyncio.ensure_future(answer)
+    stopped = asyncio.ensure_future(done.wait())
+    await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if asked.done():
+        return asked.result()
+    asked.cancel()
+    return None
+
+
+def _fleet_exit_code(config: Config, snapshot: FleetSnapshot) -> int:
+    """Exit code by the last snapshot."""
+    if not snapshot.wall_s:
         return FAILED
-    return OK if snapshot.hosts else NOTHING
+    if config.host and not any(map(_has_answered, snapshot.hosts)):
+        return FAILED
+    if snapshot.hosts:
+        return OK
+    return NOTHING

@@ -30,12 +30,17 @@ _GAUGES: Final = (
     *(q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.USED_TOKENS, q.MOST_RUNNING, q.DECODE_RATE, q.PREFILL_RATE),
     *(q.TRAINED_RATE, q.SAMPLE_RATE),
 )
+_HISTOGRAMS: Final = (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
 _NAMES: Final = {
     Kind.COUNTER: _COUNTERS,
     Kind.GAUGE: _GAUGES,
-    Kind.HISTOGRAM: (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH),
+    Kind.HISTOGRAM: _HISTOGRAMS,
 }
-QUANTITIES: Final[Mapping[str, Kind]] = {name: kind for kind, names in _NAMES.items() for name in names}
+QUANTITIES: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(_COUNTERS, Kind.COUNTER),
+    **dict.fromkeys(_GAUGES, Kind.GAUGE),
+    **dict.fromkeys(_HISTOGRAMS, Kind.HISTOGRAM),
+}
 """Every quantity that a feed may map."""
 TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMPLE_RATE})
 """Quantities of a training run; all others are of serving."""
@@ -52,7 +57,10 @@ def named(name: str) -> str:
     if name in QUANTITIES:
         return ""
     near = difflib.get_close_matches(name.lower(), QUANTITIES, n=1, cutoff=0.6)
-    return f"is no quantity{f'; did you mean {near[0]}?' if near else ''} ({ALLOWED})"
+    hint = ""
+    if near:
+        hint = f"; did you mean {near[0]}?"
+    return f"is no quantity{hint} ({ALLOWED})"
 
 
 def mapped(_: str, value: str) -> str:
@@ -102,10 +110,13 @@ def feed(f: Feed) -> Iterator[tuple[str, str]]:
         yield from _of_url(f)
     if f.file:
         yield from _of_file(f)
-    yield from _of_training(f) if f.phase == "training" else _of_serving(f)
+    if f.phase == "training":
+        yield from _of_training(f)
+    else:
+        yield from _of_serving(f)
     if f.params_b is not None and f.flops_per_token is not None:
         yield "flops_per_token", "says what params_b says: give one"
-    if any(name not in f.quantities or name not in TOKEN_COUNTERS for name in f.at_end):
+    if set(f.at_end) - (TOKEN_COUNTERS & set(f.quantities)):
         yield "at_end", f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities"
 
 

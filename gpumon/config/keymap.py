@@ -177,8 +177,14 @@ class Keymap:
 
 def split(keys: str) -> tuple[str, ...]:
     """`q, Ctrl+Q` as `q`, `ctrl+q`: a single character stays as it is, the rest is lower case. A comma is `comma`."""
-    names = (key.strip() for key in keys.split(","))
-    return tuple(dict.fromkeys(name if len(name) == 1 else name.lower() for name in names if name))
+    names: dict[str, None] = {}
+    for key in keys.split(","):
+        name = key.strip()
+        if len(name) > 1:
+            name = name.lower()
+        if name:
+            names[name] = None
+    return tuple(names)
 
 
 def problem(name: str, keys: str) -> str:
@@ -188,12 +194,14 @@ def problem(name: str, keys: str) -> str:
         if name in NEEDED:
             return f"{name} needs at least one key"
         return ""
-    typed = ""
-    if name in _SCOPES:
-        typed = next((key for key in wanted if key in _TYPED), "")
-    if typed:
-        return f"{typed} begins a number there"
-    return next((said for key in wanted if (said := _key_problem(key))), "")
+    for key in wanted:
+        if name in _SCOPES and key in _TYPED:
+            return f"{key} begins a number there"
+    for key in wanted:
+        fault = _key_problem(key)
+        if fault:
+            return fault
+    return ""
 
 
 def _key_problem(key: str) -> str:
@@ -201,11 +209,10 @@ def _key_problem(key: str) -> str:
         return f"{TAKEN} always quits and can do nothing else"
     if key in _SENT_AS:
         return f"{key} is what terminals send for {_SENT_AS[key]}: name that"
-    found = _KEY.fullmatch(key)
-    if found is None or (found["character"] and not found["character"].isprintable()):
-        named = clean(without_secrets(key), 20)
-        return f"{named} is no key: {ALLOWED}"
-    if found["character"] and "shift+" in found["modifiers"]:
+    parts = _KEY.fullmatch(key)
+    if parts is None or (parts["character"] and not parts["character"].isprintable()):
+        return f"{clean(without_secrets(key), 20)} is no key: {ALLOWED}"
+    if parts["character"] and "shift+" in parts["modifiers"]:
         return f"{key}: write the character that it gives, such as G for shift+g"
     return ""
 
@@ -214,17 +221,30 @@ def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
     """A key that two commands would share once the user's `own` keys hold: the command to blame, and why."""
     taken: dict[tuple[str, str], str] = {}
     keys = Keymap(own).keys
-    scopes = sorted({*_SCOPES.values()})
-    for name in (*(name for name in keys if name not in own), *own):
-        scope = _SCOPES.get(name, "")
-        inside = scopes if name in KEPT else ()
+    defaults = [name for name in keys if name not in own]
+    for name in (*defaults, *own):
         for key in keys[name]:
-            others = [taken.setdefault((where, key), name) for where in (scope, *inside)]
-            other = next((other for other in others if other != name), name)
-            if other != name:
-                default = "" if other in own else ", by default: give that other keys here, too"
-                return name, f"{key} is a key of {other} as well{default}"
+            other = _take_key(taken, name, key)
+            if other == name:
+                continue
+            default = ""
+            if other not in own:
+                default = ", by default: give that other keys here, too"
+            return name, f"{key} is a key of {other} as well{default}"
     return None
+
+
+def _take_key(taken: dict[tuple[str, str], str], name: str, key: str) -> str:
+    """Note that a command has a key in its scopes; returns another command that has it already, else its own name."""
+    scopes = [_SCOPES.get(name, "")]
+    if name in KEPT:
+        scopes += sorted({*_SCOPES.values()})
+    other = name
+    for scope in scopes:
+        owner = taken.setdefault((scope, key), name)
+        if other == name:
+            other = owner
+    return other
 
 
 def shown(key: str) -> str:

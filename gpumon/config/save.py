@@ -59,11 +59,15 @@ def save(file: str, changes: Changes) -> Config:
 def snippet(changes: Changes) -> str:
     """The changes as lines to paste into a config file."""
     lines: list[str] = []
-    for section in dict.fromkeys(section for section, _ in changes):
-        lines.append(f"[{section}]")
-        for (where, key), value in changes.items():
-            if where == section:
-                lines.append(f"# take out: {key}" if value is None else f"{key_text(key)} = {toml(value)}")
+    sections: dict[str, list[str]] = {}
+    for (section, key), value in changes.items():
+        if value is None:
+            line = f"# take out: {key}"
+        else:
+            line = f"{key_text(key)} = {toml(value)}"
+        sections.setdefault(section, []).append(line)
+    for section, settings in sections.items():
+        lines += [f"[{section}]", *settings]
     return "\n".join(lines) + "\n"
 
 
@@ -87,12 +91,12 @@ def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
         for (section, key), value in changes.items():
             after = _with(after, section, key, value)
             _put(wanted, section, key, value)
-        said = parsed(after, path)
+        written = parsed(after, path)
     except Exception:  # a writer of TOML that does not manage somebody's file must not end the screen
-        said = {}
-    if _plain(said) != _plain(wanted):
+        written = {}
+    if _plain(written) != _plain(wanted):
         raise NotSavedError(f"{path} is written in a way that gpumon can not change safely")
-    return after, checked(said, {}, path, after)
+    return after, checked(written, {}, path, after)
 
 
 def _with(text: str, section: str, key: str, value: object) -> str:
@@ -101,22 +105,29 @@ def _with(text: str, section: str, key: str, value: object) -> str:
 
     document: Any = tomlkit.parse(text)
     table = document.get(section)
-    end = end_of(text, section)
     if isinstance(value, tuple):
         value = list(value)
     if value is None:
         if table is not None and key in table:
             del table[key]
         return tomlkit.dumps(document)
+    end = end_of(text, section)
     if table is not None and (key in table or not end):
         table[key] = value
         return tomlkit.dumps(document)
-    ending = "\r\n" if "\r\n" in text else "\n"
-    line = f"{key_text(key)} = {toml(value)}{ending}"
-    if end:
-        lines = text.split("\n")
-        return "\n".join([*lines[:end], line.rstrip("\n"), *(lines[end:] or [""])])
-    return f"{text}{_gap_after(text, ending)}[{section}]{ending}{line}"
+    return _with_line(text, section, end, f"{key_text(key)} = {toml(value)}")
+
+
+def _with_line(text: str, section: str, end: int, setting: str) -> str:
+    """The text with one setting more, behind line `end` of its section; 0: the section is added."""
+    ending = "\n"
+    if "\r\n" in text:
+        ending = "\r\n"
+    line = f"{setting}{ending}"
+    if not end:
+        return f"{text}{_gap_after(text, ending)}[{section}]{ending}{line}"
+    lines = text.split("\n")
+    return "\n".join([*lines[:end], line.rstrip("\n"), *(lines[end:] or [""])])
 
 
 def _gap_after(text: str, ending: str) -> str:
@@ -131,13 +142,19 @@ def _gap_after(text: str, ending: str) -> str:
 def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:
     if value is None:
         raw.get(section, {}).pop(key, None)
-    else:
-        raw.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
+        return
+    if isinstance(value, tuple):
+        value = list(value)
+    raw.setdefault(section, {})[key] = value
 
 
 def _plain(raw: Mapping[str, Any]) -> str:
     """For comparing: without empty sections, which say nothing; 1, 1.0 and true are not the same."""
-    return json.dumps({key: value for key, value in raw.items() if value != {}}, sort_keys=True, default=repr)
+    sections = {}
+    for name, section in raw.items():
+        if section != {}:
+            sections[name] = section
+    return json.dumps(sections, sort_keys=True, default=repr)
 
 
 def _replaced(path: Path, before: str | None, after: str) -> bool:

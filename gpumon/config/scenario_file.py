@@ -54,8 +54,9 @@ def scenario_toml(scenario: Scenario) -> str:
 
     Raises ConfigError, in the words of `parse_scenario`, for what no file may hold, such as a target of 0.
     """
-    if wrong := _unwritable(scenario):
-        raise ConfigError(f"scenario: {wrong}")
+    fault = _unwritable(scenario)
+    if fault:
+        raise ConfigError(f"scenario: {fault}")
     text = _HEAD + "".join(f"{line}\n" for line in _table(scenario, ""))
     if parse_scenario(text) != scenario:
         raise ConfigError("scenario: does not read back as it was written")
@@ -124,7 +125,9 @@ def _whole(scenario: Scenario) -> Scenario:
     for at, workload in enumerate(scenario.workload):
         before = first.setdefault(workload.label, at)
         if before != at:
-            key = "name" if workload.name else "model"
+            key = "model"
+            if workload.name:
+                key = "name"
             text = f"is the name of workload[{before}] as well: give each a name of its own"
             raise Refused(("workload", at, key), text, workload.label)
     return scenario
@@ -143,7 +146,10 @@ def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
         elif not isinstance(value, tuple):
             yield f"{field.name} = {_value(value)}"
         elif field.name in _INLINE:
-            yield from (f"{field.name} = [", *(f"    {_inline(point)}," for point in value), "]")
+            yield f"{field.name} = ["
+            for point in value:
+                yield f"    {_inline(point)},"
+            yield "]"
         else:
             for entry in value:
                 inside += ["", f"[[{key}]]", *_table(entry, key)]
@@ -151,16 +157,12 @@ def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
 
 
 def _inline(of: msgspec.Struct) -> str:
-    values = ((field, getattr(of, field.name)) for field in msgspec.structs.fields(of))
-    return (
-        "{ "
-        + ", ".join(
-            f"{field.name} = {_value(value)}"
-            for field, value in values
-            if field.required or not _same(value, field.default)
-        )
-        + " }"
-    )
+    settings = []
+    for field in msgspec.structs.fields(of):
+        value = getattr(of, field.name)
+        if field.required or not _same(value, field.default):
+            settings.append(f"{field.name} = {_value(value)}")
+    return f"{{ {', '.join(settings)} }}"
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -169,28 +171,41 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _value(value: Any) -> str:
-    return toml(value.value if isinstance(value, Enum) else value)
+    if isinstance(value, Enum):
+        return toml(value.value)
+    return toml(value)
 
 
 def _unwritable(of: Any, path: str = "") -> str:
     """Path of a value that no TOML file of ours can hold: NaN, infinity, half a character (a lone surrogate)."""
-    if isinstance(of, msgspec.Struct):
-        items = ((f"{path}.{name}".removeprefix("."), getattr(of, name)) for name in of.__struct_fields__)
-        return next(filter(None, (_unwritable(item, place) for place, item in items)), "")
-    if isinstance(of, tuple):
-        return next(filter(None, (_unwritable(item, f"{path}[{at}]") for at, item in enumerate(of))), "")
     if isinstance(of, float) and not math.isfinite(of):
         return f"{path} = {of}: must be a finite number"
     if isinstance(of, str) and any("\ud800" <= character <= "\udfff" for character in of):
         return f"{path}: holds half a character, which no file can hold"
+    for place, part in _parts(of, path):
+        fault = _unwritable(part, place)
+        if fault:
+            return fault
     return ""
+
+
+def _parts(of: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Path and value of each part of a table or a list; nothing of a single value."""
+    if isinstance(of, msgspec.Struct):
+        for name in of.__struct_fields__:
+            yield f"{path}.{name}".removeprefix("."), getattr(of, name)
+    elif isinstance(of, tuple):
+        for at, part in enumerate(of):
+            yield f"{path}[{at}]", part
 
 
 def base_of(config: Config) -> Scenario:
     """The scenario before anything was seen: the settings. Prices are looked up."""
     of = config.sizing
     goals = config.goals
-    server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()
+    server: tuple[Server, ...] = ()
+    if of.gpu:
+        server = (Server(of.gpu, of.gpus or 8),)
     return Scenario(
         packing=of.packing,
         planning_factor=of.planning_factor,

@@ -36,7 +36,11 @@ class Selector(msgspec.Struct, frozen=True):
 
     def takes(self, labels: Mapping[str, str]) -> bool:
         """Whether a series with these labels is one of them."""
-        return all((labels.get(each.label, "") == each.value) is each.same for each in self.matchers)
+        for matcher in self.matchers:
+            has_value = labels.get(matcher.label, "") == matcher.value
+            if has_value is not matcher.same:
+                return False
+        return True
 
 
 def selector(text: str) -> Selector:
@@ -44,46 +48,62 @@ def selector(text: str) -> Selector:
     name = _NAME.match(text)
     if name is None:
         raise ValueError(f"begins with no metric name: {GRAMMAR}")
-    at = name.end()
-    found: list[Matcher] = []
-    if text[at : at + 1] == "{":
-        at += 1
-        while (condition := _CONDITION.match(text, at)) is not None:
-            label, mark, value = condition.groups()
-            if "~" in mark:
-                raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
-            plain = re.sub(r"\\.", lambda each: _ESCAPED[each[0]], value)
-            matcher = Matcher(label, plain, same=mark == "=")
-            if any(label == each.label and (matcher.same or each.same) for each in found):
-                raise ValueError(f"label {label} stands there twice: one series has it once")
-            found.append(matcher)
-            at = condition.end()
-        if end := _END.match(text, at):
-            at = end.end()
-        else:
-            raise ValueError(f'no label="value" at character {at + 1}: {GRAMMAR}')
-    if at < len(text):
-        raise ValueError(f"{text[at]!r} at character {at + 1} is one too many: {GRAMMAR}")
-    return Selector(name[1], tuple(found))
+    end = name.end()
+    matchers: tuple[Matcher, ...] = ()
+    if text[end : end + 1] == "{":
+        matchers, end = _conditions(text, end + 1)
+    if end < len(text):
+        raise ValueError(f"{text[end]!r} at character {end + 1} is one too many: {GRAMMAR}")
+    return Selector(name[1], matchers)
+
+
+def _conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
+    """The matchers between braces, and where the text goes on. Raises ValueError."""
+    matchers: list[Matcher] = []
+    place = begin
+    while (condition := _CONDITION.match(text, place)) is not None:
+        matcher = _matcher(condition)
+        for other in matchers:
+            if matcher.label == other.label and (matcher.same or other.same):
+                raise ValueError(f"label {matcher.label} stands there twice: one series has it once")
+        matchers.append(matcher)
+        place = condition.end()
+    end = _END.match(text, place)
+    if end is None:
+        raise ValueError(f'no label="value" at character {place + 1}: {GRAMMAR}')
+    return tuple(matchers), end.end()
+
+
+def _matcher(condition: re.Match[str]) -> Matcher:
+    label, mark, value = condition.groups()
+    if "~" in mark:
+        raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
+    plain = re.sub(r"\\.", lambda escape: _ESCAPED[escape[0]], value)
+    return Matcher(label, plain, same=mark == "=")
 
 
 def matched(matchers: str) -> tuple[str, ...]:
     """The labels of `cluster="a",env=~"prod.*"`, up to what is no matcher."""
-    return tuple(one[1] for one in _read(matchers))
+    return tuple(matcher[1] for matcher in _read(matchers))
 
 
 def matchers_problem(matchers: str) -> str:
     """Fault of matchers; empty: none, as with an empty text."""
-    found = _read(matchers)
     if "__name__" in matched(matchers):
         return "must not match __name__, which every query has already"
-    if matchers[found[-1].end() if found else 0 :].strip():
+    end = 0
+    for matcher in _read(matchers):
+        end = matcher.end()
+    if matchers[end:].strip():
         return 'must be label matchers, such as cluster="a",env=~"prod.*", without braces'
     return ""
 
 
 def _read(text: str) -> list[re.Match[str]]:
-    found: list[re.Match[str]] = []
-    while (one := _ONE.match(text, found[-1].end() if found else 0)) is not None:
-        found.append(one)
-    return found
+    """The matchers from the begin of a text on, up to what is none."""
+    matchers: list[re.Match[str]] = []
+    end = 0
+    while (matcher := _ONE.match(text, end)) is not None:
+        matchers.append(matcher)
+        end = matcher.end()
+    return matchers

@@ -47,6 +47,27 @@ class _Reader:
         """The Struct of a table."""
         before = len(self.refused)
         types = _types(kind, self.book)
+        values = self.values(raw, kind, path)
+        if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
+            for name in _needed(kind):
+                if name not in raw:
+                    self.refuse(path, f"needs {name}: {described(types[name])}")
+        if len(self.refused) > before:
+            return None
+        table = kind(**values)
+        fault = self.fault_of_whole(table)
+        if fault is None:
+            return table
+        key, text = fault
+        refused: object = raw.get(key, HIDDEN)
+        if _rule(kind, key, self.book).hidden:
+            refused = HIDDEN
+        self.refuse((*path, key), text, refused)
+        return None
+
+    def values(self, raw: Mapping[str, Any], kind: type[T], path: Path) -> dict[str, Any]:
+        """The values of a table, as far as there is no end of what is refused."""
+        types = _types(kind, self.book)
         values = {}
         for key, value in raw.items():
             if len(self.refused) > MOST_REFUSED:
@@ -55,27 +76,24 @@ class _Reader:
                 values[key] = self.value(value, types[key], (*path, key), _rule(kind, key, self.book))
             else:
                 self.refused.append(_unknown(key, tuple(types), (*path, key), self.book.root))
-        if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
-            needed = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
-            for name in (name for name in needed if name not in raw):
-                self.refuse(path, f"needs {name}: {described(types[name])}")
-        if len(self.refused) > before:
-            return None
-        table = kind(**values)
-        for rule in self.book.tables.get(kind, ()):
-            for key, text in rule(table):  # the first is enough: the others may follow from it
-                hidden = _rule(kind, key, self.book).hidden
-                self.refuse((*path, key), text, HIDDEN if hidden else raw.get(key, HIDDEN))
-                return None
-        return table
+        return values
+
+    def fault_of_whole(self, table: msgspec.Struct) -> tuple[str, str] | None:
+        """The first fault of settings together, as key and text: the others may follow from it."""
+        for rule in self.book.tables.get(type(table), ()):
+            for fault in rule(table):
+                return fault
+        return None
 
     def value(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
         """The value of one key."""
-        if (table := _table_of(kind)) is not None:
+        table = _table_of(kind)
+        if table is not None:
             if isinstance(value, dict):
                 return self.table(value, table, path)
             return self.refuse(path, f"must be a table: [{path[-1]}]", value)
-        if (entry := entry_of(kind)) is not None:
+        entry = entry_of(kind)
+        if entry is not None:
             if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
                 return self.refuse(path, f"must be tables: [[{path[-1]}]]", value)
             return self.entries(value, entry, path, rule)
@@ -86,22 +104,22 @@ class _Reader:
     def entries(self, items: list[Any], kind: type[T], path: Path, rule: FieldRule) -> Any:
         """The Structs of an array of tables, unlike each other in what must differ."""
         before = len(self.refused)
-        found = [self.table(item, kind, (*path, at)) for at, item in enumerate(items)]
+        tables = [self.table(item, kind, (*path, at)) for at, item in enumerate(items)]
         if len(self.refused) > before:
             return None
         for key, compared in self.book.unique.get(str(path[-1]), ()):
-            seen: dict[str, int] = {}
-            for at, entry in enumerate(found):
+            first_at: dict[str, int] = {}
+            for at, entry in enumerate(tables):
                 value = getattr(entry, key)
-                if value:
-                    first = seen.setdefault(compared(value), at)
-                else:
-                    first = at
+                if not value:
+                    continue
+                first = first_at.setdefault(compared(value), at)
                 if first != at:
                     return self.refuse((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
-        if text := rule.problem(found):
+        text = rule.problem(tables)
+        if text:
             return self.refuse(path, text)
-        return tuple(found)
+        return tuple(tables)
 
     def open_table(self, value: Any, table: OpenTable, path: Path) -> Any:
         """A table whose keys the user chooses."""
@@ -111,36 +129,59 @@ class _Reader:
         values: dict[str, Any] = {}
         for place, item in _leaves(value, path):
             name = ".".join(map(str, place[len(path) :]))
-            if table.names and name not in table.names:
-                self.refused.append(_unknown(name, table.names, place, self.book.root))
-                return None
-            if text := table.named(name) or ("stands here twice" if name in values else ""):
-                return self.refuse(place, text)
-            values[name] = self.scalar(item, table.kind, place, _ANY)
-            places[name] = place
+            if name in values:
+                return self.refuse(place, "stands here twice")
+            values[name] = self.open_value(name, item, table, place)
             if values[name] is None:
                 return None
-            if text := table.problem(name, values[name]):
-                return self.refuse(place, text, values[name])
-        if clash := table.clash(values):
-            return self.refuse(places[clash[0]], clash[1], values[clash[0]])
+            places[name] = place
+        clash = table.clash(values)
+        if clash:
+            name, text = clash
+            return self.refuse(places[name], text, values[name])
         return values
+
+    def open_value(self, name: str, item: Any, table: OpenTable, place: Path) -> Any:
+        """The value of one key of a table whose keys the user chooses."""
+        if table.names and name not in table.names:
+            self.refused.append(_unknown(name, table.names, place, self.book.root))
+            return None
+        name_fault = table.named(name)
+        if name_fault:
+            return self.refuse(place, name_fault)
+        value = self.scalar(item, table.kind, place, _ANY)
+        if value is None:
+            return None
+        fault = table.problem(name, value)
+        if fault:
+            return self.refuse(place, fault, value)
+        return value
 
     def scalar(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
         """A number, a text, or a list of them."""
-        shown = HIDDEN if rule.hidden else value
+        shown = value
+        if rule.hidden:
+            shown = HIDDEN
         try:
             if isinstance(value, float) and not math.isfinite(value):
                 raise msgspec.ValidationError
             converted = msgspec.convert(value, kind)
         except msgspec.ValidationError:
             return self.refuse(path, f"must be {described(kind)}", shown)
-        if isinstance(converted, str) and (text := self.book.text(converted)):
-            return self.refuse(path, text, shown)
+        if isinstance(converted, str):
+            fault = self.book.text(converted)
+            if fault:
+                return self.refuse(path, fault, shown)
         converted = rule.read(converted)
-        if text := rule.problem(converted):
-            return self.refuse(path, text, shown)
+        fault = rule.problem(converted)
+        if fault:
+            return self.refuse(path, fault, shown)
         return converted
+
+
+def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields that have no default: they stand first."""
+    return kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
 
 
 def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
@@ -163,13 +204,13 @@ def _rule(kind: type[msgspec.Struct], key: str, book: Rulebook) -> FieldRule:
 
 @cache
 def _own_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
-    found = {}
-    for name, given in _own_types(kind).items():
-        for each in (given, *get_args(given)):
-            for meta in getattr(each, "__metadata__", ()):
+    rules = {}
+    for name, annotation in _own_types(kind).items():
+        for part in (annotation, *get_args(annotation)):
+            for meta in getattr(part, "__metadata__", ()):
                 if isinstance(meta, msgspec.Meta) and meta.extra:
-                    found[name] = meta.extra["rule"]
-    return found
+                    rules[name] = meta.extra["rule"]
+    return rules
 
 
 def changed(config: Config, section: str, key: str, value: object) -> Config:
@@ -182,24 +223,29 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
 
     Raises Refused.
     """
+    sections: dict[str, dict[str, object]] = {}
+    for (section, key), value in changes.items():
+        sections.setdefault(section, {})[key] = value
     tables = {}
-    for section in dict.fromkeys(section for section, _ in changes):
+    for section, given in sections.items():
         table = getattr(config, section)
-        given = {}
-        for (of, key), value in changes.items():
-            if of == section:
-                given[key] = value
-        raw = {}
-        for key, value in msgspec.to_builtins(table).items():
-            if key not in given:
-                raw[key] = value
-        raw.update({key: list(value) if isinstance(value, tuple) else value for key, value in given.items()})
-        there = {}
-        for key, value in raw.items():
-            if value is not None:
-                there[key] = value
-        tables[section] = validated(there, type(table), (section,))
+        raw: dict[str, object] = msgspec.to_builtins(table)
+        for key in given:
+            raw.pop(key, None)
+        raw |= given  # behind the others: faults come in the order of the changes
+        tables[section] = validated(_without_nothing(raw), type(table), (section,))
     return msgspec.structs.replace(config, **tables)
+
+
+def _without_nothing(raw: Mapping[str, object]) -> dict[str, object]:
+    """Values as a file could hold them: lists for tuples, and no None."""
+    values: dict[str, object] = {}
+    for key, value in raw.items():
+        if isinstance(value, tuple):
+            values[key] = list(value)
+        elif value is not None:
+            values[key] = value
+    return values
 
 
 def _unknown(key: str, known: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
@@ -247,9 +293,12 @@ def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
 
 def _table_of(kind: Any) -> type[msgspec.Struct] | None:
     """The Struct of a table (TOML's `[name]`), also of one that may be left out, else None."""
-    for each in (kind, *get_args(kind)) if get_origin(kind) in (Union, UnionType) else (kind,):
-        if isinstance(each, type) and issubclass(each, msgspec.Struct):
-            return each
+    members = [kind]
+    if get_origin(kind) in (Union, UnionType):
+        members += get_args(kind)
+    for member in members:
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            return member
     return None
 
 
@@ -286,7 +335,11 @@ def _range(info: Any) -> str:
 
 
 def _union(info: Any) -> str:
-    return " or ".join(_described(item) for item in info.types if not isinstance(item, inspect.NoneType))
+    kinds = []
+    for kind in info.types:
+        if not isinstance(kind, inspect.NoneType):
+            kinds.append(_described(kind))
+    return " or ".join(kinds)
 
 
 _DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
