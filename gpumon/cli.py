@@ -12,8 +12,8 @@ from gpumon.commands.options import Usage, understood
 from gpumon.commands.streams import FAILED, OK, USAGE, Failed, complain, forget_stdout, write
 
 INTERRUPTED: Final = 130
-UNIX_MODULES: Final = ("fcntl", "grp", "pwd", "resource", "termios")
-LINUX_ONLY: Final = "gpumon runs on Linux only"
+NOT_HERE: Final = "Linux only, and this is {}: run it on the server, through ssh"
+NO_PROC: Final = "Linux only, with /proc, and that is not mounted here"
 _MOST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
 
@@ -21,19 +21,20 @@ _MOST_TEXT: Final = 200
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on stderr."""
     if sys.stdout is None or sys.stderr is None:
+        # It stays open to the end, and pathlib is not imported for every command.
         sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
         sys.stderr = sys.stderr or sys.stdout
+    if not sys.platform.startswith("linux"):
+        return complain(NOT_HERE.format(sys.platform), FAILED)
+    if arguments is None:
+        arguments = sys.argv[1:]
     try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
+        return _run(list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         forget_stdout()
         return OK
-    except ImportError as missing:
-        if missing.name not in UNIX_MODULES:
-            return _report(missing)
-        return complain(f"{LINUX_ONLY}: this Python has no module {missing.name}", FAILED)
     except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
         if isinstance(bug.__context__, KeyboardInterrupt):
             return INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
@@ -47,7 +48,7 @@ def _run(arguments: list[str]) -> int:
         try:
             chosen, name = understood(arguments)
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
-                return complain(f"{LINUX_ONLY}: /proc is not mounted here", FAILED)
+                return complain(NO_PROC, FAILED)
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
             code = OK
@@ -66,12 +67,12 @@ def _run(arguments: list[str]) -> int:
 def _report(bug: Exception) -> int:
     """Say what failed and where gpumon last was, in one line."""
     place = ""
-    at = bug.__traceback__
-    package = os.path.dirname(__file__)  # noqa: PTH120
-    while at is not None:
-        file = at.tb_frame.f_code.co_filename
+    traceback = bug.__traceback__
+    package = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is not imported for every command
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
         if file.startswith(package):
-            place = f" ({file[len(package) + 1 :]}:{at.tb_lineno})"
-        at = at.tb_next
+            place = f" ({file[len(package) + 1 :]}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
     text = " ".join(str(bug).split())[:_MOST_TEXT]
     return complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", FAILED, "")

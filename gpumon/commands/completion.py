@@ -36,6 +36,16 @@ class Level(NamedTuple):
     words: Word | None
     """Other words: files, or one of some."""
 
+    @property
+    def valued_options(self) -> list[Word]:
+        """The options that take a value."""
+        return [option for option in self.options if option.value]
+
+    @property
+    def names(self) -> list[str]:
+        """The commands and options."""
+        return _names((*self.commands, *self.options))
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     """For which shell."""
@@ -55,35 +65,44 @@ def run(chosen: argparse.Namespace) -> int:
 
 def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Level]:
     """A parser and all below it."""
-    nested = subcommands(parser)
-    abouts = {
-        one.dest: one.help or ""
-        for action in actions(parser)
-        if action.nargs == argparse.PARSER
-        for one in getattr(action, "_choices_actions", ())
-    }
-    own = []
+    options = []
     words = None
     for action in actions(parser):
-        if action.nargs == 0:
-            value = ""
-        else:
-            value = str(action.metavar or action.dest.upper())
-        word = Word(tuple(action.option_strings), action.help or "", value, _choices(action))
         if action.option_strings:
-            own.append(word)
+            options.append(_word(action))
         elif action.nargs != argparse.PARSER:
-            words = word
-    yield Level(path, tuple(Word((name,), abouts.get(name, "")) for name in nested), tuple(own), words)
-    for name, one in nested.items():
-        yield from levels(one, f"{path} {name}")
+            words = _word(action)
+    nested = subcommands(parser)
+    abouts = _abouts(parser)
+    commands = [Word((name,), abouts.get(name, "")) for name in nested]
+    yield Level(path, tuple(commands), tuple(options), words)
+    for name, inner in nested.items():
+        yield from levels(inner, f"{path} {name}")
+
+
+def _word(action: argparse.Action) -> Word:
+    """An option, or the words that are no options."""
+    value = ""
+    if action.nargs != 0:
+        value = str(action.metavar or action.dest.upper())
+    return Word(tuple(action.option_strings), action.help or "", value, _choices(action))
+
+
+def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The commands below a parser, and what each does: argparse has no public name for that."""
+    abouts = {}
+    for action in actions(parser):
+        if action.nargs == argparse.PARSER:
+            for command in getattr(action, "_choices_actions", ()):
+                abouts[command.dest] = command.help or ""
+    return abouts
 
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:
     if "--scenario" in action.option_strings:
         from gpumon.sources.simulator.scenarios import SCENARIOS
 
-        return ("list", *(one.name for one in SCENARIOS))
+        return ("list", *(play.name for play in SCENARIOS))
     if "--theme" in action.option_strings:
         from gpumon.config.themes import known_themes
 
@@ -102,7 +121,10 @@ def _deeper(every: Sequence[Level]) -> list[str]:
 
 
 def _names(words: Iterable[Word]) -> list[str]:
-    return list(dict.fromkeys(name for word in words for name in word.names))
+    names: dict[str, None] = {}
+    for word in words:
+        names |= dict.fromkeys(word.names)
+    return list(names)
 
 
 def _pattern(names: Iterable[str]) -> str:
@@ -111,12 +133,14 @@ def _pattern(names: Iterable[str]) -> str:
 
 def _walk(every: Sequence[Level], words: str, current: str, first: int) -> tuple[str, ...]:
     """Shell lines that set `at` to the path of the commands that stand before the word to complete."""
-    valued = _names(word for level in every for word in level.options if word.value)
+    valued: list[Word] = []
+    for level in every:
+        valued += level.valued_options
     return (
         f"  for ((number = {first}; number < {current}; number++)); do",
         f'    word="${{{words}[number]}}"',
         '    case "$word" in',
-        f"    ({_pattern(valued)}) ((number++)) ;;",
+        f"    ({_pattern(_names(valued))}) ((number++)) ;;",
         '    (*) case "$at $word" in',
         f'      ({_pattern(_deeper(every))}) at="$at $word" ;;',
         "      esac ;;",
@@ -129,9 +153,9 @@ def _values(every: Sequence[Level], value: Callable[[Word], str]) -> Iterator[st
     """Shell lines that complete the value of the option before."""
     yield '  case "$at $before" in'
     for level in every:
-        for word in level.options:
-            if word.value:
-                yield f"    ({_pattern(f'{level.path} {name}' for name in word.names)}) {value(word)}; return ;;"
+        for word in level.valued_options:
+            places = [f"{level.path} {name}" for name in word.names]
+            yield f"    ({_pattern(places)}) {value(word)}; return ;;"
     yield "  esac"
 
 
@@ -153,16 +177,17 @@ def bash() -> str:
             *_walk(every, "COMP_WORDS", "COMP_CWORD", 1),
             *_values(every, _bash_value),
             '  case "$at" in',
-            *(
-                f'    ("{level.path}") {_bash_value(level.words)}; '
-                f'_gpumon_of "{" ".join(_names((*level.commands, *level.options)))}" ;;'
-                for level in every
-            ),
+            *map(_bash_level, every),
             "  esac",
             "}",
             "complete -F _gpumon gpumon\n",
         )
     )
+
+
+def _bash_level(level: Level) -> str:
+    """Shell line that completes a word behind a command."""
+    return f'    ("{level.path}") {_bash_value(level.words)}; _gpumon_of "{" ".join(level.names)}" ;;'
 
 
 def _bash_value(word: Word | None) -> str:
@@ -186,13 +211,18 @@ def zsh() -> str:
             *_walk(every, "words", "CURRENT", 2),
             *_values(every, _zsh_value),
             '  case "$at" in',
-            *(f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_described(level)}) ;;' for level in every),
+            *map(_zsh_level, every),
             "  esac",
             "  _describe gpumon shown",
             "}",
             'if [ "${funcstack[1]}" = _gpumon ]; then _gpumon "$@"; else compdef _gpumon gpumon; fi\n',
         )
     )
+
+
+def _zsh_level(level: Level) -> str:
+    """Shell line that completes a word behind a command."""
+    return f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_described(level)}) ;;'
 
 
 def _zsh_value(word: Word | None) -> str:
@@ -204,8 +234,12 @@ def _zsh_value(word: Word | None) -> str:
 
 
 def _zsh_described(level: Level) -> str:
-    texts = (f"{name}:{word.about}" for word in (*level.commands, *level.options) for name in word.names)
-    return " ".join("'" + text.replace("'", "'\\''") + "'" for text in texts)
+    texts = []
+    for word in (*level.commands, *level.options):
+        about = word.about.replace("'", "'\\''")
+        for name in word.names:
+            texts.append(f"'{name}:{about}'")
+    return " ".join(texts)
 
 
 def fish() -> str:
@@ -224,22 +258,41 @@ def fish() -> str:
         "complete -c gpumon -f",
     ]
     for level in every:
-        at = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
-        lines += [f"{at} -a {word.names[0]} -d {_fish_quoted(word.about)}" for word in level.commands]
-        for word in level.options:
-            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in word.names)
-            lines += [f"{at} {names}{_fish_value(word)} -d {_fish_quoted(word.about)}"]
-        if files := _fish_value(level.words).removeprefix(" -r"):
-            lines += [f"{at}{files}"]
+        lines += _fish_level(level)
     return "\n".join(lines) + "\n"
 
 
-def _fish_value(word: Word | None) -> str:
-    if word is None or not word.value:
+def _fish_level(level: Level) -> Iterator[str]:
+    """Commands that complete a word behind a command."""
+    place = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
+    for word in level.commands:
+        yield f"{place} -a {word.names[0]} -d {_fish_quoted(word.about)}"
+    for word in level.options:
+        names = " ".join(map(_fish_option, word.names))
+        yield f"{place} {names}{_fish_value(word)} -d {_fish_quoted(word.about)}"
+    words = level.words
+    if words is not None and words.choices:
+        yield f"{place} -f -a {_fish_quoted(' '.join(words.choices))}"
+    elif words is not None and words.value in FILES:
+        yield f"{place} -F"
+
+
+def _fish_option(name: str) -> str:
+    """An option as `complete` takes it: `-l config`, `-s h`."""
+    if name.startswith("--"):
+        return f"-l {name[2:]}"
+    return f"-s {name[1:]}"
+
+
+def _fish_value(option: Word) -> str:
+    """The value of an option: -x takes no file, -r -F any file, whatever the other lines for gpumon say."""
+    if not option.value:
         return ""
-    if word.choices:
-        return f" -r -a {_fish_quoted(' '.join(word.choices))}"
-    return " -r -F" if word.value in FILES else " -r"
+    if option.choices:
+        return f" -x -a {_fish_quoted(' '.join(option.choices))}"
+    if option.value in FILES:
+        return " -r -F"
+    return " -x"
 
 
 def _fish_quoted(text: str) -> str:
@@ -267,9 +320,12 @@ def man() -> str:
         *_man_options(every[0]),
         ".SH COMMANDS",
     ]
+    abouts = {}
+    for level in every:
+        for command in level.commands:
+            abouts[f"{level.path} {command.names[0]}"] = command.about
     for level in every[1:]:
-        above = next(one for one in every if one.path == level.path.rpartition(" ")[0])
-        about = next(word.about for word in above.commands if word.names[0] == level.path.rpartition(" ")[2])
+        about = abouts[level.path]
         words = ""
         if level.words:
             words = f" \\fI{_roff(level.words.value)}\\fR"
@@ -298,7 +354,8 @@ def _man_options(level: Level) -> Iterator[str]:
         if word.value:
             value = f" \\fI{_roff(word.value)}\\fR"
         yield ".TP"
-        yield ", ".join(f"\\fB{_roff(name)}\\fR" for name in word.names) + value
+        names = ", ".join(f"\\fB{_roff(name)}\\fR" for name in word.names)
+        yield names + value
         yield _roff(word.about)
 
 

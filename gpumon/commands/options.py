@@ -16,6 +16,7 @@ from gpumon.commands import COMMANDS, command
 
 if TYPE_CHECKING:
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    from gpumon.config.environment import Override
     from gpumon.config.load import Loaded
     from gpumon.config.options import Options
 
@@ -36,7 +37,10 @@ class Parser(argparse.ArgumentParser):
         """Raises Usage."""
         # argparse repeats the value of a switch, which may be a secret.
         before, switch, _ = message.partition("ignored explicit argument")
-        raise Usage(f"{before}{'takes no value' if switch else ''} (see {self.prog} --help)")
+        reason = ""
+        if switch:
+            reason = "takes no value"
+        raise Usage(f"{before}{reason} (see {self.prog} --help)")
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -46,13 +50,11 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of its commands, by name; empty where it has none."""
-    nested = (action.choices for action in actions(parser) if action.nargs == argparse.PARSER)
-    subcommands = {}
-    for choices in nested:
-        if isinstance(choices, dict):
-            for name, one in choices.items():
-                subcommands[name] = one
-    return subcommands
+    nested: dict[str, argparse.ArgumentParser] = {}
+    for action in actions(parser):
+        if action.nargs == argparse.PARSER and isinstance(action.choices, dict):
+            nested |= action.choices
+    return nested
 
 
 def program() -> Parser:
@@ -113,7 +115,10 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     if unknown:
         if not name:
             above = program()
-        parser.error(_unrecognized(unknown) + ("" if above is None else _hint(unknown, above)))
+        hint = ""
+        if above is not None:
+            hint = _hint(unknown, above)
+        parser.error(_unrecognized(unknown) + hint)
     return chosen, name
 
 
@@ -182,18 +187,21 @@ def _first_word(words: Sequence[str], takes: Mapping[str, bool]) -> int | None:
 
 def _takes_value(parser: argparse.ArgumentParser) -> dict[str, bool]:
     """Its options, and those of its commands; whether each has a value."""
-    found = {}
+    takes = {}
     for action in actions(parser):
         for option in action.option_strings:
-            found[option] = action.nargs != 0
-    for one in subcommands(parser).values():
-        found |= _takes_value(one)
-    return found
+            takes[option] = action.nargs != 0
+    for nested in subcommands(parser).values():
+        takes |= _takes_value(nested)
+    return takes
 
 
 def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """`--at -10m` as one word: argparse takes what begins with a dash for an option."""
-    times = {option for action in actions(parser) if action.metavar == "TIME" for option in action.option_strings}
+    times: set[str] = set()
+    for action in actions(parser):
+        if action.metavar == "TIME":
+            times.update(action.option_strings)
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] in times and word[:1] == "-" and word[1:2].isdigit():
@@ -217,10 +225,13 @@ def _unrecognized(words: Sequence[str]) -> str:
 
 def _hint(words: Sequence[str], above: argparse.ArgumentParser) -> str:
     """The commands below a parser that take the first of these options."""
-    option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    option = ""
+    if options:
+        option = options[0]
     takers = []
-    for name, one in subcommands(above).items():
-        if option in _takes_value(one):
+    for name, nested in subcommands(above).items():
+        if option in _takes_value(nested):
             takers.append(f"{above.prog} {name} {option}")
     meant = OTHER_MONITORS.get(option) or ", or ".join(takers[:2])
     if meant:
@@ -316,13 +327,14 @@ def scenarios(columns: int) -> str:
 
     from gpumon.sources.simulator.scenarios import SCENARIOS
 
-    names = max(len(one.name) for one in SCENARIOS)
-    verdicts = max(len(one.expected) for one in SCENARIOS)
+    names = max(len(play.name) for play in SCENARIOS)
+    verdicts = max(len(play.expected) for play in SCENARIOS)
     lines = []
-    for one in SCENARIOS:
-        head = f"{one.name:<{names}}  {one.expected:<{verdicts}}  "
-        about = textwrap.wrap(one.about, max(30, columns - len(head)))
-        lines += [head + about[0], *(" " * len(head) + more for more in about[1:])]
+    for play in SCENARIOS:
+        head = f"{play.name:<{names}}  {play.expected:<{verdicts}}  "
+        for line in textwrap.wrap(play.about, max(30, columns - len(head))):
+            lines.append(head + line)
+            head = " " * len(head)
     return "\n".join(lines) + "\n"
 
 
@@ -417,11 +429,11 @@ def check_span(chosen: argparse.Namespace) -> None:
 
 def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
     """A further command below one (`gpumon models show`): `chosen.action` is what it runs."""
-    one = nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False)
-    one.add_argument("-h", "--help", action="help", help="show this and exit")
-    one.set_defaults(action=run)
-    add_config(one)
-    return one
+    parser = nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help="show this and exit")
+    parser.set_defaults(action=run)
+    add_config(parser)
+    return parser
 
 
 def add_forms(parser: argparse.ArgumentParser, **forms: str) -> None:
@@ -474,28 +486,13 @@ def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
 
 def settings(chosen: argparse.Namespace) -> Settings:
     """The config file with the environment and the options above it. Raises Usage and ConfigError."""
-    from gpumon.config.environment import from_text
     from gpumon.config.load import load
     from gpumon.config.options import Options
 
-    overrides = []
     if getattr(chosen, "host", None) and getattr(chosen, "prometheus", None):
         raise Usage("--host and --prometheus are two ways to the same screen: give one of them")
-    for name, option, path, switched in SETTINGS:
-        value = getattr(chosen, name, None)
-        if value is not None and value is not False:
-            overrides.append(from_text(option, path, value if switched is None else switched))
-    loaded = load(chosen.config or "", os.environ, overrides)
-    if getattr(chosen, "interval", None) is not None:  # a fleet is asked so often, too; every second at most
-        from msgspec.structs import replace
-
-        config = loaded.config
-        asked = replace(config.prometheus, interval_s=max(1.0, config.general.interval_s))
-        loaded = replace(loaded, config=replace(config, prometheus=asked))
-    if getattr(chosen, "prometheus", None) and loaded.config.host:  # the option goes before [[host]] of the file
-        from msgspec.structs import replace
-
-        loaded = replace(loaded, config=replace(loaded.config, host=()))
+    loaded = load(chosen.config or "", os.environ, _overrides(chosen))
+    loaded = _with_fleet(loaded, chosen)
     loaded = _with_guests(loaded, chosen)
     demo = getattr(chosen, "demo", False)
     scenario = getattr(chosen, "scenario", None)
@@ -511,3 +508,31 @@ def settings(chosen: argparse.Namespace) -> Settings:
         config_file=loaded.file,
     )
     return Settings(loaded, options)
+
+
+def _overrides(chosen: argparse.Namespace) -> list[Override]:
+    """The settings that options stand for. Raises ConfigError."""
+    from gpumon.config.environment import from_text
+
+    overrides = []
+    for name, option, path, switched in SETTINGS:
+        value = getattr(chosen, name, None)
+        if value is None or value is False:
+            continue
+        if switched is not None:
+            value = switched
+        overrides.append(from_text(option, path, value))
+    return overrides
+
+
+def _with_fleet(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
+    """The settings with what the command line says of a Prometheus."""
+    from msgspec.structs import replace
+
+    config = loaded.config
+    if getattr(chosen, "interval", None) is not None:  # a fleet is asked so often, too; every second at most
+        interval_s = max(1.0, config.general.interval_s)
+        config = replace(config, prometheus=replace(config.prometheus, interval_s=interval_s))
+    if getattr(chosen, "prometheus", None):  # the option goes before [[host]] of the file
+        config = replace(config, host=())
+    return replace(loaded, config=config)

@@ -95,15 +95,7 @@ def run(chosen: argparse.Namespace) -> int:
     join = chosen.join or ""
     if join and not LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
-    try:
-        if config.prometheus.url:
-            has = asyncio.run(seen(config))
-        else:
-            has = Seen()
-    except ApiFault as fault:
-        raise Failed(f"rules: {fault}") from None
-    except ValueError as malformed:
-        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
+    has = _prometheus_contents(config)
     warnings: list[str] = []
     prices = _prices(config, chosen)
     if chosen.dashboard:
@@ -114,16 +106,33 @@ def run(chosen: argparse.Namespace) -> int:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
         models, unknown, scraped = _models(chosen, config, has, warnings)
         text = rules_yaml(Ruled(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
-    if chosen.output:
-        try:
-            save_text(chosen.output, text, replace=False)
-        except NotSavedError as why:
-            raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
-    else:
-        write(text)
+    _put_out(text, chosen.output)
     for warning in warnings:  # the rules go into a file: nobody sees its comments
         complain(warning, OK)
     return OK
+
+
+def _prometheus_contents(config: Config) -> Seen:
+    """What the Prometheus of the config has; nothing if there is none. Raises Failed and ConfigError."""
+    if not config.prometheus.url:
+        return Seen()
+    try:
+        return asyncio.run(seen(config))
+    except ApiFault as fault:
+        raise Failed(f"rules: {fault}") from None
+    except ValueError as malformed:
+        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
+
+
+def _put_out(text: str, output: str | None) -> None:
+    """Print the text, or write it into a new file. Raises ConfigError."""
+    if not output:
+        write(text)
+        return
+    try:
+        save_text(output, text, replace=False)
+    except NotSavedError as why:
+        raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
 
 
 def _models(
@@ -133,12 +142,7 @@ def _models(
     names = _model_names(chosen, config, has)
     if not names and not has.served:
         raise ConfigError(f"rules: {_nothing(config)}")
-    given = _Given(
-        gpus=_by_model("--gpu", chosen.gpu or [], names),
-        counts=_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
-        context=chosen.context or 0.0,
-        by_name=bool(chosen.model),
-    )
+    given = _given(chosen, names)
     models: list[ModelFacts] = []
     unknown: list[tuple[str, str]] = []
     assumed: list[str] = []
@@ -155,6 +159,16 @@ def _models(
     if assumed:
         warnings.append(_assumed_warning(assumed))
     return tuple(models), tuple(unknown), bool(names or has.gpus)
+
+
+def _given(chosen: argparse.Namespace, names: Sequence[str]) -> _Given:
+    """Facts of the models from the command line. Raises ConfigError."""
+    return _Given(
+        gpus=_by_model("--gpu", chosen.gpu or [], names),
+        counts=_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
+        context=chosen.context or 0.0,
+        by_name=bool(chosen.model),
+    )
 
 
 def _model_names(chosen: argparse.Namespace, config: Config, has: Seen) -> list[str]:
@@ -176,10 +190,10 @@ def _assumed_warning(assumed: Sequence[str]) -> str:
     more = ""
     if len(assumed) > MOST_NAMED:
         more = f" and {len(assumed) - MOST_NAMED} more"
+    names = ", ".join(clean(name, 80) for name in assumed[:MOST_NAMED])
     return (
-        f"rules: assumed 1 GPU per engine, as no label says how many: "
-        f"{', '.join(clean(name, 80) for name in assumed[:MOST_NAMED])}{more}; where that is wrong MFU and MBU are "
-        f"too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
+        f"rules: assumed 1 GPU per engine, as no label says how many: {names}{more}; where that is wrong MFU and MBU "
+        f"are too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
     )
 
 
@@ -206,11 +220,13 @@ class _Given(NamedTuple):
 
 def _facts_of(name: str, given: _Given, config: Config, has: Seen, warnings: list[str]) -> tuple[ModelFacts, Size]:
     """The constants of a model, and the GPUs of its engines. Raises _LeftOut where it has none, ConfigError."""
-    views = (view(os.environ),) if given.by_name else ()
+    views = []
+    if given.by_name:
+        views.append(view(os.environ))
     facts = look_up(name, "", config.model, llm_catalogue(), views)
     if facts.spec is None:
-        said = clean(facts.why.partition(". Add")[0], 160)
-        raise _LeftOut(facts.why, f"{said}; the file has the lines to add")
+        reason = clean(facts.why.partition(". Add")[0], 160)
+        raise _LeftOut(facts.why, f"{reason}; the file has the lines to add")
     if name in has.sliced and not given.counts.get(name, given.counts.get("", "")):
         raise _LeftOut("its engines run on MIG slices, and the rules know whole GPUs")
     gpu = _gpu(config, given.gpus.get(name, given.gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
@@ -235,45 +251,54 @@ def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str
     given = counts.get(name, counts.get("", ""))
     if given:
         return _size(given)
-    if own := next((size for glob, size in asked.items() if fnmatchcase(name, glob)), 0):
-        return Size(own, source="as [prometheus] gpus_per_engine says")
+    for glob, gpus in asked.items():
+        if fnmatchcase(name, glob):
+            return Size(gpus, source="as [prometheus] gpus_per_engine says")
     sizes = has.sizes.get(name)
     if not sizes:
         return Size(1, source=ASSUMED)
     most = max(sizes, key=lambda size: (sizes[size], size))
     if len(sizes) > 1:
-        found = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
+        counts_of_gpus = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
         warnings.append(
-            f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({found}), and the rules know one "
-            f"per model: MFU and MBU are right where it is {most}"
+            f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({counts_of_gpus}), and the rules "
+            f"know one per model: MFU and MBU are right where it is {most}"
         )
     return Size(most, source="as its labels in the Prometheus say")
 
 
 def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
-    peaks = None
+    flops_per_s = 0.0
+    bandwidth_bytes_per_s = 0.0
+    gpu_name = ""
     if gpu is not None:
+        gpu_name = gpu.name
+        bandwidth_bytes_per_s = gpu.bandwidth_bytes_per_s
         peaks = compute_peak(gpu, llm)
-    mixed = not llm.uniform
+        if peaks is not None:
+            flops_per_s = peaks[0]
+    pool_tokens = pool.tokens
+    if not llm.uniform and not pool.told:
+        pool_tokens = 0.0
     constants = (
         *model_constants(llm, size.gpus),
-        *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),
-        *told_constants(0.0 if mixed and not pool.told else pool.tokens, context, size.ranks),
+        *peak_constants(flops_per_s, bandwidth_bytes_per_s),
+        *told_constants(pool_tokens, context, size.ranks),
     )
     gpus = f"{counted(size.gpus, 'GPU')} per engine, {size.source}"
-    return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name, gpus)
+    return ModelFacts(name, llm.source, constants, gpu_name, gpus)
 
 
 def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """`VALUE` under "", `MODEL=VALUE` under the model."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given:
         model, _, value = text.rpartition("=")
         if model and model not in names:
             known = ", ".join(clean(name, 60) for name in names[:5])
             raise ConfigError(f"{option} {clean(text, 80)!a}: no such model here; there are: {known}")
-        found[model] = value
-    return found
+        values[model] = value
+    return values
 
 
 def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
@@ -290,8 +315,11 @@ def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec
             f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
             f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"
         )
-    if seen and (found := catalogue.match(GpuFacts(seen[0]))) is not None:
-        return found
+    spec = None
+    if seen:
+        spec = catalogue.match(GpuFacts(seen[0]))
+    if spec is not None:
+        return spec
     raise ConfigError(
         f"rules: which GPUs serve {clean(model, 60)!a}? Give --gpu TYPE, such as --gpu 'H100 SXM 80GB', or [sizing].gpu"
     )
@@ -317,7 +345,9 @@ def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> Non
     weights = llm.stored_bytes or llm.read_bytes
     if gpu is None or not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
         return
-    verb = "has" if count == 1 else "have"
+    verb = "have"
+    if count == 1:
+        verb = "has"
     raise _LeftOut(
         f"its weights take {weights / 1e9:.0f} GB, and {count} x {gpu.name} {verb} "
         f"{gpu.memory_bytes * count / 1e9:.0f}: give --gpus-per-engine '{clean(name, 80)}=N'"
@@ -335,9 +365,10 @@ def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
         prices[""] = chosen.price
     by_price: dict[str, list[str]] = {}
     for name, specs in catalogue.by_name.items():
-        price = next((prices[spec.name] for spec in specs if spec.name in prices), None)
-        if price is not None:
-            by_price.setdefault(number(price), []).append(name)
-    other = prices.get("")
-    found = {price: tuple(names) for price, names in by_price.items()}
-    return Prices(found, "" if other is None else number(other))
+        priced = [spec.name for spec in specs if spec.name in prices]
+        if priced:
+            by_price.setdefault(number(prices[priced[0]]), []).append(name)
+    other = ""
+    if "" in prices:
+        other = number(prices[""])
+    return Prices({price: tuple(names) for price, names in by_price.items()}, other)

@@ -10,6 +10,8 @@ import msgspec
 
 from gpumon.commands.options import add_demo, add_forms, add_monitor, number, settings
 from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, write
+from gpumon.config.options import Options
+from gpumon.config.schema import Config
 from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState
@@ -42,28 +44,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
     loaded, given = settings(chosen)
-    exporter = loaded.config.exporter
-    ask = not given.demo and given.nvml and not chosen.endpoint and not exporter.tls_cert and not exporter.user
-    shot = None
-    if ask:
-        shot = _served(exporter.listen)
     source = SERVED
+    shot = _served_shot(loaded.config, given, chosen)
     if shot is None:
-        import asyncio
-
-        from gpumon.commands.snapshot import taken
-        from gpumon.outputs.json import encode
-
         source = READ
-        window_s = loaded.config.general.engine_interval_s + 1.0
-        enough = _has_rates
-        if chosen.window is not None:
-            window_s = chosen.window
-            enough = _is_judged
-        snapshot = asyncio.run(taken(loaded.config, msgspec.structs.replace(given, window_s=window_s), enough))
-        if snapshot is None:
-            return complain(NOTHING_HERE, NOTHING)
-        shot = msgspec.json.decode(encode(snapshot), type=Shot)
+        shot = _own_shot(loaded.config, given, chosen.window)
+    if shot is None:
+        return complain(NOTHING_HERE, NOTHING)
     if chosen.form == "json":
         write(msgspec.json.encode(status_of(shot, source)) + b"\n")
     else:
@@ -73,19 +60,51 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
+def _served_shot(config: Config, options: Options, chosen: argparse.Namespace) -> Shot | None:
+    """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
+    if options.demo or not options.nvml or chosen.endpoint:
+        return None
+    exporter = config.exporter
+    if exporter.tls_cert or exporter.user:
+        return None
+    return _served(exporter.listen)
+
+
+def _own_shot(config: Config, options: Options, window_s: float | None) -> Shot | None:
+    """A snapshot of two readings; None where there is nothing to monitor."""
+    import asyncio
+
+    from gpumon.commands.snapshot import taken
+    from gpumon.outputs.json import encode
+
+    enough = _is_judged
+    if window_s is None:
+        window_s = config.general.engine_interval_s + 1.0
+        enough = _has_rates
+    snapshot = asyncio.run(taken(config, msgspec.structs.replace(options, window_s=window_s), enough))
+    if snapshot is None:
+        return None
+    return msgspec.json.decode(encode(snapshot), type=Shot)
+
+
 def _has_rates(snapshot: Snapshot) -> bool:
     """Whether no engine that answers waits for its first rate of tokens: another reading would add nothing."""
-    return not any(
-        engine.state is EndpointState.OK and engine.rates.decode_tokens_per_s == WARMING_UP
-        for engine in snapshot.engines
-    )
+    for engine in snapshot.engines:
+        if engine.state is EndpointState.OK and engine.rates.decode_tokens_per_s == WARMING_UP:
+            return False
+    return True
 
 
 def _is_judged(snapshot: Snapshot) -> bool:
     """Whether there are rates, and every engine and GPU has a verdict."""
     judged = {verdict.key for verdict in snapshot.verdicts}
-    things = {engine.key for engine in snapshot.engines} | {gpu.uuid for gpu in snapshot.gpus}
-    return _has_rates(snapshot) and things <= judged
+    for engine in snapshot.engines:
+        if engine.key not in judged:
+            return False
+    for gpu in snapshot.gpus:
+        if gpu.uuid not in judged:
+            return False
+    return _has_rates(snapshot)
 
 
 def _served(address: str) -> Shot | None:
@@ -104,4 +123,6 @@ def _served(address: str) -> Shot | None:
         return None
     finally:
         connection.close()
-    return shot if fresh else None
+    if fresh:
+        return shot
+    return None

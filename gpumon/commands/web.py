@@ -58,7 +58,10 @@ def run(chosen: argparse.Namespace) -> int:
             f"--listen: {without_secrets(address)} is no loopback address, and the screen would be open to the network"
             " without TLS: use 127.0.0.1 and ssh -L or a reverse proxy (docs/web.md), or add --allow-remote"
         )
-    admission = Admission(_key(), () if local else _names(host), public_url(chosen.public_url or ""))
+    names: tuple[str, ...] = ()
+    if not local:
+        names = _names(host)
+    admission = Admission(_key(), names, public_url(chosen.public_url or ""))
     try:
         from gpumon.web.server import serve
     except ModuleNotFoundError as missing:
@@ -68,8 +71,8 @@ def run(chosen: argparse.Namespace) -> int:
     with _listening(host, port, address) as listening:
         if not local:
             write(_WARNING.format(without_secrets(host)))
-        at = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
-        write(f"gpumon is at {at}/#key={admission.key}\nCtrl+C ends it\n")
+        url = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
+        write(f"gpumon is at {url}/#key={admission.key}\nCtrl+C ends it\n")
         serve(listening, screen_command(chosen), admission)
     return 0
 
@@ -86,14 +89,19 @@ def _parted(address: str) -> tuple[str, int]:
 
 def screen_command(chosen: argparse.Namespace) -> list[str]:
     """The program of a tab, and its arguments: the options chosen, for the screen."""
-    command = "demo" if chosen.demo else ""
-    words = [sys.executable, "-m", "gpumon", *([command] if command else [])]
+    words = [sys.executable, "-m", "gpumon"]
+    command = ""
+    if chosen.demo:
+        command = "demo"
+        words.append(command)
     for action in actions(parser_of(command)):
         value = getattr(chosen, action.dest, None)
         if value is True:
             words.append(action.option_strings[0])
+        elif isinstance(value, list):
+            words += [f"{action.option_strings[0]}={item}" for item in value]
         elif value:
-            words += [f"{action.option_strings[0]}={one}" for one in (value if isinstance(value, list) else [value])]
+            words.append(f"{action.option_strings[0]}={value}")
     return words
 
 
@@ -110,15 +118,23 @@ def public_url(text: str) -> str:
 
     Raises ConfigError.
     """
-    try:
-        split = urlsplit(text)
-        good = split.scheme in ("http", "https") and bool(split.hostname) and "@" not in split.netloc
-        good = good and split.port != 0 and not split.query and not split.fragment and text.isprintable()
-    except ValueError:
-        good = False
-    if text and (not good or any(character.isspace() for character in text)):
+    if text and not _is_proxy_url(text):
         raise ConfigError("--public-url: must be the URL of the reverse proxy, such as https://gpu.example.com/gpumon")
     return text.rstrip("/")
+
+
+def _is_proxy_url(text: str) -> bool:
+    """Whether a text is an HTTP URL of a host and a path, and nothing else."""
+    if not text.isprintable() or any(character.isspace() for character in text):
+        return False
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        return False
+    has_place = url.scheme in ("http", "https") and bool(url.hostname) and port != 0
+    has_more = "@" in url.netloc or bool(url.query) or bool(url.fragment)
+    return has_place and not has_more
 
 
 def _key() -> str:
@@ -134,7 +150,9 @@ def _names(host: str) -> tuple[str, ...]:
 
 
 def _listening(host: str, port: int, address: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = socket.AF_INET
+    if ":" in host:
+        family = socket.AF_INET6
     try:
         return socket.create_server((host, port), family=family)
     except OSError as failure:

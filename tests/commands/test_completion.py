@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,36 @@ def test_other_shells_know_every_command_and_option(form: object) -> None:
         assert name in text
     for option in OPTIONS:
         assert (option if form is zsh else f"-l {option[2:]} " if option.startswith("--") else option) in text, option
+
+
+def fish_options() -> dict[str, set[str]]:
+    """Each option that fish completes -> the switches by which `complete` is told about its value."""
+    switches: dict[str, set[str]] = {}
+    for line in fish().splitlines():
+        words = shlex.split(line.replace("\\'", ""))
+        for place, word in enumerate(words):
+            if word in ("-l", "-s"):
+                name = {"-l": "--", "-s": "-"}[word] + words[place + 1]
+                switches.setdefault(name, set()).update({"-x", "-r", "-F", "-f", "-a"} & set(words[place + 2 :]))
+    return switches
+
+
+def test_fish_offers_files_where_an_option_takes_one_and_nowhere_else() -> None:
+    """fish adds the files of the folder to the values of an option with -r; -x is without them, -F always with them."""
+    switches = fish_options()
+    assert switches["--config"] == {"-r", "-F"}
+    assert switches["--theme"] == {"-x", "-a"}
+    assert switches["--interval"] == {"-x"}
+    assert switches["--ascii"] == set()
+    assert {*map(frozenset, switches.values())} == {
+        frozenset(),
+        frozenset(["-x", "-a"]),
+        frozenset(["-x"]),
+        frozenset(["-r", "-F"]),
+    }
+    shells = [line for line in fish().splitlines() if line.endswith("'bash zsh fish man'")]
+    assert len(shells) == 1
+    assert " -f -a " in shells[0]
 
 
 def test_the_manual_page_has_it_all_and_groff_takes_it() -> None:

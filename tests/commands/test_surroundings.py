@@ -24,14 +24,18 @@ def gpumon(before: str, *arguments: str, words: tuple[str, ...] = ()) -> subproc
     )
 
 
-@pytest.mark.parametrize(
-    ("module", "command"),
-    [("pwd", SNAPSHOT), ("pwd", ("doctor",)), ("fcntl", ("report",)), ("fcntl", ("record",))],
-)
-def test_a_python_without_a_module_of_unix(module: str, command: tuple[str, ...]) -> None:
-    done = gpumon(f"sys.modules[{module!r}] = None", *command)
-    assert done.stderr == f"gpumon: gpumon runs on Linux only: this Python has no module {module}\n"
-    assert done.returncode == 1
+ELSEWHERE = ("fcntl", "grp", "pwd", "resource", "termios", "msgspec", "psutil", "pynvml", "rich", "textual", "httpx")
+"""Modules that other systems lack, or that may not be installed there."""
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
+@pytest.mark.parametrize("command", [(), SNAPSHOT, ("doctor",), ("--version",)], ids=" ".join)
+def test_a_system_that_is_not_linux_is_named_before_anything_is_imported_that_it_lacks(
+    platform: str, command: tuple[str, ...]
+) -> None:
+    done = gpumon(f"sys.platform = {platform!r}\nsys.modules.update(dict.fromkeys({ELSEWHERE!r}))", *command)
+    assert done.stderr == f"gpumon: Linux only, and this is {platform}: run it on the server, through ssh\n"
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /proc away")
@@ -43,7 +47,7 @@ def test_a_system_without_proc(command: tuple[str, ...]) -> None:
         "assert libc.mount(b'tmpfs', b'/proc', b'tmpfs', 0, None) == 0"
     )
     done = gpumon(before, *command)
-    assert done.stderr == "gpumon: gpumon runs on Linux only: /proc is not mounted here\n"
+    assert done.stderr == "gpumon: Linux only, with /proc, and that is not mounted here\n"
     assert done.returncode == 1
 
 
