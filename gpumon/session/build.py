@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +14,10 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpumon.collector import Collector, Keeper, Memory
+    from gpumon.collector import Collector, HostMeter, Keeper, Memory
     from gpumon.history.derivation import Make
     from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.readings.frame import Fault
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.discovery.source import Discovery
     from gpumon.sources.endpoint import EndpointSource
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from gpumon.sources.ownership import Ownership
     from gpumon.sources.source import Round, Source
     from gpumon.triage.alerts import Alerts
-
-T = TypeVar("T")
 
 
 async def open_hardware(config: Config, options: Options, *, with_past: bool = False) -> Source | None:
@@ -70,40 +69,76 @@ def build(
     """
     from gpumon.collector import Collector
     from gpumon.sources.attachment import EngineFacts
-    from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.host import HostMeter
 
-    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     pages, files = _feeds(config, hardware)
-    own = [each for each in endpoints if "*" not in each.url]  # one with a `*` is of a fleet's
-    polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in own), *pages]
-    listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
+    polled = [*_endpoints(config, hardware), *pages]
+    listed = {source.reading.key: source.endpoint for source in polled}
+    for feed in files:
+        listed[feed.reading.key] = feed.endpoint
     exporters = _exporters(config, options)
-    owner, discovery = (None, None) if options.demo else _discovery(config, polled, listed, hardware)
-    (commands, alerts) = _alerting(config)
-    (deriver, triage) = maker(config, hardware)()
+    owner = None
+    discovery = None
+    if not options.demo:
+        owner, discovery = _discovery(config, polled, listed, hardware)
+    commands, alerts = _alerting(config)
+    deriver, triage = maker(config, hardware)()
     if options.for_fleet:
         from gpumon.triage.triage import FIRST_HOLD_S
 
         triage.first_hold_s = FIRST_HOLD_S
     facts = EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters))
+    past = None
+    if with_past:
+        past = _past(hardware, polled, facts)
+    see_gpus = None
+    if discovery is not None:
+        see_gpus = discovery.see
     return Collector(
-        [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
+        _present(hardware, *exporters, *polled, *files, discovery),
         deriver,
-        getattr(hardware, "host_meter", _as_it_is)(HostMeter()),
+        getattr(hardware, "host_meter", _unchanged)(HostMeter()),
         facts,
         interval_s=config.general.interval_s,
         simulated=options.demo,
         history=history,
-        see_gpus=discovery.see if discovery is not None else None,
+        see_gpus=see_gpus,
         alerts=alerts,
         on_alert=commands.call,
         keepers=keepers,
-        troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
+        troubles=_troubles(commands, keepers),
         triage=triage,
         memory=_memory(options, hardware, discovery),
-        past=_past(hardware, polled, facts) if with_past else None,
+        past=past,
     )
+
+
+def _endpoints(config: Config, hardware: Source | None) -> Iterator[EndpointSource]:
+    """The engines that the config or the simulated server lists; a URL with a `*` is one of a fleet's."""
+    from gpumon.sources.endpoint import EndpointSource
+
+    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
+    for endpoint in endpoints:
+        if "*" not in endpoint.url:
+            yield EndpointSource(endpoint, config.general.engine_interval_s)
+
+
+def _present(*sources: Source | None) -> list[Source]:
+    """The sources that there are."""
+    present = []
+    for source in sources:
+        if source is not None:
+            present.append(source)
+    return present
+
+
+def _troubles(commands: AlertCommands, keepers: Sequence[Keeper]) -> list[Callable[[float], Fault | None]]:
+    """The faults to ask for at each tick: those of the alerts' commands, and of keepers that have some."""
+    troubles: list[Callable[[float], Fault | None]] = [commands.fault]
+    for keeper in keepers:
+        if hasattr(keeper, "fault"):
+            troubles.append(keeper.fault)
+    return troubles
 
 
 def _discovery(
@@ -117,7 +152,9 @@ def _discovery(
 
     owner = Ownership()
     discovery = discover(config, polled, listed, owner, hardware)
-    return (None, None) if discovery is None else (owner, discovery)
+    if discovery is None:
+        return None, None
+    return owner, discovery
 
 
 def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
@@ -138,8 +175,13 @@ def _memory(options: Options, hardware: Source | None, discovery: Discovery | No
     if options.demo:
         return Keeper(None, None, simulated=getattr(hardware, "around", None))
     path = state_file(os.environ)
-    servers = discovery.servers if discovery is not None else None
-    return Keeper(servers, Store(path) if path is not None else None)
+    servers = None
+    if discovery is not None:
+        servers = discovery.servers
+    store = None
+    if path is not None:
+        store = Store(path)
+    return Keeper(servers, store)
 
 
 def _exporters(config: Config, options: Options) -> list[Source]:
@@ -151,28 +193,29 @@ def _exporters(config: Config, options: Options) -> list[Source]:
 
 
 def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
-    """Who runs the commands of alerts, and the alerts of the config."""
+    """The runner of the commands of alerts, and the alerts of the config."""
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.triage.alerts import AlertRule, Alerts, parse
 
-    rules = (
-        AlertRule(
-            alert.name or alert.when,
-            parse(alert.when),
-            alert.for_s,
-            alert.clear_s,
-            alert.bell,
-            alert.title,
-            alert.command,
+    rules = []
+    for alert in config.alert:
+        rules.append(
+            AlertRule(
+                alert.name or alert.when,
+                parse(alert.when),
+                alert.for_s,
+                alert.clear_s,
+                alert.bell,
+                alert.title,
+                alert.command,
+            )
         )
-        for alert in config.alert
-    )
     return AlertCommands(), Alerts(tuple(rules))
 
 
-def _as_it_is(of_this_host: T) -> T:
-    """A part of this host, in whose place a simulated server may put its own."""
-    return of_this_host
+def _unchanged(meter: HostMeter) -> HostMeter:
+    """The meter of this host, where no simulated server puts another in its place."""
+    return meter
 
 
 def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
@@ -195,10 +238,9 @@ def maker(config: Config, hardware: object = None) -> Make:
     from gpumon.sources.packaged import gpu_catalogue
 
     gpus = gpu_catalogue(config.gpu)
+    thresholds = config.triage
     of_server = getattr(hardware, "thresholds", None)
-    if of_server is None:
-        thresholds = config.triage
-    else:
+    if of_server is not None:
         thresholds = of_server(config.triage)
     return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
 

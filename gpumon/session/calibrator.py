@@ -44,7 +44,7 @@ class Calibrator:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """What the engines were seen to do, gathered at every snapshot."""
+        """Operating points of the engines, gathered at every snapshot."""
         from gpumon.sizing.calibration import Calibration
 
         return Calibration()
@@ -55,7 +55,7 @@ class Calibrator:
         self._profiles = await asyncio.to_thread(profiles, os.environ)
 
     def known(self) -> Known:
-        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""
         from gpumon.config.prices import prices_per_hour
         from gpumon.sizing.live import have, own_models
         from gpumon.sizing.scenario import Known
@@ -64,12 +64,10 @@ class Calibrator:
 
         newest = self._newest
         gpus = gpu_catalogue(self._config.gpu)
+        types: list[str] = []
         if newest is not None:
             self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
+            types += [name for name, _ in have(newest)]
         own = OwnModels(self._own, self._config.model)
-        if newest is not None:
-            here = have(newest)
-        else:
-            here = ()
-        prices = prices_per_hour(self._config.sizing, gpus, (name for name, _ in here))
+        prices = prices_per_hour(self._config.sizing, gpus, types)
         return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

@@ -89,7 +89,9 @@ class ThisHost:
     @property
     def interval_s(self) -> float:
         """Seconds between two ticks."""
-        return self._interval_s if self._collector is None else self._collector.interval_s
+        if self._collector is None:
+            return self._interval_s
+        return self._collector.interval_s
 
     def set_interval(self, seconds: float) -> None:
         """Change the cadence."""
@@ -110,17 +112,16 @@ class ThisHost:
 
         if self._options.demo:
             return f"{engine.name} is simulated and writes no log"
-        memory = self._collector.memory if self._collector is not None else None
-
+        memory = None
+        if self._collector is not None:
+            memory = self._collector.memory
         origins = self._serving
 
         def origin() -> Origin:
             if isinstance(memory, Keeper):
                 known = memory.origin(engine.key, engine.url)
-            else:
-                known = NO_ORIGIN
-            if known.pid:
-                return known
+                if known.pid:
+                    return known
             serving = serving_origin(engine.url)
             if serving.pid:
                 origins[engine.key] = serving
@@ -164,7 +165,7 @@ class ThisHost:
         return build(config, self._options, hardware, self.history, keepers, with_past=self._options.demo)
 
     async def run(self) -> None:
-        """Until ticking ends."""
+        """Wait until ticking ends."""
         assert self._collector is not None, "not begun"
         await self._collector.ended()
 

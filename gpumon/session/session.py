@@ -69,7 +69,7 @@ class Session(Generic[S]):
         return self._source.interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change that."""
+        """Change the time between two snapshots."""
         self._source.set_interval(seconds)
 
     def refresh(self) -> None:
