@@ -226,7 +226,7 @@ sys.exit(main(["demo"]))
     [
         ("del app.Palette", "NameError: name 'Palette' is not defined (tui/app.py:"),
         ("del app.run", "ImportError: cannot import name 'run' from 'gpumon.tui.app'"),
-        ("sys.modules['gpumon.session'] = None", "ModuleNotFoundError: import of gpumon.session halted"),
+        ("sys.modules['gpumon.session.host'] = None", "ModuleNotFoundError: import of gpumon.session.host halted"),
     ],
 )
 def test_a_bug_before_the_screen_is_one_line_to_report(breaks: str, said: str, env: dict[str, str]) -> None:
