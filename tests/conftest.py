@@ -111,6 +111,7 @@ WAITS_S: Final = {
     "commands/test_web.py": 15,
     "end_to_end/test_feeds.py": 15,
     "end_to_end/test_time_travel.py": 15,
+    "architecture/test_walks.py": 10,
 }
 """Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
 

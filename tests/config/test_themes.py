@@ -15,7 +15,9 @@ from gpumon.config.resources import resource
 from gpumon.config.themes import KEYS, NAMES, Theme, known_themes, load_theme, read_theme, themes_folder
 from tests.config.colour import contrast, distance, seen
 
-SHIPPED = ("default", "ansi", "high-contrast", "light", "mono")
+FILES = sorted(path.stem for path in (Path(__file__).parents[2] / "themes").glob("*.toml"))
+SHIPPED = ("default", *(name for name in FILES if name != "default"))
+"""A theme is added by its file alone."""
 DEFAULT = resource("themes/default.toml").read_text("utf-8")
 A_COLOUR = (
     'must be a colour such as "#56b4e9", or one of the terminal\'s own: '
@@ -33,6 +35,11 @@ def put(folder: Path, name: str, text: str) -> Path:
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def listed(*own: str) -> str:
+    """The shipped themes and the user's own, in the order in which they are offered."""
+    return ", ".join(("default", *sorted({*SHIPPED[1:], *own})))
 
 
 def refusal(name: str, folder: Path) -> str:
@@ -54,9 +61,14 @@ def test_every_shipped_theme_has_the_same_keys_with_colours_of_one_kind(name: st
     theme = load_theme(name)
     assert asdict(theme) == raw
     named = {value in NAMES for value in raw.values()}
-    assert named == {name in ("ansi", "mono")}
-    assert theme.named is (name in ("ansi", "mono"))
+    assert named == {theme.named}
     assert theme.colourless is (name == "mono")
+
+
+def test_themes_of_each_kind_come_with_gpumon() -> None:
+    assert {"default", "ansi", "high-contrast", "light", "mono"} <= set(SHIPPED)
+    assert load_theme("ansi").named
+    assert not load_theme("default").named
 
 
 def test_the_arithmetic_is_right() -> None:
@@ -71,9 +83,9 @@ def test_the_arithmetic_is_right() -> None:
 @pytest.mark.parametrize("name", ["nope", "", "../default", "default.toml", "DEFAULT", "a" * 200, "x\x1b[31m"])
 def test_an_unknown_theme_names_the_known_ones(name: str, folder: Path) -> None:
     put(folder, "mine", 'base = "default"')
-    assert "themes: default, ansi, high-contrast, light, mine, mono" in refusal(name, folder)
+    assert f"themes: {listed('mine')}" in refusal(name, folder)
     assert refusal(name, folder).endswith(f" (your own go into {folder})")
-    with pytest.raises(ConfigError, match=r"themes: default, ansi, high-contrast, light, mono$"):
+    with pytest.raises(ConfigError, match=f"themes: {listed()}$"):
         load_theme(name)
 
 
@@ -123,7 +135,7 @@ def test_a_user_s_theme_may_start_from_another(folder: Path) -> None:
     light = asdict(load_theme("light"))
     assert load_theme("mine", folder) == Theme(**{**light, "ok": "#000080"})
     assert load_theme("evening", folder) == Theme(**{**light, "ok": "#000080", "warn": "#604000"})
-    assert known_themes(folder) == ("default", "ansi", "evening", "high-contrast", "light", "mine", "mono")
+    assert ", ".join(known_themes(folder)) == listed("evening", "mine")
 
 
 def test_a_user_s_theme_may_start_from_the_shipped_one_of_its_name(folder: Path) -> None:
@@ -188,7 +200,7 @@ def test_no_folder_is_no_error(tmp_path: Path) -> None:
 def test_names_that_are_no_theme_s_are_not_offered(folder: Path) -> None:
     for name in ("UPPER", "two words", ".hidden", "ok"):
         put(folder, name, DEFAULT)
-    assert known_themes(folder) == ("default", "ansi", "high-contrast", "light", "mono", "ok")
+    assert ", ".join(known_themes(folder)) == listed("ok")
 
 
 def test_the_user_s_themes_lie_beside_the_config(folder: Path) -> None:

@@ -13,14 +13,18 @@ answered at that second (`of` is `metrics` where it is left out). `expected` hol
 poll gives, none where it is no page of an engine yet. `ranks` and `advance` are compared whole (histograms as
 [count, sum]); of `live` and `info` only the keys given; any other field of `EngineReading` where it is given.
 
-`python -m tests.sources.engines.contract KIND/CASE` prints what is read of a case, to be checked by hand.
+    python -m tests.sources.engines.contract KIND/CASE          # prints what is read of a case
+    python -m tests.sources.engines.contract KIND/CASE PAGE     # makes a case of a page: a file, or a URL
+
+The second command writes CASE.prom and CASE.expected.json, to be checked by hand: what is expected is what was read.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
+import urllib.request
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -192,26 +196,64 @@ def sources(parts: Sequence[EngineReading]) -> dict[tuple[str, str], str]:
     return {(part.part, quantity): metric for part in parts for quantity, metric in part.live.items()}
 
 
-def main() -> None:
-    """Print the parts that a case's last poll gives."""
-    case = next(case for case in cases() if case.name == sys.argv[1])
+SHOWN: Final = (
+    *("model", "model_root", "version", "part", "started_wall_s", "exact_steps", "live", "info", "tp", "pp", "dp"),
+)
+"""Fields of a reading that the commands show, beside its figures."""
+
+
+def read_of(case: Case) -> list[dict[str, Any]]:
+    """The parts that a case's last poll gives."""
     reader = Reader(case.row)
     parts = [reader.read(bodies) for bodies in case.polls][-1]
-    every = (
-        "model",
-        "model_root",
-        "version",
-        "part",
-        "started_wall_s",
-        "exact_steps",
-        "live",
-        "info",
-        "tp",
-        "pp",
-        "dp",
-    )
-    for part in parts:
-        print(json.dumps(told(part, every), indent=1))
+    return [told(part, SHOWN) for part in parts]
+
+
+def make_case(name: str, page: str) -> Case:
+    """Write a case of one page, with what is read of it. Exits where there is no such engine, or no page."""
+    kind, _, stem = name.partition("/")
+    known = {row.kind.value: row for row in BY_KIND.values()}
+    if kind not in known or not stem:
+        raise SystemExit(f"{name}: want KIND/CASE; KIND is one of {', '.join(sorted(known))}")
+    file = PAGES / kind / f"{stem}{END}"
+    file.parent.mkdir(exist_ok=True)
+    file.with_name(f"{stem}.prom").write_bytes(_fetched(page))
+    path = known[kind].paths[0]
+    case = {"polls": [{path: f"{stem}.prom"}], "expected": []}
+    _write(file, case)
+    case["expected"] = read_of(Case(file))
+    _write(file, case)
+    return Case(file)
+
+
+def _fetched(page: str) -> bytes:
+    """The text of a metrics page. Raises OSError."""
+    if "://" not in page:
+        return Path(page).read_bytes()
+    with urllib.request.urlopen(page, timeout=10.0) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def _write(file: Path, case: Mapping[str, Any]) -> None:
+    file.write_text(f"{json.dumps(case, indent=1)}\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Print a case, or make one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", metavar="KIND/CASE")
+    parser.add_argument("page", nargs="?", metavar="PAGE", help="metrics page to make a new case of: a file or a URL")
+    given = parser.parse_args()
+    if given.page:
+        case = make_case(given.case, given.page)
+        print(f"wrote {case.file.with_name(case.file.name.replace(END, '.prom'))} and {case.file}: check it by hand")
+        return
+    known = {case.name: case for case in cases()}
+    if given.case not in known:
+        raise SystemExit(f"there is no case {given.case}; to make it, give its page, too")
+    for part in read_of(known[given.case]):
+        print(json.dumps(part, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""The walks in docs/architecture.md are those that a trace of the running program shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.architecture.walk import DOC, PROGRAM, WALKS, Way, documented, purpose, traced
+
+MOST_FILES: Final = 25
+"""Files that change a counter on its way to the screen."""
+
+
+def every(way: Way) -> set[str]:
+    """All files of a way. Whether one makes a new record of a line depends on what was painted a moment before."""
+    return {*way.changed_by, *way.passed_on_by}
+
+
+def test_the_walks_are_those_that_a_trace_shows() -> None:
+    """`python -m tests.architecture.walk --write` writes them anew."""
+    ways = traced()
+    shown = documented(DOC.read_text(encoding="utf-8"))
+    assert {walk.name: every(shown[walk.name]) for walk in WALKS} == {
+        walk.name: every(ways[walk.name]) for walk in WALKS
+    }
+    assert len(ways["counter"].changed_by) <= MOST_FILES
+
+
+def test_each_file_of_a_walk_has_the_purpose_that_its_docstring_says() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    for way in documented(text).values():
+        for file in way.changed_by:
+            assert (PROGRAM / file).is_file(), file
+            assert f"| `{file}` | {purpose(file)} |" in text
