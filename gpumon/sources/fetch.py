@@ -10,6 +10,7 @@ import importlib.util
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -303,6 +304,8 @@ class Fetcher:
 
 def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:
     """Import httpx, and give the TLS context for this endpoint; `verify` is None where it speaks no TLS."""
+    # httpx imports a command line of its own where click is installed: 4 MB of click, pygments and rich for nothing.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     importlib.import_module("httpx")
     with _ONE_AT_A_TIME:
         return _tls_context(ca, verify)
