@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.flat import flat_fields, replaced
@@ -21,20 +22,24 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
     group_of = {name: replicas for replicas in snapshot.replicas for name in replicas.engines}
     by_name = {engine.name: engine for engine in snapshot.engines}
     rows: list[Engine] = []
-    seen: set[str] = set()
+    listed: set[str] = set()
     for engine in snapshot.engines:
         replicas = group_of.get(engine.name)
         if replicas is None:
             rows.append(engine)
-        elif replicas.model not in seen:
-            seen.add(replicas.model)
-            members = []
-            for name in replicas.engines:
-                if name in by_name:
-                    members.append(by_name[name])
-            gpus = tuple(sorted({gpu for member in members for gpu in member.hardware.gpus}))
-            rows += [as_engine(replicas, gpus), *members]
+        elif replicas.model not in listed:
+            listed.add(replicas.model)
+            members = [by_name[name] for name in replicas.engines if name in by_name]
+            rows += [as_engine(replicas, _gpus_of(members)), *members]
     return rows
+
+
+def _gpus_of(engines: Sequence[Engine]) -> tuple[int, ...]:
+    """Numbers of the GPUs of some engines."""
+    gpus: set[int] = set()
+    for engine in engines:
+        gpus.update(engine.hardware.gpus)
+    return tuple(sorted(gpus))
 
 
 def name_of(replicas: Replicas) -> str:
@@ -58,6 +63,9 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
     figures = {name: getattr(replicas, name) for name in _SHARED}
     partial = bool(mapped_of(replicas))
     down = len(replicas.engines) - replicas.answering
+    deviates: tuple[Evidence, ...] = ()
+    if down:
+        deviates = (Evidence("replicas_down", float(down)),)
     sums = Engine(
         name=name_of(replicas),
         kind=EngineKind.UNKNOWN,
@@ -66,7 +74,7 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
         state=EndpointState.OK,
         age_s=0.0,
         model=replicas.model,
-        deviates=(Evidence("replicas_down", float(down)),) if down else (),
+        deviates=deviates,
         hardware=Hardware(gpus=gpus),
         efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
     )

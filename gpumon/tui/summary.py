@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
 
@@ -27,22 +28,29 @@ def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool,
     """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
 
     `back`: it is of a moment of the past, which is named.
-
-    A part that does not fit ends the summary rather than letting a lesser one take its place.
     """
-    lines: list[list[Piece]] = [[]]
-    room = width
-    for text, tone in _parts(snapshot, paused=paused, back=back):
-        size = cells(text) + (1 if lines[-1] else 0)
-        if size > room and lines[-1] and len(lines) < height:
-            lines.append([])
-            room = width
-            size = cells(text)
-        if size > room:
+    rows = whole_parts(_parts(snapshot, paused=paused, back=back), width, height)
+    return rows or [(_glyph(snapshot, paused=paused),)]
+
+
+def whole_parts(parts: Iterable[Piece], width: int, height: int) -> list[Row]:
+    """As many parts as fit into `height` lines of `width` cells, none of them cut.
+
+    A part that does not fit ends them rather than letting a lesser one take its place.
+    """
+    lines: list[list[Piece]] = []
+    room = 0
+    for text, tone in parts:
+        size = cells(text)
+        if lines and size + 1 <= room:
+            lines[-1] += [(" ", "text"), (text, tone)]
+            room -= size + 1
+        elif len(lines) < max(1, height) and size <= width:
+            lines.append([(text, tone)])
+            room = width - size
+        else:
             break
-        lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
-        room -= size
-    return [tuple(line) for line in lines if line] or [(_glyph(snapshot, paused=paused),)]
+    return [tuple(line) for line in lines]
 
 
 def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece]:

@@ -20,6 +20,8 @@ SILENT: Final = frozenset(
 """States of an engine that answers, but gives no figures."""
 DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - SILENT
 """States of an engine that serves nobody, as far as is known."""
+_UP: Final = SILENT | {EndpointState.OK}
+"""States of an engine that answers."""
 
 
 class Totals(NamedTuple):
@@ -44,14 +46,10 @@ def totals(snapshot: Snapshot) -> Totals:
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
     owners: Iterable[Gpu | Engine] = gpus or engines
-    up = []
-    for engine in engines:
-        if engine.state is EndpointState.OK or engine.state in SILENT:
-            up.append(engine)
     return Totals(
         gpus=len(gpus),
         engines=len(engines),
-        engines_up=len(up),
+        engines_up=number_in(engines, _UP),
         busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
         mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
         mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),
@@ -66,6 +64,7 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
 
 
 def _known(readings: Iterable[Reading]) -> list[float]:
+    """The readings that have a value."""
     known = []
     for reading in readings:
         if not isinstance(reading, Missing):

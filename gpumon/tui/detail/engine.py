@@ -353,33 +353,43 @@ def _rates(engine: Engine, figures: Figures) -> Section:
 def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()) -> list[Section]:
     """A table of mean and quantiles; below each row the buckets and the metric. No rows of fields that are `without`
     and missing, and no section without rows."""
+    rows = _latencies(engine, without | _SOME)
+    if not rows:
+        return []
     titles = "".join(right(title, _LATENCY_CELL) for title in ("mean", "p50", "p95", "p99"))
     entries: list[Entry] = [Line(((" " * (2 + _LATENCY_NAME) + titles, "muted"),))]
     missing: list[tuple[str, Why]] = []
-    coarse = False
-    without = without | _SOME
-    rows = [
-        (name, field) for name, field in _LATENCIES if not (field in without and _has_none(value_of(engine, field)))
-    ]
-    for name, field in rows:
-        quantiles: Quantiles = value_of(engine, field)
-        entries.append(Line(_row(name, quantiles, _goal_s(view, field))))
-        buckets = _buckets(quantiles)
-        if buckets:
-            entries.append(Sentence(f"buckets {buckets}", indent=4))
-        source = engine.sources.get(field, "")
-        if source:
-            entries.append(Sentence(source, indent=4))
+    for name, field, quantiles in rows:
+        entries += _latency_entries(engine, view, name, field, quantiles)
         missing += [(f"{name} {part}".rstrip(), explain(value, field)) for part, value in _missing_parts(quantiles)]
-        coarse = coarse or _coarse(quantiles)
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
-    if coarse:
+    if any(_coarse(quantiles) for _, _, quantiles in rows):
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
-    if rows:
-        return [Section("latencies", entries, missing=missing)]
-    return []
+    return [Section("latencies", entries, missing=missing)]
+
+
+def _latencies(engine: Engine, without: frozenset[str]) -> list[tuple[str, str, Quantiles]]:
+    """Name, field and quantiles of each latency, but those of fields that are `without` and missing."""
+    rows = []
+    for name, field in _LATENCIES:
+        quantiles: Quantiles = value_of(engine, field)
+        if field not in without or not _has_none(quantiles):
+            rows.append((name, field, quantiles))
+    return rows
+
+
+def _latency_entries(engine: Engine, view: View, name: str, field: str, quantiles: Quantiles) -> list[Entry]:
+    """One latency: its row, then its buckets and its metric."""
+    entries: list[Entry] = [Line(_row(name, quantiles, _goal_s(view, field)))]
+    buckets = _buckets(quantiles)
+    if buckets:
+        entries.append(Sentence(f"buckets {buckets}", indent=4))
+    source = engine.sources.get(field, "")
+    if source:
+        entries.append(Sentence(source, indent=4))
+    return entries
 
 
 def _goal_s(view: View, field: str) -> float | None:
@@ -484,7 +494,10 @@ def _mfu(engine: Engine, figures: Figures) -> Section:
     of = engine.efficiency
     rates = engine.rates
     flops = values.flops
-    peak = _of_gpus(engine, of.peak_flops_per_s, flops, f" {of.precision} dense" if of.precision else "")
+    precision = ""
+    if of.precision:
+        precision = f" {of.precision} dense"
+    peak = _of_gpus(engine, of.peak_flops_per_s, flops, precision)
     whole = ""
     if peak:
         done = formula("{}", (of.flops_per_s, flops))
@@ -543,7 +556,10 @@ def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
     steps = _steps_basis(engine, DERIVED)
     peak = _of_gpus(engine, of.peak_bandwidth_bytes_per_s, traffic)
     whole = formula("(weights {} + KV {})", (of.weight_bytes_per_s, traffic), (of.kv_bytes_per_s, traffic))
-    share = figures("MBU", "mbu_ratio", values.percent, steps, f"{whole} / ({peak})" if whole and peak else "", "mbu")
+    division = ""
+    if whole and peak:
+        division = f"{whole} / ({peak})"
+    share = figures("MBU", "mbu_ratio", values.percent, steps, division, "mbu")
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [share], side=1)
     weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (of.weight_bytes, values.size))

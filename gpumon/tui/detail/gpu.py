@@ -189,7 +189,8 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
 def _bandwidth(gpu: Gpu, figures: Figures) -> Section:
     basis, meaning = _BANDWIDTH[gpu.bandwidth_source]
     used = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
-    used += " ?" if used and gpu.bandwidth_peak_unverified else ""
+    if used and gpu.bandwidth_peak_unverified:
+        used += " ?"
     of_peak = DERIVED if "clock" in gpu.peak_source else ESTIMATED
     peak = figures("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, of_peak)
     entries: list[Entry] = [
@@ -212,10 +213,7 @@ def _share(part: Reading, whole: Reading, write: values.Write) -> str:
 
 
 def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
-    here = []
-    for engine in snapshot.engines:
-        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus:
-            here.append(engine)
+    here = _engines_on(gpu, snapshot)
     entries: list[Entry] = [
         figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
         figures("MBU", "mbu_ratio", values.percent, DERIVED, _sum(here, "mbu_ratio")),
@@ -225,12 +223,20 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
         entries.append(figures("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
         entries.append(figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED))
-    if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if above_one(ratio)]:
-        entries.append(Sentence(f"! {' and '.join(over)} above 100 %: see the cross-check of the engine", "warn"))
+    shares = (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio))
+    impossible = [name for name, ratio in shares if above_one(ratio)]
+    if impossible:
+        names = " and ".join(impossible)
+        entries.append(Sentence(f"! {names} above 100 %: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
         entries.append(Sentence("? the FLOP/s peak is derived, assumed, or rests on one source only"))
     text = "FLOPs and bytes that the tokens needed, as shares of the peaks; the engine's page has all"
     return Section("efficiency", [*entries, Sentence(text)])
+
+
+def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
+    """The engines that run on a GPU."""
+    return [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
 
 
 def _sum(engines: Sequence[Engine], field: str) -> str:
@@ -256,34 +262,37 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
 def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     write = values.memory(view)
     entries: list[Entry] = []
-    for engine in snapshot.engines:
-        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus:
-            work = f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}"
-            if engine.model:
-                work = f"{work}: {engine.model}"
-            entries.append(Fact(engine.name, work))
-    for process in gpu.processes[:_MOST_PROCESSES]:
-        if isinstance(vram := process.vram_bytes, Missing):
-            size = short(vram)
-        else:
-            size = said(write(vram))
-        share = sm_share(process.sm_ratio, 5)
-        entries.append(
-            Line(
-                (
-                    (f"  {left(f'pid {process.pid}', 12)}", "muted"),
-                    (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
-                    (clean(_who(process)), "text"),
-                )
-            )
-        )
-    if more := len(gpu.processes) - _MOST_PROCESSES:
-        entries += [Sentence(f"and {more} more: see the pane of the processes")] if more > 0 else []
+    for engine in _engines_on(gpu, snapshot):
+        work = f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}"
+        if engine.model:
+            work = f"{work}: {engine.model}"
+        entries.append(Fact(engine.name, work))
+    entries += [_process_line(process, write) for process in gpu.processes[:_MOST_PROCESSES]]
+    more = len(gpu.processes) - _MOST_PROCESSES
+    if more > 0:
+        entries.append(Sentence(f"and {more} more: see the pane of the processes"))
     return Section("runs here", entries or [Sentence("no engine and no process is known on it")], side=1)
 
 
+def _process_line(process: Process, write: values.Write) -> Line:
+    """Number, VRAM, share of the SMs and name of a process."""
+    vram = process.vram_bytes
+    if isinstance(vram, Missing):
+        size = short(vram)
+    else:
+        size = said(write(vram))
+    share = sm_share(process.sm_ratio, 5)
+    return Line(
+        (
+            (f"  {left(f'pid {process.pid}', 12)}", "muted"),
+            (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
+            (clean(_who(process)), "text"),
+        )
+    )
+
+
 def _who(process: Process) -> str:
-    """Its name, and whose it is; of one that is no engine what it runs."""
+    """The name of a process of an engine, else its command line; behind it the engine, else the user."""
     if process.engine:
         name = process.name
     else:
@@ -295,15 +304,12 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
     degrees = values.temperature(view)
     heat = "text"
     of_limit = _share(gpu.power_w, gpu.power_limit_w, values.watts).replace("%!", "%")
+    if of_limit:
+        of_limit = f"{of_limit.partition(' of ')[0]} of the limit"
     if not isinstance(gpu.temperature_c, Missing) and gpu.temperature_c >= view.levels.temperature_warn_c:
         heat = "critical" if gpu.temperature_c >= view.levels.temperature_critical_c else "warn"
     entries: list[Entry] = [
-        figures(
-            "power",
-            "power_w",
-            values.watts,
-            formula=f"{of_limit.partition(' of ')[0]} of the limit" if of_limit else "",
-        ),
+        figures("power", "power_w", values.watts, formula=of_limit),
         figures(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
         figures(glossary.ENERGY.name, "energy_j", values.joules),
         figures(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=heat),
@@ -314,22 +320,8 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
 
 
 def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | None) -> Section:
-    entries: list[Entry] = [
-        Fact("now", _CAUSES.get(name, clean(name)), tone="warn" if name in _HOT else "text") for name in gpu.throttle
-    ]
-    if not gpu.throttle and not is_blank(gpu):
-        entries.append(Fact("now", "nothing slows the clocks"))
-    slowed = {name: seconds for name, seconds in sorted(gpu.throttle_s.items()) if seconds > 0.0}
-    for name, seconds in slowed.items():
-        if watch is None:
-            of_watch = ""
-        else:
-            of_watch = watch.share(name)
-        row = figures.of(seconds, name.replace("_", " ")[:18], "", values.plain_seconds, formula=of_watch)
-        entries.append(row._replace(source=_CAUSES.get(name, "")))
-    free = [name.replace("_", " ") for name in gpu.throttle_s if name not in slowed]
-    if free:
-        entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(free))}"))
+    """What slows the clocks now, and for how long each cause has."""
+    entries = [*_throttles_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
         entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
     else:
@@ -339,11 +331,44 @@ def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | N
     return Section("throttling", entries, side=1)
 
 
+def _throttles_now(gpu: Gpu) -> list[Entry]:
+    """What slows the clocks now; nothing of a GPU that shows no figures."""
+    if not gpu.throttle and not is_blank(gpu):
+        return [Fact("now", "nothing slows the clocks")]
+    entries: list[Entry] = []
+    for name in gpu.throttle:
+        tone = "warn" if name in _HOT else "text"
+        entries.append(Fact("now", _CAUSES.get(name, clean(name)), tone=tone))
+    return entries
+
+
+def _throttled_times(gpu: Gpu, figures: Figures, watch: Watch | None) -> list[Entry]:
+    """Seconds for which each cause has slowed the clocks; those that never did in one sentence."""
+    entries: list[Entry] = []
+    never = []
+    for name, seconds in sorted(gpu.throttle_s.items()):
+        words = name.replace("_", " ")
+        if seconds <= 0.0:
+            never.append(words)
+            continue
+        share = ""
+        if watch is not None:
+            share = watch.share(name)
+        row = figures.of(seconds, words[:18], "", values.plain_seconds, formula=share)
+        entries.append(row._replace(source=_CAUSES.get(name, "")))
+    if never:
+        entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(never))}"))
+    return entries
+
+
 def _errors(gpu: Gpu, figures: Figures) -> Section:
+    """Counters of errors, and the Xid events."""
     entries: list[Entry] = []
     for field, (name, tone) in _ERRORS.items():
         count = known(value_of(gpu, field))
-        entries.append(figures(name, field, values.whole, tone=tone if count and count[0] > 0.0 else "text"))
+        if not count or count[0] <= 0.0:
+            tone = "text"
+        entries.append(figures(name, field, values.whole, tone=tone))
     for code in dict.fromkeys(gpu.xid):
         times = ""
         if gpu.xid.count(code) > 1:

@@ -255,16 +255,16 @@ def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Ent
         own = thing.fault
     faults = [fault for fault in snapshot.faults if fault.source in names]
     entries: list[Entry] = []
+    if own and not _is_judged(thing, snapshot) and not any(own in fault.text for fault in faults):
+        entries.append(Fact("! now", clean(own, 1000), tone="warn"))
     for fault in faults:
         since = moment(fault.since, snapshot.wall_s)
         clock = DASH if since is None else since.clock
         entries.append(Fact(f"! since {clock}", fault.text, tone="warn"))
-    if isinstance(thing, Gpu) and not entries:
+    if isinstance(thing, Gpu) and not faults:
         meaning = _MEANINGS.get(gpu_word(thing, levels)[0], "")
         if meaning:
             entries.append(Sentence(meaning, "warn"))
-    if own and not _is_judged(thing, snapshot) and not any(own in fault.text for fault in faults):
-        entries.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
     return entries
 
 

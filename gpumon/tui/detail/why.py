@@ -240,6 +240,25 @@ def explain(subject: Subject) -> Explain:
 
 @lru_cache(maxsize=1024)
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
+    """The reason and the action for a missing figure, with the names of its owner put in."""
+    why = _explanation(subject, missing, field)
+    source = ""
+    if subject.gpus_source:
+        source = f" ({subject.gpus_source})"
+    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
+    if missing.detail:
+        sentence = clean(missing.detail, 400)
+    else:
+        sentence = _filled(why.sentence, texts)
+    return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
+
+
+def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
+    """The explanation that says most about this owner of the figure."""
+    if missing.reason is Reason.NO_ENGINE and subject.free:
+        return _OF_NOBODY
+    if missing.reason is Reason.NO_ENGINE and subject.runs:
+        return _OF_ANOTHER
     why = _special(subject, missing, field)
     if missing.detail:
         why = why._replace(todo=_OF_DETAIL.get(missing.reason, why.todo))
@@ -251,17 +270,7 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
         why = why._replace(todo="gpumon on that host reads it")
     if missing in BY_NATURE:
         why = why._replace(todo="")
-    if missing.reason is Reason.NO_ENGINE and (subject.free or subject.runs):
-        why = _OF_NOBODY if subject.free else _OF_ANOTHER
-    source = ""
-    if subject.gpus_source:
-        source = f" ({subject.gpus_source})"
-    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
-    if missing.detail:
-        sentence = clean(missing.detail, 400)
-    else:
-        sentence = _filled(why.sentence, texts)
-    return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
+    return why
 
 
 def _special(subject: Subject, missing: Missing, field: str) -> Why:

@@ -93,15 +93,15 @@ def bandwidth_unsure(row: Row) -> bool:
 
 
 def _gpus(row: Row, _: View, tone: str) -> line.Row:
-    """How many, and of how many of them it is known what they do where that is not all."""
+    """Number of GPUs; before it how many of them report, if some do not and there is room: `41/48`."""
     if isinstance(row.gpus, Missing):
         return ((right(DASH, 6), "muted"),)
-    known = row.busy_ratio.gpus
-    if known < row.gpus:
-        text = f"{known}/{row.gpus}"
-    else:
-        text = f"{row.gpus}"
-    return ((right(text if cells(text) <= 5 else f"{row.gpus}", 6), tone),)
+    number = f"{row.gpus}"
+    reporting = row.busy_ratio.gpus
+    in_part = f"{reporting}/{number}"
+    if reporting < row.gpus and cells(in_part) <= 5:
+        number = in_part
+    return ((right(number, 6), tone),)
 
 
 def _busy(row: Row, _: View, tone: str) -> line.Row:
@@ -136,8 +136,10 @@ def _leveled(
         reading = value(row)
         if tone == "text":
             tone = tone_of(name, reading, view, tone)
-        said = text(reading)
-        return ((right(flagged(said, width - 1) if is_high(tone) else said, width), tone),)
+        shown = text(reading)
+        if is_high(tone):
+            shown = flagged(shown, width - 1)
+        return ((right(shown, width), tone),)
 
     return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
 
@@ -244,13 +246,17 @@ def bare_model(model: str, width: int) -> str:
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
+def _name(models: bool, width: int) -> Column[Row]:
+    """The column of the names of models, or of hosts."""
+    shorten = bare_model if models else cut
+    title = "model" if models else "host"
+    return words("name", title, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
+
+
 @lru_cache(maxsize=128)
 def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
-    width = _WIDE_NAME if wide else _NAME
-    named = bare_model if models else cut
-    title = "model" if models else "host"
-    name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
-    base = _base(name, money)
+    """The columns in their order; that of the sort stands with those that every screen shows."""
+    base = _base(_name(models, _WIDE_NAME if wide else _NAME), money)
     more = (*_MORE, _HOSTS if models else _MODELS)
     sorted_by = _COLUMN.get(sort, sort)
     first = tuple(column for column in more if column.name == sorted_by)
@@ -280,7 +286,10 @@ def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
         return None
     word, tone = STATES[row.state]
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
-    return f"{word} {age(now_s - seen_s)}" if now_s - seen_s >= 1.0 else word, tone
+    silent_s = now_s - seen_s
+    if silent_s >= 1.0:
+        word = f"{word} {age(silent_s)}"
+    return word, tone
 
 
 def said(row: Row, now_s: float, room: int) -> line.Row:

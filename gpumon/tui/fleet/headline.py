@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.parts import price_per_h
@@ -51,15 +51,17 @@ def standing(fleet: FleetSnapshot, rows: Sequence[Row]) -> Standing:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
     problems = [problem for row in rows for problem in _problems(row)]
     numbers = Counter(problem.level for problem in problems)
-    verdicts = [verdict for host in fleet.hosts for verdict in host.snapshot.verdicts]
-    healthy = sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
-    urgent = []
-    for problem in problems:
-        if problem.level in URGENT:
-            urgent.append(problem)
+    healthy = sum(_healthy(host) for host in fleet.hosts)
+    urgent = [problem for problem in problems if problem.level in URGENT]
     if not urgent:
         return Standing(dict(numbers), None, healthy)
     return Standing(dict(numbers), _item(min(urgent, key=_place)), healthy)
+
+
+def _healthy(host: HostShown) -> int:
+    """Things of a host that a verdict calls healthy."""
+    verdicts = host.snapshot.verdicts
+    return sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
 
 
 def _place(problem: Problem) -> tuple[object, ...]:
@@ -68,25 +70,36 @@ def _place(problem: Problem) -> tuple[object, ...]:
 
 
 def _problems(row: Row) -> Iterator[Problem]:
+    """All that is wrong with one host; of one that is gone only that it is."""
     (host,) = row.parts.hosts
     if host.state in STATE_LEVELS:
         yield Problem(STATE_LEVELS[host.state], host, None, host.state.value, _STATE_WORDS[host.state])
     if host.state is HostState.GONE:
         return
-    judged: set[str] = set()
-    for verdict in host.snapshot.verdicts:
-        if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN:
-            judged.add(verdict.key)
-            yield Problem(verdict.level, host, verdict)
-    for served in row.parts.engines:
-        if not served.answers and served.engine.key not in judged and host.state not in STATE_LEVELS:
-            name = clean(served.engine.name, 40)
-            yield Problem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
+    verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
+    for verdict in verdicts:
+        yield Problem(verdict.level, host, verdict)
+    if host.state not in STATE_LEVELS:
+        yield from _silent(row, host, {verdict.key for verdict in verdicts})
     if row.exporters_down:
         yield Problem(Level.WARN, host, None, f"{counted(row.exporters_down, 'exporter')} down")
 
 
+def _is_problem(verdict: Verdict) -> bool:
+    """Whether a verdict says that something is limited."""
+    return verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
+
+
+def _silent(row: Row, host: HostShown, judged: Collection[str]) -> Iterator[Problem]:
+    """Engines of a host that do not answer, but those with a verdict."""
+    for served in row.parts.engines:
+        if not served.answers and served.engine.key not in judged:
+            name = clean(served.engine.name, 40)
+            yield Problem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
+
+
 def _item(problem: Problem) -> Item:
+    """The row that words a problem."""
     host = clean(problem.host.name, 40)
     if problem.verdict is not None:
         item = item_of(problem.verdict, problem.host.snapshot)
@@ -105,10 +118,14 @@ def fleet_headline(total: Row, state: Standing, price: float | None, width: int,
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
         return in_trouble(state.worst, state.numbers, figures, width)
-    return at_peace(_peace(state) if live else ("", "text"), figures, width)
+    peace: line.Piece = ("", "text")
+    if live:
+        peace = _peace(state)
+    return at_peace(peace, figures, width)
 
 
 def _peace(state: Standing) -> line.Piece:
+    """The words for a fleet without an urgent problem, with the number of notes."""
     glyph, tone, _ = LEVELS[Level.OK]
     notes = state.numbers.get(Level.NOTE, 0)
     if notes:

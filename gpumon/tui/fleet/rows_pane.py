@@ -143,24 +143,22 @@ class RowsPane(ListPane[Row]):
         """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
         a figure that is missing last."""
         order = self.order
-        found = ordered(items, "name" if order is None else order.name)
+        rows = ordered(items, "name" if order is None else order.name)
         if order is None or not self.turned:
-            return found
+            return rows
         if order.name == "name":
-            return found[::-1]
+            return rows[::-1]
         blank = []
-        for row in found:
+        known = []
+        missing = []
+        for row in rows:
             if row.state is not HostState.OK:
                 blank.append(row)
-        rest = []
-        for row in found:
-            if row.state is HostState.OK:
-                rest.append(row)
-        known = []
-        for row in rest:
-            if not isinstance(order.value(row), Missing):
+            elif isinstance(order.value(row), Missing):
+                missing.append(row)
+            else:
                 known.append(row)
-        return [*blank, *reversed(known), *(row for row in rest if isinstance(order.value(row), Missing))]
+        return [*blank, *reversed(known), *missing]
 
     def title(self) -> str:
         """Models, or hosts."""

@@ -16,6 +16,7 @@ from gpumon.triage.marks import URGENCY
 from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
 from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.summary import whole_parts
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import LEVELS
 from gpumon.tui.view import View
@@ -23,6 +24,8 @@ from gpumon.tui.widgets.title_bar import ago
 
 _PRICES: Final = ("", "idle in money: set [sizing.prices]", "muted")
 _GAP: Final = 2
+_INDENT: Final = "   "
+"""Blanks before all lines but the first of what is wrong."""
 _MOST_NAMED: Final = 2
 """Hosts that are not `ok` that are named, of each state."""
 _MOST_FAULTS: Final = 5
@@ -52,15 +55,20 @@ def sums(shown: Shown | None, chosen: Row | None, view: View, width: int, height
 
 
 def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
+    """As many names with their figures as fit into `width` cells."""
     row: list[line.Piece] = []
+    gap = " "
     room = width - 1
     for name, text, tone in parts:
-        size = cells(name) + cells(text) + (1 if name and text else 0) + _GAP
-        if size > room + _GAP:
+        between = ""
+        if name and text:
+            between = " "
+        size = cells(name) + cells(text) + cells(between)
+        if size > room:
             break
-        row += [(" " if not row else " " * _GAP, "text"), (name, "muted"), (" " if name and text else "", "text")]
-        row.append((text, tone))
-        room -= size
+        row += [(gap, "text"), (name, "muted"), (between, "text"), (text, tone)]
+        gap = " " * _GAP
+        room -= size + _GAP
     return tuple(row)
 
 
@@ -82,10 +90,11 @@ def _coverage(total: Row) -> list[tuple[str, str, str]]:
     both = in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus
     shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
     parts = []
-    for name, one in shares:
-        if in_part(one):
-            parts.append((f"{name} of", f"{one.gpus}/{one.of}", "muted"))
-    parts += [("busy of", f"{busy.gpus}/{busy.of}", "warn")] if busy.gpus < busy.of else []
+    for name, share in shares:
+        if in_part(share):
+            parts.append((f"{name} of", f"{share.gpus}/{share.of}", "muted"))
+    if busy.gpus < busy.of:
+        parts.append(("busy of", f"{busy.gpus}/{busy.of}", "warn"))
     return parts or [("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
 
 
@@ -182,42 +191,45 @@ def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
 
 def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
     """The parts one behind the other, over at most `most` lines, broken at blanks; the last one is cut."""
+    words = _words(parts)
     lines: list[list[line.Piece]] = []
     room = 0
-    words = [(word, tone, at) for text, tone in parts for at, word in enumerate(text.split(" "))]
-    for number, (word, tone, at) in enumerate(words):
-        gap = 1 if at else 2
-        if not lines or (cells(word) + gap > room and len(lines) < most):
-            lines.append([(" " if not lines else "   ", "text")])
-            room = width - (2 if len(lines) == 1 else 4)
+    for number, (word, tone, gap) in enumerate(words):
+        if not lines:
+            lines.append([(" ", "text")])
+            room = width - 2
+            gap = 0
+        elif cells(word) + gap > room and len(lines) < most:
+            lines.append([(_INDENT, "text")])
+            room = width - 1 - len(_INDENT)
             gap = 0
         if cells(word) + gap > room:
-            rest = " ".join(text for text, other, _ in words[number:] if other == tone)
+            rest = " ".join([text for text, other, _ in words[number:] if other == tone])
             lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
             break
         lines[-1].append((" " * gap + word, tone))
         room -= cells(word) + gap
-    return [tuple(each) for each in lines]
+    return [tuple(pieces) for pieces in lines]
+
+
+def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
+    """Each word with its tone, and the blanks before it: two at the begin of a part."""
+    words = []
+    for text, tone in parts:
+        gap = 2
+        for word in text.split(" "):
+            words.append((word, tone, gap))
+            gap = 1
+    return words
 
 
 def small(shown: Shown | None, width: int, height: int, *, paused: bool, back: bool) -> list[line.Row]:
     """All of it where the terminal is too small: the most important first, as many whole parts as fit."""
-    lines: list[list[line.Piece]] = [[]]
-    room = width
-    for text, tone in _parts(shown, paused=paused, back=back):
-        size = cells(text) + (1 if lines[-1] else 0)
-        if size > room and lines[-1] and len(lines) < height:
-            lines.append([])
-            room = width
-            size = cells(text)
-        if size > room:
-            break
-        lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
-        room -= size
-    return [tuple(each) for each in lines]
+    return whole_parts(_parts(shown, paused=paused, back=back), width, height)
 
 
 def _parts(shown: Shown | None, *, paused: bool, back: bool) -> Iterator[line.Piece]:
+    """Texts and tones, the most important first."""
     if shown is None:
         yield "gpumon fleet: starting …", "muted"
         return
@@ -227,14 +239,20 @@ def _parts(shown: Shown | None, *, paused: bool, back: bool) -> Iterator[line.Pi
         yield f"AT {fleet.time}", "badge_paused"
     elif paused:
         yield "PAUSED", "badge_paused"
+    fault = ""
+    if fleet.faults:
+        fault = clean(fleet.faults[0].text, 30)
     if not fleet.answered and not back:
-        yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30) if fleet.faults else ''}".rstrip(), "critical"
+        yield f"✗ NOT LIVE {fault}".rstrip(), "critical"
     elif fleet.faults:
-        yield f"! {clean(fleet.faults[0].text, 30)}", "warn"
+        yield f"! {fault}", "warn"
     yield counted(len(fleet.hosts), "host"), "text"
     if total.troubled:
         yield f"{total.troubled} not ok", "warn"
-    yield f"{DASH} GPUs" if isinstance(total.gpus, Missing) else counted(total.gpus, "GPU"), "text"
+    if isinstance(total.gpus, Missing):
+        yield f"{DASH} GPUs", "text"
+    else:
+        yield counted(total.gpus, "GPU"), "text"
     yield f"busy {ratio(total.busy_ratio.value)}", "strong"
     yield f"mfu {ratio(total.mfu_ratio.value)}", "text"
     yield f"mbu {ratio(total.mbu_ratio.value)}", "text"
