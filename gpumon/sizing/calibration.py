@@ -14,7 +14,7 @@ import msgspec
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
 from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
@@ -121,7 +121,10 @@ class MixPoints:
     def points(self) -> tuple[Point, ...]:
         """Medians per bucket by rising concurrency, with the number of windows as weight."""
         if self._points is None:
-            self._points = tuple(merged([point for _, point in seen]) for _, seen in sorted(self._buckets.items()))
+            points = []
+            for _, windows in sorted(self._buckets.items()):
+                points.append(merged([point for _, point in windows]))
+            self._points = tuple(points)
         return self._points
 
 
@@ -140,7 +143,7 @@ class LengthMeans:
         """Take one look in. Other buckets than before are another engine's: all starts anew."""
         if not steps or problem_of(_length_shares(steps)):
             return
-        if [bound for bound, _ in steps] != [bound for bound, _ in self._steps]:
+        if _bounds(steps) != _bounds(self._steps):
             self._steps = steps
             self._looks = 1
             return
@@ -162,13 +165,20 @@ class LengthMeans:
         return _length_shares(kept)
 
 
+def _bounds(steps: _Steps) -> list[float]:
+    return [bound for bound, _ in steps]
+
+
 def _length_shares(steps: Iterable[tuple[float, float]]) -> tuple[LengthShare, ...]:
     return tuple(LengthShare(bound, share) for bound, share in steps)
 
 
 def tail_ratio(latency: Quantiles) -> float | None:
     """p95 / mean, at least 1; None with few observations or where p95 fell in an open, first or too wide bucket."""
-    p95, mean, low, high = (number(each) for each in (latency.p95, latency.mean, latency.p95_low, latency.p95_high))
+    p95 = number(latency.p95)
+    mean = number(latency.mean)
+    low = number(latency.p95_low)
+    high = number(latency.p95_high)
     if p95 is None or mean is None or low is None or high is None:
         return None
     if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > _COARSEST * low:
@@ -216,9 +226,12 @@ class Setting(msgspec.Struct, frozen=True):
         if pools[0] and pools[1] > pools[0] * (1.0 + _POOL_TOLERANCE):
             return False
         tools = f"{self.tool} ".startswith(f"{other.tool} ") or f"{other.tool} ".startswith(f"{self.tool} ")
-        names = ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision")
-        pairs = ((getattr(self, name), getattr(other, name)) for name in names)
-        return tools and all(a == b or not a or not b for a, b in pairs)
+        for name in ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision"):
+            ours = getattr(self, name)
+            theirs = getattr(other, name)
+            if ours and theirs and ours != theirs:
+                return False
+        return tools
 
     def filled(self, other: Setting) -> Setting:
         """This one, with what only the other knows."""
@@ -286,14 +299,16 @@ class Replicas:
         The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
         """
         candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
-        found = next((mix for mix in candidates if mix.holds(traffic, requests)), None)
-        if found is None:
-            found = MixPoints(traffic)
-            self._mixes.append(found)
-            if len(self._mixes) > _MOST_MIXES:
-                self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
-        self._current = found
-        return found
+        for mix in candidates:
+            if mix.holds(traffic, requests):
+                self._current = mix
+                return mix
+        new = MixPoints(traffic)
+        self._mixes.append(new)
+        if len(self._mixes) > _MOST_MIXES:
+            self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
+        self._current = new
+        return new
 
     def ran(self, most: float, *, limited: bool) -> None:
         """So many ran on an instance: a limit that was seen below was none. `limited`: it let no more in while others
@@ -350,23 +365,30 @@ class Replicas:
 
 def _memory(engine: Engine, here: list[Gpu]) -> float | None:
     """GPU memory of its processes; of a GPU that it has to itself, where those are hidden, all that is in use."""
+    if not here:
+        return None
     total = 0.0
     for gpu in here:
-        own = []
-        for process in gpu.processes:
-            if process.engine == engine.name:
-                own.append(process.vram_bytes)
-        known = []
-        for taken in own:
-            if not isinstance(taken, Missing):
-                known.append(taken)
-        if own and len(known) == len(own):
-            total += sum(known)
-        elif gpu.engines == (engine.name,) and not isinstance(gpu.vram_used_bytes, Missing):
-            total += gpu.vram_used_bytes
-        else:
+        taken = _memory_on(gpu, engine)
+        if isinstance(taken, Missing) and gpu.engines == (engine.name,):
+            taken = gpu.vram_used_bytes
+        if isinstance(taken, Missing):
             return None
-    return total if here else None
+        total += taken
+    return total
+
+
+def _memory_on(gpu: Gpu, engine: Engine) -> Reading:
+    """Memory of an engine's processes on a GPU; missing where it has none there, or that of one is not known."""
+    taken = []
+    for process in gpu.processes:
+        if process.engine == engine.name:
+            if isinstance(process.vram_bytes, Missing):
+                return process.vram_bytes
+            taken.append(process.vram_bytes)
+    if not taken:
+        return NOT_EXPOSED
+    return sum(taken)
 
 
 class _Tick(NamedTuple):
@@ -401,16 +423,20 @@ class _Look:
     def learn_lengths(self, engine: Engine, replicas: Replicas) -> Traffic | None:
         """Mean lengths as last known, without a steady window, too; None while no request has ended."""
         load = engine.load
-        told = (credible(each) for each in (load.prompt_tokens_mean, load.answer_tokens_mean, load.cached_ratio))
-        prompt, answer, hit = (old if new is None else new for old, new in zip(self.lengths, told, strict=True))
+        lengths = []
+        for before, reading in zip(
+            self.lengths, (load.prompt_tokens_mean, load.answer_tokens_mean, load.cached_ratio), strict=True
+        ):
+            now = credible(reading)
+            lengths.append(before if now is None else now)
+        prompt, answer, hit = lengths
         if hit is not None and hit > 1.0:
             hit = self.lengths[2]
         self.lengths = prompt, answer, hit
-        if prompt is not None and answer is not None:
-            replicas.lengths = Traffic(prompt, answer, hit)
-        if prompt is not None and answer is not None:
-            return replicas.lengths
-        return None
+        if prompt is None or answer is None:
+            return None
+        replicas.lengths = Traffic(prompt, answer, hit)
+        return replicas.lengths
 
 
 class Calibration:
@@ -443,14 +469,18 @@ class Calibration:
             if not _serving(engine):
                 look.ticks.clear()
                 continue
-            here = []
-            for index in engine.hardware.gpus:
-                if index in gpus:
-                    here.append(gpus[index])
+            here = [gpus[index] for index in engine.hardware.gpus if index in gpus]
             self._look(look, engine, here, snapshot)
         if len(self._looks) > max(_MOST_ENGINES, 2 * len(snapshot.engines)):
-            keys = {engine.key for engine in snapshot.engines}
-            self._looks = {key: look for key, look in self._looks.items() if key in keys}
+            self._forget_others(snapshot.engines)
+
+    def _forget_others(self, engines: Sequence[Engine]) -> None:
+        """Keep the looks of these engines alone."""
+        looks = {}
+        for engine in engines:
+            if engine.key in self._looks:
+                looks[engine.key] = self._looks[engine.key]
+        self._looks = looks
 
     def observed(self) -> tuple[Observed, ...]:
         """One per model and settings, with the points of the traffic mix that it has now.
@@ -493,11 +523,11 @@ class Calibration:
             return
         running = _steady(engine, window)
         itl_s = credible(engine.latency.itl_mean_s)
+        if running is None or not itl_s:
+            return
         # The mix is known once a request has ended.
-        traffic = None
-        if running is not None and itl_s:
-            traffic = look.learn_lengths(engine, replicas)
-        if running is not None and itl_s and traffic is not None:
+        traffic = look.learn_lengths(engine, replicas)
+        if traffic is not None:
             self._add(look, engine, window, replicas, traffic, running, itl_s, at_s)
 
     def _add(

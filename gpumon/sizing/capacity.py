@@ -136,26 +136,32 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     request = _taken(instance, context)
     if request <= 0 or math.isinf(request) or math.isinf(tokens):
         return
+    room, whole = _pool_text(instance, tokens, request, context)
+    held, conditions = _held(instance, tokens, request, context)
+    ran = 0.0
+    if source != "typed":
+        ran = ran_together(instance)
+    if ran > held:
+        yield Limit(LimitKind.KV, ran, f"{ran:,.0f} ran at once here, more than {room} ({source}) would hold")
+    else:
+        text = f"{KV_SHARE:.0%} of the KV cache's {room} ({source}), {whole}{conditions}"
+        yield Limit(LimitKind.KV, held, text)
+
+
+def _held(instance: Instance, tokens: float, request: float, context: float) -> tuple[float, str]:
+    """Requests that a pool of so many tokens holds, and what bounds them beside its size: ranks, spread of lengths."""
     held = requests_that_fit(tokens, request, KV_SHARE)
     one_rank = held / instance.dp
     if one_rank < 1.0:
         held = one_rank  # a request stands on one rank
-    room, whole = _pool_text(instance, tokens, request, context)
-    text = f"{KV_SHARE:.0%} of the KV cache's {room} ({source}), {whole}"
+    conditions = ""
     if instance.dp > 1:
-        text += f", over {instance.dp} ranks"
+        conditions = f", over {instance.dp} ranks"
     spread = _held_at_p95(instance, tokens, request / context)
     if spread < held:
         held = spread
-        text += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
-    if source == "typed":
-        ran = 0.0
-    else:
-        ran = ran_together(instance)
-    if ran > held:
-        held = ran
-        text = f"{ran:,.0f} ran at once here, more than {room} ({source}) would hold"
-    yield Limit(LimitKind.KV, held, text)
+        conditions += f"; with the spread of the lengths p95 of {spread:,.0f} requests takes it"
+    return held, conditions
 
 
 def _pool_text(instance: Instance, tokens: float, request: float, context: float) -> tuple[str, str]:
@@ -191,13 +197,15 @@ def ran_together(instance: Instance) -> float:
     seen = instance.seen
     if seen is None or not instance.alike or instance.prompt_tokens is None or instance.answer_tokens is None:
         return 0.0
-    ran = max((point.running for point in seen.points), default=0.0)
+    ran = seen.most_running or 0.0
     if seen.prompt_tokens is None or seen.answer_tokens is None:
         return ran if instance.same_mix else 0.0
-    was = seen.prefix_hit_ratio or 0.0
-    took = _taken(instance, seen.prompt_tokens * (1.0 - was) + seen.answer_tokens)
-    takes = _taken(instance, instance.prompt_tokens * (1.0 - min(was, instance.hit_ratio)) + instance.answer_tokens)
-    return ran * took / takes if takes > 0.0 else 0.0
+    hits = seen.prefix_hit_ratio or 0.0
+    took = _taken(instance, seen.prompt_tokens * (1.0 - hits) + seen.answer_tokens)
+    takes = _taken(instance, instance.prompt_tokens * (1.0 - min(hits, instance.hit_ratio)) + instance.answer_tokens)
+    if takes <= 0.0:
+        return 0.0
+    return ran * took / takes
 
 
 def _latencies(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
@@ -261,7 +269,10 @@ def _prefill(instance: Instance) -> Iterator[Limit]:
 
 def binding(limits: tuple[Limit, ...]) -> Limit:
     """The bound that holds first; a typed capacity is the user's word against the formulas."""
-    return next((limit for limit in limits if limit.kind is LimitKind.TYPED), limits[0])
+    for limit in limits:
+        if limit.kind is LimitKind.TYPED:
+            return limit
+    return limits[0]
 
 
 def unknown_model(model: str, known: Known) -> str:

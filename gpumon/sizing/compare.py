@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -74,12 +74,17 @@ class Comparison(NamedTuple):
     @property
     def shown(self) -> tuple[Figure, ...]:
         """The columns that have a figure in some row."""
-        sound = [row for row in self.rows if not row.problem]
+        sound = self._sound
         shown = []
         for figure in FIGURES:
             if any(_has(figure, row) for row in sound):
                 shown.append(figure)
         return tuple(shown)
+
+    @property
+    def _sound(self) -> list[Compared]:
+        """The rows that have an answer."""
+        return [row for row in self.rows if not row.problem]
 
     @property
     def like_for_like(self) -> str:
@@ -94,13 +99,15 @@ class Comparison(NamedTuple):
     @property
     def unpriced(self) -> bool:
         """Whether no row has a price, though some row has an answer."""
-        sound = [row for row in self.rows if not row.problem]
+        sound = self._sound
         return bool(sound) and all(isinstance(row.totals.price_per_hour, Missing) for row in sound)
 
     @property
     def best(self) -> tuple[str, ...]:
         """Names of the best values that are marked."""
-        marked = {key for row in self.rows for key in row.best}
+        marked = set[str]()
+        for row in self.rows:
+            marked.update(row.best)
         best = []
         for figure in FIGURES:
             if figure.key in marked:
@@ -134,14 +141,23 @@ def compare(
     plans = {}
     for name in _types(own, gpus, known):
         plans[name] = _on(scenario, known, shape, name, earlier.get(name))
-    without = _without(on_type.answer for on_type in plans.values())
-    rows = [_row(name, _at_limits(on_type.answer), without) for name, on_type in plans.items()]
-    best = _best(rows)
-    rows = [msgspec.structs.replace(row, best=best[index]) for index, row in enumerate(rows)]
+    without = _without(plans.values())
+    rows = _rows(plans, without)
     planned_row = _as_planned(now or plan(scenario, known), own, without)
     if planned_row is not None and _is_other(planned_row, rows):
         rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
+
+
+def _rows(plans: Mapping[str, Planned], without: tuple[str, ...]) -> list[Compared]:
+    """A row for each type, with the best values marked."""
+    rows = []
+    for name, on_type in plans.items():
+        rows.append(_row(name, _at_limits(on_type.answer), without))
+    marked = []
+    for row, best in zip(rows, _best(rows), strict=True):
+        marked.append(msgspec.structs.replace(row, best=best))
+    return marked
 
 
 def _is_other(planned_row: Compared, rows: Sequence[Compared]) -> bool:
@@ -203,7 +219,10 @@ def _opened(workload: Workload) -> Workload:
 
 def _on(scenario: Scenario, known: Known, shape: Server, gpu: str, before: Planned | None) -> Planned:
     """The plan on servers with one type of GPU, at the watts of its board."""
-    like = next((server for server in scenario.server if server.gpu == gpu), shape)
+    like = shape
+    for server in reversed(scenario.server):
+        if server.gpu == gpu:
+            like = server
     like = msgspec.structs.replace(like, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
     alone = on_gpu(scenario, like, gpu)
     server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, known))
@@ -230,11 +249,11 @@ def _at_limit(row: WorkloadPlan) -> WorkloadPlan:
     return row
 
 
-def _without(answers: Iterator[Answer]) -> tuple[str, ...]:
+def _without(plans: Iterable[Planned]) -> tuple[str, ...]:
     """Workloads that have no answer on any type, where others have one."""
-    found = {answer.without for answer in answers}
-    if len(found) == 1:
-        return found.pop()
+    without = {on_type.answer.without for on_type in plans}
+    if len(without) == 1:
+        return without.pop()
     return ()
 
 
@@ -258,24 +277,28 @@ def _as_planned(answer: Answer, own: Sequence[str], without: tuple[str, ...]) ->
 
 def _differs(now: Compared, row: Compared) -> bool:
     """Whether the plan itself takes another TP, or another number of GPUs or servers, than its type comes to."""
-    parallel = [each.tp for each in now.workloads] != [each.tp for each in row.workloads]
-    sizes = (now.totals.gpus, now.totals.servers) != (row.totals.gpus, row.totals.servers)
-    return parallel or sizes
+    if (now.totals.gpus, now.totals.servers) != (row.totals.gpus, row.totals.servers):
+        return True
+    return _tensor_parallels(now) != _tensor_parallels(row)
+
+
+def _tensor_parallels(row: Compared) -> list[int]:
+    return [workload.tp for workload in row.workloads]
 
 
 def _has(figure: Figure, row: Compared) -> bool:
     if not figure.of_workload:
         return not isinstance(getattr(row.totals, figure.key), Missing)
-    values = [getattr(each, figure.key) for each in row.workloads]
-    for value in values:
+    for workload in row.workloads:
+        value = getattr(workload, figure.key)
         if bool(value) and not isinstance(value, Missing):
             return True
     return False
 
 
-def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
-    """Index of a row -> columns in which no other is better; none of a column in which all are the same."""
-    marks: dict[int, list[str]] = {index: [] for index in range(len(rows))}
+def _best(rows: Sequence[Compared]) -> list[tuple[str, ...]]:
+    """For each row the columns in which no other is better; none of a column in which all are the same."""
+    marks: list[tuple[str, ...]] = [()] * len(rows)
     for figure in FIGURES:
         if not figure.best:
             continue
@@ -288,8 +311,8 @@ def _best(rows: Sequence[Compared]) -> Mapping[int, tuple[str, ...]]:
             top = min(values.values())
         for index, value in values.items():
             if _alike(value, top):
-                marks[index].append(figure.key)
-    return {index: tuple(keys) for index, keys in marks.items()}
+                marks[index] += (figure.key,)
+    return marks
 
 
 def _known_values(rows: Sequence[Compared], key: str) -> dict[int, float]:

@@ -102,9 +102,13 @@ def _is_level(buckets: Sequence[_Bucket]) -> bool:
     half = len(buckets) // 2
     if not half:
         return True
-    low_s = median(bucket.itl_s for bucket in buckets[:half])
-    high_s = median(bucket.itl_s for bucket in buckets[half:])
+    low_s = median(_itls_s(buckets[:half]))
+    high_s = median(_itls_s(buckets[half:]))
     return high_s >= _FALL * low_s
+
+
+def _itls_s(buckets: Sequence[_Bucket]) -> list[float]:
+    return [bucket.itl_s for bucket in buckets]
 
 
 def _scaled(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
@@ -128,17 +132,32 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
         if point.ttft_s:
             seen.append((max(1.0, point.running), point.ttft_s))
     if span_a_line(loads_below_knee(points)):
-        crowd = TtftLine(*_positive_line([(math.sqrt(running), ttft_s) for running, ttft_s in seen]))
-        fixed_s, growth_s = _positive_line(seen)
-        found = (crowd, TtftLine(fixed_s, 0.0, growth_s))
-        return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
+        return _own_line(seen)
+    if not seen:
+        return line
     if line is None:
-        if seen:
-            return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0)
-        return None
-    if seen and line.ttft_s(1.0) > 0.0:
+        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0)
+    if line.ttft_s(1.0) > 0.0:
         return line.through(seen)
     return line
+
+
+def _own_line(seen: Sequence[tuple[float, float]]) -> TtftLine:
+    """The line through these TTFTs by running sequences: over their root or themselves, whichever is nearer."""
+    by_root = []
+    for running, ttft_s in seen:
+        by_root.append((math.sqrt(running), ttft_s))
+    crowd = TtftLine(*_positive_line(by_root))
+    fixed_s, growth_s = _positive_line(seen)
+    straight = TtftLine(fixed_s, 0.0, growth_s)
+    if _ttft_error(straight, seen) < _ttft_error(crowd, seen):
+        return straight
+    return crowd
+
+
+def _ttft_error(line: TtftLine, seen: Sequence[tuple[float, float]]) -> float:
+    """Median error of a line, as a share."""
+    return median(abs(line.ttft_s(running) / ttft_s - 1.0) for running, ttft_s in seen)
 
 
 def loads_below_knee(points: Sequence[Point]) -> list[int]:
@@ -202,15 +221,17 @@ def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise:
     usable = [sample for sample in samples if sample.usable]
     if not usable:
         return Tail(otherwise or 1.0, otherwise is not None)
-    ratio = max(1.0, median(sample.p95_s / sample.mean_s for sample in usable))
-    loads = sorted({sample.running for sample in usable})
+    ratios = []
+    levels = []
+    for sample in usable:
+        ratios.append(sample.p95_s / sample.mean_s)
+        levels.append((sample.running, sample.p95_s))
+    ratio = max(1.0, median(ratios))
+    loads = sorted({running for running, _ in levels})
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
-    base_s, slope_s = _theil_sen([(sample.running, sample.p95_s) for sample in usable])
-    if isinstance(mean, Curve):
-        mean_s = mean.itl_s
-    else:
-        mean_s = mean.ttft_s
+    base_s, slope_s = _theil_sen(levels)
+    mean_s = mean.itl_s if isinstance(mean, Curve) else mean.ttft_s
     return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), mean_s)
 
 
@@ -252,12 +273,12 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
             grouped.setdefault(level(running), []).append((running, itl_s, point.weight))
     buckets = []
     for _, group in sorted(grouped.items()):
-        buckets.append(
-            _Bucket(
-                _median([(running, weight) for running, _, weight in group]),
-                _median([(itl_s, weight) for _, itl_s, weight in group]),
-            )
-        )
+        loads = []
+        latencies = []
+        for running, itl_s, weight in group:
+            loads.append((running, weight))
+            latencies.append((itl_s, weight))
+        buckets.append(_Bucket(_median(loads), _median(latencies)))
     return buckets
 
 
@@ -274,8 +295,8 @@ def _start(buckets: Sequence[_Bucket]) -> int:
             break
         if buckets[cut - 1].itl_s <= buckets[cut].itl_s:
             continue
-        before = sorted(bucket.itl_s for bucket in buckets[:cut])
-        behind = sorted(bucket.itl_s for bucket in buckets[cut:])
+        before = sorted(_itls_s(buckets[:cut]))
+        behind = sorted(_itls_s(buckets[cut:]))
         drop = before[(len(before) - 1) // 2] / behind[len(behind) // 2]
         if drop > best:
             best = drop
@@ -330,15 +351,20 @@ def _on_floor(
     if slope_s > 0.0:
         return _made(shape, floor_s, slope_s)
     return (
-        f"ITL {min(bucket.itl_s for bucket in buckets) * 1e3:.1f} ms is less than reading the weights allows "
+        f"ITL {min(_itls_s(buckets)) * 1e3:.1f} ms is less than reading the weights allows "
         f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
     )
 
 
 def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
-    errors = [curve.itl_s(bucket.running) - bucket.itl_s for bucket in kept]
+    errors = []
+    shares = []
+    for bucket in kept:
+        error = curve.itl_s(bucket.running) - bucket.itl_s
+        errors.append(error)
+        shares.append(abs(error / bucket.itl_s))
     r2 = _r2(kept, errors)
-    scatter = 2.0 * median(abs(error / bucket.itl_s) for error, bucket in zip(errors, kept, strict=True))
+    scatter = 2.0 * median(shares)
     band = band_of("one load" if anchored else "measured", 1, bool(curve.experts))
     if scatter > band.widest():
         band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), 0)
@@ -361,8 +387,9 @@ def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, 
 
 def _r2(buckets: Sequence[_Bucket], errors: Sequence[float]) -> float:
     """Share of the variance that a curve with these errors explains; 0 where there is none."""
-    mean = sum(bucket.itl_s for bucket in buckets) / len(buckets)
-    spread = sum((bucket.itl_s - mean) ** 2 for bucket in buckets)
+    latencies = _itls_s(buckets)
+    mean = sum(latencies) / len(latencies)
+    spread = sum((itl_s - mean) ** 2 for itl_s in latencies)
     if spread <= 0.0:
         return 0.0
     return max(0.0, 1.0 - sum(error**2 for error in errors) / spread)

@@ -121,6 +121,11 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
 
+    @property
+    def most_running(self) -> float | None:
+        """Most sequences that ran at a point; None without points."""
+        return max((point.running for point in self.points), default=None)
+
 
 _MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
 
@@ -129,7 +134,11 @@ def merged(points: Sequence[Point]) -> Point:
     """Several measurements of one load as one: the median of each figure, where it is known."""
     figures: dict[str, float] = {}
     for name in _MEASURED:
-        known = [value for point in points if (value := getattr(point, name)) is not None]
+        known = []
+        for point in points:
+            value = getattr(point, name)
+            if value is not None:
+                known.append(value)
         if known:
             figures[name] = median(known)
     running = median(point.running for point in points)
@@ -141,7 +150,7 @@ def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = 
     """The best profile of a model among `observed`, in their order: one on known GPUs goes before others, as without
     their number the memory of an instance is not known; then one that has points; then the one taken `before`."""
 
-    def place(each: Observed) -> tuple[bool, bool, bool]:
-        return not each.gpus, not each.points, before is None or each.name != before.name
+    def place(profile: Observed) -> tuple[bool, bool, bool]:
+        return not profile.gpus, not profile.points, before is None or profile.name != before.name
 
-    return min((each for each in observed if each.model == model), key=place, default=None)
+    return min((profile for profile in observed if profile.model == model), key=place, default=None)

@@ -23,6 +23,8 @@ from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.placement import Block
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Workload
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
 
 MOST_INSTANCES: Final = 10_000_000
 """More than that is no answer."""
@@ -152,15 +154,21 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: b
     return best._replace(better=f"{name} would take {ranks.gpus:,.0f} GPUs instead of {best.gpus:,.0f}")
 
 
+def _may_share_experts(best: Demand) -> bool:
+    """Whether data-parallel ranks would have experts to share, and the user did not say what an instance is."""
+    if best.problem or _is_instance_typed(best.workload):
+        return False
+    llm = best.instance.llm
+    return llm is not None and llm.experts > 0
+
+
 def _best_ranks(best: Demand, scenario: Scenario, known: Known) -> Demand | None:
     """The needs with the data-parallel ranks of one GPU that take the fewest GPUs; None where nothing is to be shared,
     or the user said what an instance is."""
-    instance = best.instance
-    if best.problem or instance.server is None or _is_instance_typed(best.workload):
+    server = best.instance.server
+    if server is None or not _may_share_experts(best):
         return None
-    if instance.llm is None or not instance.llm.experts:
-        return None
-    domain = min(instance.server.nvlink_gpus or instance.server.gpus, instance.server.gpus)
+    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
     fewest = None
     ranks = 2
     while ranks <= domain and ranks < best.gpus:
@@ -290,16 +298,20 @@ def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Rea
     size = memory.instance_bytes(
         instance.llm, instance.gpus, instance.tp, planned, context, instance.dp, instance.startup
     )
-    if instance.gpu is None:
-        return size, "model"
-    most = instance.gpu.memory_bytes
+    if instance.gpu is not None:
+        size = _as_ran(instance, instance.llm, instance.gpu, size, planned, scenario)
+    return size, "model"
+
+
+def _as_ran(instance: Instance, llm: LlmSpec, gpu: GpuSpec, size: float, planned: float, scenario: Scenario) -> float:
+    """The model's memory, moved to what such an instance was seen to find and to run on these GPUs."""
     # Room that an engine was seen to find beside the constants is not taken by them.
-    room = max(0.0, instance.pool_shift_ratio or 0.0) * most
-    size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, instance.startup), room)
+    room = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
+    size -= instance.gpus * min(memory.overhead_bytes(llm, instance.gpus, instance.startup), room)
     if planned <= ran_together(instance):
         # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
-        size = min(size, instance.gpus * most * scenario.usable_memory_ratio)
-    return size, "model"
+        size = min(size, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
+    return size
 
 
 def _busy(instance: Instance) -> Reading:
@@ -316,7 +328,8 @@ def _extrapolated(instance: Instance, planned: float) -> bool:
         return planned > EXTRAPOLATED * instance.fitted.high
     if instance.source is not Source.RESCALED or instance.seen is None:
         return False
-    return planned > EXTRAPOLATED * max((point.running for point in instance.seen.points), default=math.inf)
+    most_running = instance.seen.most_running
+    return most_running is not None and planned > EXTRAPOLATED * most_running
 
 
 def _too_large(demand: Demand, scenario: Scenario) -> str:

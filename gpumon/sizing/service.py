@@ -22,42 +22,62 @@ _NO_END: Final = 1e9
 """Times its planned load at which the queue of an instance is taken to grow without end."""
 
 
+_Figure = Callable[[Instance, float], "float | None"]
+"""Figure of an instance under a load of so many requests."""
+_Load = tuple[Instance, float]
+"""An instance, and its requests in flight."""
+
+
 def at_target(parts: Sequence[Part]) -> dict[str, Reading]:
     """Load, latency, throughput and power with none of the instances lost.
 
     Latencies are those of the type of GPU that is slowest; over several types the load is shared by capacity.
     """
     running = running_of(parts, [0] * len(parts))
-    in_flight = sum(part.number * each for part, each in zip(parts, running, strict=True))
+    amounts = []
+    loads = []
+    watts = []
+    for part, load in zip(parts, running, strict=True):
+        amounts.append(part.number * load)
+        loads.append((part.demand.instance, load))
+        # GPUs that several instances share are counted once.
+        watts.append((_given(part.demand.instance.gpu_power_w(load)[0]), part.stands.gpus))
+    numbers = [part.number for part in parts]
+    in_flight = sum(amounts)
     if len(parts) == 1:
         mean = running[0]
     else:
-        mean = in_flight / sum(part.number for part in parts)
-
-    def slowest(figure: Callable[[Instance, float], float | None]) -> Reading:
-        return _slowest(_given(figure(part.demand.instance, each)) for part, each in zip(parts, running, strict=True))
-
-    def summed(figure: Callable[[Instance, float], float | None]) -> Reading:
-        return total(
-            (_given(figure(part.demand.instance, each)), part.number) for part, each in zip(parts, running, strict=True)
-        )
-
+        mean = in_flight / sum(numbers)
     return {
         "concurrency": in_flight,
         "running": mean,
-        "itl_s": slowest(Instance.itl_s),
-        "ttft_s": slowest(Instance.ttft_s),
-        "itl_p95_s": slowest(Instance.itl_p95_s),
-        "ttft_p95_s": slowest(Instance.ttft_p95_s),
-        "e2e_s": slowest(lambda instance, load: instance.response_s(max(load, 1e-9))),
-        "tokens_per_s": summed(_tokens_per_s),
-        "requests_per_s": summed(_requests_per_s),
-        # GPUs that several instances share are counted once.
-        "power_w": total(
-            (_given(part.demand.instance.gpu_power_w(each)[0]), part.stands.gpus)
-            for part, each in zip(parts, running, strict=True)
-        ),
+        "itl_s": _slowest(Instance.itl_s, loads),
+        "ttft_s": _slowest(Instance.ttft_s, loads),
+        "itl_p95_s": _slowest(Instance.itl_p95_s, loads),
+        "ttft_p95_s": _slowest(Instance.ttft_p95_s, loads),
+        "e2e_s": _slowest(_response_s, loads),
+        "tokens_per_s": _summed(_tokens_per_s, loads, numbers),
+        "requests_per_s": _summed(_requests_per_s, loads, numbers),
+        "power_w": total(watts),
     }
+
+
+def _slowest(figure: _Figure, loads: Iterable[_Load]) -> Reading:
+    """The longest latency of the types of GPU; not given where one of them is not known."""
+    return _longest(_given(figure(instance, load)) for instance, load in loads)
+
+
+def _summed(figure: _Figure, loads: Iterable[_Load], numbers: Iterable[int]) -> Reading:
+    """Sum over all instances, of each type as many as `numbers` say."""
+    amounts = []
+    for (instance, load), number in zip(loads, numbers, strict=True):
+        amounts.append((_given(figure(instance, load)), number))
+    return total(amounts)
+
+
+def _response_s(instance: Instance, load: float) -> float | None:
+    """Time from the arrival of a request to its last token; of one alone where there is no load."""
+    return instance.response_s(max(load, 1e-9))
 
 
 def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
@@ -69,11 +89,11 @@ def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
     target = parts[0].demand.workload.target
 
     def served(share: float) -> float:
-        return sum(
-            number * part.demand.asked_of(share * part.demand.planned)
-            for part, number in zip(parts, numbers, strict=True)
-            if number
-        )
+        amounts = []
+        for part, number in zip(parts, numbers, strict=True):
+            if number:
+                amounts.append(number * part.demand.asked_of(share * part.demand.planned))
+        return sum(amounts)
 
     low = 0.0
     high = 1.0
@@ -103,8 +123,10 @@ def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
 
 def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
     """Instances lost of each part: these numbers of the part where they carry most, none of the others."""
-    worst = max(range(len(parts)), key=lambda at: parts[at].demand.planned * numbers[at])
-    return [number if at == worst else 0 for at, number in enumerate(numbers)]
+    worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned * numbers[index])
+    lost = [0] * len(numbers)
+    lost[worst] = numbers[worst]
+    return lost
 
 
 def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded:
@@ -119,18 +141,22 @@ def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
         return Degraded(fault, left, text="the rest can not serve this rate: the queue grows without end")
-    running = [(survivor.instance, min(own, _fit(survivor))) for survivor, own in loads]
+    in_flight = []
+    running = []
+    for survivor, own in loads:
+        in_flight.append((survivor.instance, own))
+        running.append((survivor.instance, min(own, _fit(survivor))))
     ttft_p95_s: Reading = NOT_GIVEN
     if not queue:
-        ttft_p95_s = _slowest(_given(survivor.instance.ttft_p95_s(own)) for survivor, own in loads)
+        ttft_p95_s = _slowest(Instance.ttft_p95_s, in_flight)
     return Degraded(
         fault,
         left,
         load,
         text=_degraded_text(loads, demand, load),
-        itl_s=_slowest(_given(instance.itl_s(own)) for instance, own in running),
-        itl_p95_s=_slowest(_given(instance.itl_p95_s(own)) for instance, own in running),
-        ttft_s=_slowest(_ttft_s(survivor, own) for survivor, own in loads),
+        itl_s=_slowest(Instance.itl_s, running),
+        itl_p95_s=_slowest(Instance.itl_p95_s, running),
+        ttft_s=_longest(_ttft_s(survivor, own) for survivor, own in loads),
         ttft_p95_s=ttft_p95_s,
     )
 
@@ -150,10 +176,12 @@ def _degraded_text(loads: Sequence[tuple[Demand, float]], demand: Demand, load: 
     queue = _queues(demand, load)
     if queue:
         text += f", room for {_fit(demand):,.0f}"
-    kinds = dict.fromkeys(kind for survivor, own in loads for kind in _missed(survivor, own))
-    if kinds:
-        goals = " and ".join(f"the {kind.value} goal" for kind in kinds)
-        return f"{goals} would be missed: {text}"
+    missed: dict[str, None] = {}
+    for survivor, own in loads:
+        for kind in _missed(survivor, own):
+            missed[f"the {kind.value} goal"] = None
+    if missed:
+        return f"{' and '.join(missed)} would be missed: {text}"
     if queue:
         return f"requests queue: {text}"
     if any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits):
@@ -161,8 +189,8 @@ def _degraded_text(loads: Sequence[tuple[Demand, float]], demand: Demand, load: 
     return f"within all limits: {text}"
 
 
-def _slowest(values: Iterable[Reading]) -> Reading:
-    """The longest of the latencies of each type of GPU; not given where one of them is not known."""
+def _longest(values: Iterable[Reading]) -> Reading:
+    """The longest of some latencies; not given where one of them is not known."""
     longest = 0.0
     for value in values:
         if isinstance(value, Missing):
@@ -174,7 +202,9 @@ def _slowest(values: Iterable[Reading]) -> Reading:
 def _fit(demand: Demand) -> float:
     """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
     capacity is the user's word for it."""
-    most = {limit.kind: limit.concurrency for limit in reversed(demand.limits)}
+    most: dict[LimitKind, float] = {}
+    for limit in demand.limits:
+        most.setdefault(limit.kind, limit.concurrency)
     if LimitKind.TYPED in most:
         return most[LimitKind.TYPED]
     return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
@@ -198,7 +228,7 @@ def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
     running = min(load, _fit(demand))
     ttft_s = _ttft_s(demand, load)
     asked = demand.instance.workload
-    most = {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
+    most = {limit.kind: limit.concurrency * (1 + 1e-9) for limit in demand.limits}
     response_s = demand.instance.response_s(running)
     e2e_s = response_s * load / running if response_s else None
     if isinstance(ttft_s, Missing):

@@ -316,6 +316,13 @@ def _decision(by_formula: Demand, found: Least) -> str:
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(told)}"
 
 
+def _check_none_refused(figures: Figures) -> None:
+    """ValueError where requests are longer than the KV cache of an instance: more instances do not help."""
+    if figures.refused:
+        longer = counted(round(figures.refused), "request")
+        raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
+
+
 def _fewest(
     demand: Demand, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None, most: int
 ) -> Least | None:
@@ -330,9 +337,7 @@ def _fewest(
 
     def enough(replicas: int) -> bool:
         figures = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
-        if figures.refused:
-            longer = counted(round(figures.refused), "request")
-            raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
+        _check_none_refused(figures)
         results[replicas] = figures
         return holds(figures, goals)
 
@@ -428,9 +433,14 @@ def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) 
         return lognormal(mean, variation)
     if not steps:
         return constant(mean)
-    shares = [step.share for step in steps]
-    each = [share - before for share, before in zip(shares, (0.0, *shares), strict=False)]
-    return histogram([step.tokens for step in steps], [*each, 0.0], mean)
+    bounds = []
+    shares = []
+    before = 0.0
+    for step in steps:
+        bounds.append(step.tokens)
+        shares.append(step.share - before)
+        before = step.share
+    return histogram(bounds, [*shares, 0.0], mean)
 
 
 def _recorded_shape(demand: Demand, asked: Asked, recorded: Recorded) -> Shape:
@@ -493,6 +503,14 @@ def _answer(
     )
 
 
+def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
+    """Reasons why the figures depend on the time that is simulated."""
+    if figures.queue_grows:
+        yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
+    if _is_short(figures, seconds):
+        yield _TOO_SHORT
+
+
 def _notes(asked: Asked, recorded: Recorded | None, setup: Setup | None, figures: Figures | None) -> Iterator[str]:
     """Assumptions of a simulation, and what its figures depend on."""
     if setup is not None:
@@ -501,10 +519,8 @@ def _notes(asked: Asked, recorded: Recorded | None, setup: Setup | None, figures
     if recorded is not None:
         yield f"lengths from {recorded.basis}"
         seconds = asked.seconds or recorded.seconds
-    if figures is not None and figures.queue_grows:
-        yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
-    if figures is not None and _is_short(figures, seconds):
-        yield _TOO_SHORT
+    if figures is not None:
+        yield from _figure_notes(figures, seconds)
     if asked.router == "prefix-aware" and not asked.groups:
         yield "prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens"
 

@@ -133,7 +133,10 @@ def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) 
         if log.counted_from_s <= served.end_s <= log.counted_until_s:
             ended.append(served)
     tokens = sum(served.request.answer for served in ended)
-    good = sum(1 for served in counted if meets(served, goals))
+    good = 0
+    for served in counted:
+        if meets(served, goals):
+            good += 1
     count = len(counted)
     return _Flow(len(ended) / span_s, tokens / span_s, good / count, good / count * len(ended) / span_s)
 
@@ -179,9 +182,16 @@ def queue_of(served: Sequence[Served], delay_s: float = 0.0) -> tuple[QueuePoint
     """Waiting and running requests at 60 moments between the first arrival and the last answer."""
     if not served:
         return ()
-    arrivals = sorted(one.request.arrival_s + delay_s for one in served)
-    admitted = sorted(one.admitted_s for one in served)
-    ends = sorted(one.end_s for one in served)
+    arrivals = []
+    admitted = []
+    ends = []
+    for answered in served:
+        arrivals.append(answered.request.arrival_s + delay_s)
+        admitted.append(answered.admitted_s)
+        ends.append(answered.end_s)
+    arrivals.sort()
+    admitted.sort()
+    ends.sort()
     last_s = ends[-1]
     points = []
     for number in range(QUEUE_POINTS):
@@ -216,9 +226,17 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
     end = arriving[-tenth:]
     if not middle:
         return False
-    waited = sum(point.waiting for point in middle) / len(middle)
-    waiting = sum(point.waiting for point in end) / len(end)
+    waited = _mean_waiting(middle)
+    waiting = _mean_waiting(end)
     return waiting > _FEW * len(served) and waiting > _GROWS * waited
+
+
+def _mean_waiting(queue: Sequence[QueuePoint]) -> float:
+    return sum(point.waiting for point in queue) / len(queue)
+
+
+_SHARES: Final = (0.5, 0.95, 0.99)
+"""Shares of the percentiles of a `Spread`."""
 
 
 def _spread(ordered: Sequence[float]) -> Spread:
@@ -226,8 +244,10 @@ def _spread(ordered: Sequence[float]) -> Spread:
     if not ordered:
         return Spread()
     count = len(ordered)
-    shares = [ordered[max(0, math.ceil(share * count) - 1)] for share in (0.5, 0.95, 0.99)]
-    return Spread(sum(ordered) / count, *shares)
+    quantiles = []
+    for share in _SHARES:
+        quantiles.append(ordered[max(0, math.ceil(share * count) - 1)])
+    return Spread(sum(ordered) / count, *quantiles)
 
 
 def _weighted_spread(values: Mapping[float, float]) -> Spread:
@@ -237,7 +257,9 @@ def _weighted_spread(values: Mapping[float, float]) -> Spread:
         return Spread()
     ordered = sorted(values.items())
     mean = sum(value * number for value, number in ordered) / total
-    quantiles = [_quantile(ordered, share * total) for share in (0.5, 0.95, 0.99)]
+    quantiles = []
+    for share in _SHARES:
+        quantiles.append(_quantile(ordered, share * total))
     return Spread(mean, *quantiles)
 
 

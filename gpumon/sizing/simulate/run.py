@@ -6,7 +6,7 @@ import math
 from heapq import heapify, heappop, heappush
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Source
+from gpumon.sizing.simulate.requests import Request, Source
 from gpumon.sizing.simulate.router import Router
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
 
@@ -24,8 +24,7 @@ def play(
     log.counted_from_s = source.counted_from_s
     log.counted_until_s = source.counted_until_s
     engines = [Replica(cost, limits, log) for _ in range(replicas)]
-    arrivals = [(request.arrival_s + delay_s, number, request) for number, request in enumerate(source.first())]
-    heapify(arrivals)
+    arrivals = _arrivals(source, delay_s)
     number = len(arrivals)
     ends: list[tuple[float, int]] = []
     while arrivals or ends:
@@ -46,3 +45,12 @@ def play(
         if not math.isinf(engines[at].end_s):
             heappush(ends, (engines[at].end_s, at))
     return log
+
+
+def _arrivals(source: Source, delay_s: float) -> list[tuple[float, int, Request]]:
+    """Heap of the first requests of a source: when each arrives, its number, and itself."""
+    arrivals = []
+    for number, request in enumerate(source.first()):
+        arrivals.append((request.arrival_s + delay_s, number, request))
+    heapify(arrivals)
+    return arrivals
