@@ -127,10 +127,11 @@ class Deriver:
         track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
         elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
-        power_w = REMOTE_POWER if elsewhere else _power_w(gpus)
         if elsewhere:
+            power_w: Reading = REMOTE_POWER
             peaks = self._peaks.of_remote(reading)
         else:
+            power_w = _power_w(gpus)
             peaks = [gpu.peak for gpu in gpus]
         since = self._state_since(reading, frame.wall_s)
         try:

@@ -340,13 +340,15 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
     With speculation a step gives a sequence several tokens at one gap, where the engine counts gaps between steps.
     """
     gap_s = track.short.mean(q.ITL)
+    if not isinstance(gap_s, Missing):
+        gap_s /= tokens_per_gap(reading, rates.per_step)
     return Latency(
         ttft_s=_quantiles(track, q.TTFT),
         itl_s=_quantiles(track, q.ITL),
         queue_s=_quantiles(track, q.QUEUE),
         e2e_s=_quantiles(track, q.E2E),
         tpot_s=_quantiles(track, q.TPOT),
-        itl_mean_s=gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_gap(reading, rates.per_step),
+        itl_mean_s=gap_s,
     )
 
 
@@ -391,7 +393,9 @@ def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
     if rates.service is Service.TRAINING:
         return _Flops(none, none, _training_flops(reading, rates), none)
     if rates.service is Service.ENCODING:
-        prefill = no_model(reading) if reading.llm is None else _prefill_flops(reading.llm, rates)
+        prefill: Reading = no_model(reading)
+        if reading.llm is not None:
+            prefill = _prefill_flops(reading.llm, rates)
         return _Flops(prefill, none, prefill, none)
     return _Flops(none, none, NO_BYTES[rates.service], none)
 
@@ -579,7 +583,9 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
     done = over(track.window(max(rates.prefill.length_s, track.short.length_s)), q.OWN_FLOPS)
-    read = OWN_PER_TOKEN if by_sglang else over(track.short, q.OWN_READ_BYTES)
+    read: Reading = OWN_PER_TOKEN
+    if not by_sglang:
+        read = over(track.short, q.OWN_READ_BYTES)
     return OwnEstimate(
         flops_per_s=done,
         read_bytes_per_s=read,

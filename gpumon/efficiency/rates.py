@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.ratio import per, times
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.tracks import MOST_KEPT_S, Track, Window
 from gpumon.efficiency.traffic import Spread
@@ -359,12 +359,15 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill: Wind
         flows["cached_tokens_per_s"] = flow(reading, track, q.PREFILL_CACHED, window=prefill)
     else:
         flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = Flow(no_prefill)
-    flows["decode_tokens_per_s"] = (
-        flow(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True) if no_decode is None else Flow(no_decode)
-    )
-    nothing = Flow(NOT_EXPOSED), Flow(NOT_EXPOSED)
-    trains = service is Service.TRAINING
-    flows["trained_tokens_per_s"], flows["samples_per_s"] = trained(reading, track) if trains else nothing
+    if no_decode is None:
+        flows["decode_tokens_per_s"] = flow(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
+    else:
+        flows["decode_tokens_per_s"] = Flow(no_decode)
+    if service is Service.TRAINING:
+        flows["trained_tokens_per_s"], flows["samples_per_s"] = trained(reading, track)
+    else:
+        flows["trained_tokens_per_s"] = Flow(NOT_EXPOSED)
+        flows["samples_per_s"] = Flow(NOT_EXPOSED)
     return flows
 
 
@@ -640,7 +643,9 @@ def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
     """
     tokens = _stepped(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
     samples = _stepped(reading, track, q.SAMPLES, q.SAMPLE_RATE)
-    tokens_per_sample = reading.training.tokens_per_sample if reading.training is not None else 0.0
+    tokens_per_sample = 0.0
+    if reading.training is not None:
+        tokens_per_sample = reading.training.tokens_per_sample
     if tokens_per_sample > 0.0 and tokens.advance is None and samples.advance is not None:
         tokens = _scaled(samples, tokens_per_sample, f"x {tokens_per_sample:g} tokens per sample")
     elif tokens_per_sample > 0.0 and samples.advance is None and tokens.advance is not None:
@@ -649,16 +654,20 @@ def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
 
 
 def _scaled(of: Flow, factor: float, how: str) -> Flow:
-    per_s = of.per_s if isinstance(of.per_s, Missing) else of.per_s * factor
-    return Flow(per_s, Advance.DERIVED, f"{of.source} {how}" if of.source else "")
+    source = ""
+    if of.source:
+        source = f"{of.source} {how}"
+    return Flow(times(of.per_s, factor), Advance.DERIVED, source)
 
 
 def _stepped(reading: EngineReading, track: Track, counter: str, gauge: str) -> Flow:
     moves = track.moves(counter)
     if moves is None or moves is Advance.END:
         return flow(reading, track, counter, gauge)
-    metric = reading.live.get(counter, "")
-    return Flow(stepped_rate(track, counter), moves, f"{metric} between whole steps" if metric else "")
+    source = ""
+    if reading.live.get(counter):
+        source = f"{reading.live[counter]} between whole steps"
+    return Flow(stepped_rate(track, counter), moves, source)
 
 
 def stepped_rate(track: Track, counter: str) -> Reading:

@@ -99,10 +99,16 @@ class Window:
         self._histograms: dict[str, HistogramReading | None] = {}
         """Each is asked for by several figures, and is the dearest of what a window gives."""
 
+    def _newest_ranks(self) -> Iterable[str]:
+        """Ranks of the newest poll; none with fewer than two polls."""
+        if self.points:
+            return self.points[-1].ranks
+        return ()
+
     def rate(self, quantity: str) -> Reading:
         """Mean increase per second of a counter, over all ranks."""
         total: float | None = None
-        for rank in self.points[-1].ranks if self.points else ():
+        for rank in self._newest_ranks():
             ends = self._ends(rank, quantity)
             if ends is None:
                 return self._lacking(quantity)
@@ -127,7 +133,7 @@ class Window:
     def rank_rates(self, quantity: str) -> list[float]:
         """Increase per second of a counter, for each rank that has it at both ends of the window."""
         rates = []
-        for rank in self.points[-1].ranks if self.points else ():
+        for rank in self._newest_ranks():
             rate = self.rank_rate(rank, quantity)
             if not isinstance(rate, Missing):
                 rates.append(rate)
@@ -149,7 +155,7 @@ class Window:
     def observed(self, quantity: str) -> Observed | None:
         """How many observations of a histogram there were, and their sum; None where `histogram` is."""
         observed_by_ranks = []
-        for rank in self.points[-1].ranks if self.points else ():
+        for rank in self._newest_ranks():
             observed = self._observed(rank, quantity)
             if observed is not None:
                 observed_by_ranks.append(observed)
@@ -470,7 +476,9 @@ class Track:
         lacked = {}
         for name, known in self._ranks.items():
             if here.get(name) is not known:
-                lacked[name] = series_of(known) - (series_of(here[name]) if name in here else frozenset())
+                lacked[name] = series_of(known)
+                if name in here:
+                    lacked[name] -= series_of(here[name])
         self.points.append(Point(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False

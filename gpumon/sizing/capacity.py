@@ -198,14 +198,21 @@ def ran_together(instance: Instance) -> float:
     if seen is None or not instance.alike or instance.prompt_tokens is None or instance.answer_tokens is None:
         return 0.0
     ran = seen.most_running or 0.0
-    if seen.prompt_tokens is None or seen.answer_tokens is None:
-        return ran if instance.same_mix else 0.0
     hits = seen.prefix_hit_ratio or 0.0
-    took = _taken(instance, seen.prompt_tokens * (1.0 - hits) + seen.answer_tokens)
+    took = _took(instance, seen, hits)
+    if took is None:
+        return ran if instance.same_mix else 0.0
     takes = _taken(instance, instance.prompt_tokens * (1.0 - min(hits, instance.hit_ratio)) + instance.answer_tokens)
     if takes <= 0.0:
         return 0.0
     return ran * took / takes
+
+
+def _took(instance: Instance, seen: Observed, hits: float) -> float | None:
+    """Tokens of the pool that a request took that was seen; None where its lengths are not known."""
+    if seen.prompt_tokens is None or seen.answer_tokens is None:
+        return None
+    return _taken(instance, seen.prompt_tokens * (1.0 - hits) + seen.answer_tokens)
 
 
 def _latencies(instance: Instance, scenario: Scenario) -> Iterator[Limit]:

@@ -136,7 +136,7 @@ def compare(
         shape = scenario.server[0]
     else:
         shape = Server("")
-    own = tuple(dict.fromkeys(server.gpu for server in scenario.server))
+    own = scenario.gpu_types
     earlier = before.plans if before is not None else {}
     plans = {}
     for name in _types(own, gpus, known):

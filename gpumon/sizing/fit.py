@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Final, NamedTuple
@@ -231,8 +231,14 @@ def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise:
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
     base_s, slope_s = _theil_sen(levels)
-    mean_s = mean.itl_s if isinstance(mean, Curve) else mean.ttft_s
-    return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), mean_s)
+    return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), _mean_s(mean))
+
+
+def _mean_s(line: Curve | TtftLine) -> Callable[[float], float]:
+    """The mean of a latency by running sequences: an ITL or a TTFT, whichever the line is of."""
+    if isinstance(line, Curve):
+        return line.itl_s
+    return line.ttft_s
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

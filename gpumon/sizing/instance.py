@@ -294,13 +294,19 @@ def speculation_of(seen: Observed | None) -> Speculation:
 def between(points: Sequence[tuple[float, float | None]], at: float) -> float | None:
     """The value at `at`, linear between points by rising load, flat beyond them; None without any."""
     known = []
+    below = []
+    above = []
     for x, y in points:
         if y is not None:
             known.append((x, y))
+            if x <= at:
+                below.append((x, y))
+            if x >= at:
+                above.append((x, y))
     if not known:
         return None
-    before = max((pair for pair in known if pair[0] <= at), default=known[0])
-    after = min((pair for pair in known if pair[0] >= at), default=known[-1])
+    before = max(below, default=known[0])
+    after = min(above, default=known[-1])
     if after[0] <= before[0]:
         return before[1]
     return before[1] + (after[1] - before[1]) * (at - before[0]) / (after[0] - before[0])
@@ -353,9 +359,7 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
     """All but its latencies. ValueError says why there can be none."""
     seen = was.seen if was is not None else None
     server = _server(scenario, seen)
-    gpu = known.gpus.find(server.gpu)
-    if gpu.memory_bytes <= 0.0:
-        raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
+    gpu = _gpu(server, known)
     llm = _model(workload, seen, known)
     _check_context(workload, llm)
     check_workload(workload)
@@ -445,6 +449,14 @@ def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec |
     return base and memory.variant(known.llms, workload.model, base, weights, cache)
 
 
+def _gpu(server: Server, known: Known) -> GpuSpec:
+    """The type of the server's GPUs. ValueError where their memory is not known."""
+    gpu = known.gpus.find(server.gpu)
+    if gpu.memory_bytes <= 0.0:
+        raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
+    return gpu
+
+
 def _parallel(
     workload: Workload, seen: Observed | None, llm: LlmSpec | None, gpu: GpuSpec, server: Server, scenario: Scenario,
     context: float,
@@ -463,14 +475,18 @@ def _parallel(
     if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
         room = _room(gpu, server, scenario)
         startup = memory.startup_of(gpu, _engine(workload, seen))
-        pool = None
-        if seen is not None and not tp_seen:
-            pool = seen.kv_pool_tokens
-        fitting = _fitting(llm, room, startup, context, pool, pp, dp)
+        fitting = _fitting(llm, room, startup, context, _pool_to_hold(seen, tp_seen), pp, dp)
         if workload.tp:
             _check_even(llm, workload.tp, tp_seen)
     tp = workload.tp or _tp(tp_seen, fitting, on_its_gpu=seen is not None and seen.gpu in ("", gpu.name))
     return tp, pp, () if isinstance(fitting, str) else fitting
+
+
+def _pool_to_hold(seen: Observed | None, tp_seen: int) -> float | None:
+    """KV pool that an engine says it has, where nobody tells on how many GPUs it runs; else None."""
+    if seen is None or tp_seen:
+        return None
+    return seen.kv_pool_tokens
 
 
 def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
@@ -595,10 +611,13 @@ def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
     was = was_seen.setting if was_seen is not None else None
     formula = _formula(engine_of(bare.seen.tool) if bare.seen is not None else "", was)
     learnt = None
+    ttft = None
+    ttft_tail = Tail()
     instance = bare
     if bare.seen is not None:
-        floor_s = _FLOOR * (_or_none(weight_read_s, was) or 0.0)
-        learnt = _learnt(bare.seen, _or_none(roofline, was), floor_s, formula)
+        learnt = _learnt(bare.seen, _or_none(roofline, was), _floor_s(was), formula)
+        ttft = learnt.ttft
+        ttft_tail = learnt.ttft_tail
         if bare.seen.points:
             instance = _measured(bare, bare.seen, learnt.itl, was)
     if instance.curve is None and bare.setting is not None:
@@ -607,11 +626,16 @@ def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
         instance = instance._replace(source=Source.TYPED, band=NO_BAND)
     instance = instance._replace(
         itl_tail=_itl_tail(workload.itl_tail_ratio, learnt),
-        first=_first_token(bare, learnt.ttft if learnt is not None else None, formula),
-        ttft_tail=learnt.ttft_tail if learnt is not None else Tail(),
+        first=_first_token(bare, ttft, formula),
+        ttft_tail=ttft_tail,
         prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
     )
     return _with_honest_bands(instance)
+
+
+def _floor_s(was: Setting | None) -> float:
+    """The least ITL that a fit may have: a share of the time that its weights take to read, 0 if unknown."""
+    return _FLOOR * (_or_none(weight_read_s, was) or 0.0)
 
 
 def _by_roofline(instance: Instance, setting: Setting) -> Instance:
@@ -685,8 +709,13 @@ def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: Setting
         return bare._replace(notes=(fitted,))
     if bare.alike and bare.same_mix and bare.speculation == speculation_of(seen):
         return _as_seen(bare, seen, fitted, was)
-    wanted = bare.setting
     origin = f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
+    return _rescaled(bare, origin, fitted, was)
+
+
+def _rescaled(bare: Instance, origin: str, fitted: Fitted, was: Setting | None) -> Instance:
+    """With the fit of what was seen on other hardware (`origin`) or with other lengths, moved by the roofline."""
+    wanted = bare.setting
     if was is None or wanted is None:
         note = f"measured on {origin}, which can not be re-scaled: dimensions or lengths are unknown"
         return bare._replace(notes=(note,))
@@ -755,14 +784,11 @@ def _first_token(bare: Instance, learnt: TtftLine | None, formula: TtftLine | No
     line = _formula(engine, bare.setting)
     if seen is None:
         return estimated(line, bare.setting, engine)
-    if bare.alike and (bare.same_mix or formula is None) and engine == engine_of(seen.tool):
+    if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
         return measured(line, seen.points, bare.setting, engine)
     if line is None or formula is None or learnt is None:
         return estimated(line, bare.setting, engine)
-    if seen.points:
-        usual = median(point.running for point in seen.points)
-    else:
-        usual = 1.0
+    usual = _usual_running(seen)
     moved = learnt.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
     return _moved_first_token(bare, moved, measured(formula, seen.points, bare.setting, engine), engine)
 
@@ -784,6 +810,18 @@ def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine
         beside_s = 0.0
     prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
     return typed(line_of(prompt, engine))
+
+
+def _is_measured_here(bare: Instance, seen: Observed, engine: str) -> bool:
+    """Whether its points are of this very instance and engine."""
+    return bare.alike and engine == engine_of(seen.tool)
+
+
+def _usual_running(seen: Observed) -> float:
+    """Median of the sequences that ran at its points; one where it has none."""
+    if not seen.points:
+        return 1.0
+    return median(point.running for point in seen.points)
 
 
 def _engine(workload: Workload, seen: Observed | None) -> str:

@@ -44,23 +44,25 @@ def from_live(
     base = base if base is not None else Scenario()
     models, odd = _models(snapshot)
     peaks = {}
-    for model, found in (in_flight or {}).items():
+    for model, load in (in_flight or {}).items():
         if model in models:
-            peaks[model] = found
+            peaks[model] = load
     notes = [*_few(odd, "engines"), *_peaks_note(peaks)]
-    workload = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
+    workloads = []
+    for model, engines in models.items():
+        workloads.append(_workload(model, engines, observed, peaks.get(model), notes))
     server = base.server or _servers(snapshot, notes)
     note = "; ".join(part for part in (base.note, *notes) if part)
-    return msgspec.structs.replace(base, name=base.name or "live", note=note, server=server, workload=workload)
+    return msgspec.structs.replace(base, name=base.name or "live", note=note, server=server, workload=tuple(workloads))
 
 
 def targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
     """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
-    told = {}
+    targets = {}
     for model, engines in _models(snapshot)[0].items():
         if _answering(engines):
-            told[model] = engines
-    return {model: max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0) for model, engines in told.items()}
+            targets[model] = max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0)
+    return targets
 
 
 def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
@@ -74,13 +76,23 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     for gpu in _whole(snapshot):
         if not _why_not(gpu) and not _holder(gpu, gpu.host not in unplaced):
             counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
-    hosts = {gpu.host for gpu in _whole(snapshot)}
+    _count_remote(snapshot, counts)
+    return tuple(counts.items())
+
+
+def _count_remote(snapshot: Snapshot, counts: Counter[str]) -> None:
+    """Add the GPUs of engines on hosts whose own GPUs are not counted."""
+    hosts = _hosts(snapshot)
     for engine in snapshot.engines:
         hardware = engine.hardware
         count = credible(hardware.gpu_count)
         if count and hardware.gpu_type and not hardware.gpus and not _host_of(engine, hosts):
             counts[hardware.gpu_type] += round(count)
-    return tuple(counts.items())
+
+
+def _hosts(snapshot: Snapshot) -> set[str]:
+    """Hosts whose GPUs are in the snapshot."""
+    return {gpu.host for gpu in _whole(snapshot)}
 
 
 def _host_of(engine: Engine, hosts: Collection[str]) -> str:
@@ -90,16 +102,23 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
     none: those without GPUs there are on other machines.
     """
     parts = engine.url.split("/")
-    names = ("/".join(parts[:number]) for number in range(1, len(parts)))
-    return next((name for name in names if name and name in hosts), "")
+    for number in range(1, len(parts)):
+        name = "/".join(parts[:number])
+        if name and name in hosts:
+            return name
+    return ""
 
 
 def held(snapshot: Snapshot) -> tuple[str, ...]:
     """GPUs that `have` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
     of several GPUs are one."""
     unplaced = _unplaced_hosts(snapshot)
-    holders = (_holder(gpu, gpu.host not in unplaced) for gpu in _whole(snapshot) if not _why_not(gpu))
-    return tuple(_few(_times(Counter(filter(None, holders))), "GPUs or hosts"))
+    holders: Counter[str] = Counter()
+    for gpu in _whole(snapshot):
+        holder = _holder(gpu, gpu.host not in unplaced)
+        if holder and not _why_not(gpu):
+            holders[holder] += 1
+    return tuple(_few(_times(holders), "GPUs or hosts"))
 
 
 def instances_here(snapshot: Snapshot) -> dict[str, int]:
@@ -123,11 +142,11 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
-    known = ((engine.model, engine.dimensions.llm) for engine in snapshot.engines if engine.model)
     models = {}
-    for model, llm in known:
-        if llm is not None:
-            models[model] = llm
+    for engine in snapshot.engines:
+        llm = engine.dimensions.llm
+        if engine.model and llm is not None:
+            models[engine.model] = llm
     return models
 
 
@@ -161,9 +180,10 @@ def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None
     """Requests in flight to plan for: the peak, else those of this instant; None where nobody told either."""
     if peak is not None:
         return float(round(peak.peak))
-    answering = _answering(engines)
-    counts = ((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0) for engine in answering)
-    if answering:
+    counts = []
+    for engine in _answering(engines):
+        counts.append((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0))
+    if counts:
         return sum(counts)
     return None
 
@@ -205,13 +225,17 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
     """Source of the targets: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
     if not peaks:
         return []
-    seconds = max(found.seconds for found in peaks.values())
-    each = ", ".join(
-        f"{clean(model) + ' ' if len(peaks) > 1 else ''}{found.peak:.0f} in flight (mean {found.mean:.0f})"
-        + (f", {found.requests_per_s:.3g} requests/s" if found.requests_per_s is not None else "")
-        for model, found in peaks.items()
-    )
-    return [f"targets: the {next(iter(peaks.values())).what} of the last {_span(seconds)}, {each}"]
+    seconds = 0.0
+    texts = []
+    for model, load in peaks.items():
+        seconds = max(seconds, load.seconds)
+        text = f"{load.peak:.0f} in flight (mean {load.mean:.0f})"
+        if len(peaks) > 1:
+            text = f"{clean(model)} {text}"
+        if load.requests_per_s is not None:
+            text += f", {load.requests_per_s:.3g} requests/s"
+        texts.append(text)
+    return [f"targets: the {next(iter(peaks.values())).what} of the last {_span(seconds)}, {', '.join(texts)}"]
 
 
 def _span(seconds: float) -> str:
@@ -232,14 +256,19 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     gpus = _planned_with(snapshot, notes)
     if not gpus:
         return _remote_servers(snapshot, notes)
-    counts = Counter((gpu.host, gpu.gpu_type) for gpu in gpus)
-    serving = Counter((gpu.host, gpu.gpu_type) for gpu in gpus if gpu.engines)
-    servers = Counter((name, number) for (_, name), number in counts.items())
+    counts: Counter[tuple[str, str]] = Counter()
+    serving: Counter[tuple[str, str]] = Counter()
+    for gpu in gpus:
+        counts[gpu.host, gpu.gpu_type] += 1
+        if gpu.engines:
+            serving[gpu.host, gpu.gpu_type] += 1
+    servers: Counter[tuple[str, int]] = Counter()
     busy: Counter[tuple[str, int]] = Counter()
     for (host, name), number in counts.items():
+        servers[name, number] += 1
         busy[name, number] += serving[host, name]
     shapes = sorted(servers, key=lambda shape: -busy[shape])
-    if len({host for host, _ in counts}) > 1:
+    if len({gpu.host for gpu in gpus}) > 1:
         here = _few([f"{servers[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
         notes.append(f"servers here: {', '.join(here)}")
     return _in_order(shapes[:MOST_SHAPES], servers)
@@ -304,13 +333,13 @@ def _why_not(gpu: Gpu) -> str:
 
 def _unplaced_hosts(snapshot: Snapshot) -> set[str]:
     """Hosts with an engine whose GPUs are not known: it may be what holds memory there."""
-    hosts = {gpu.host for gpu in _whole(snapshot)}
-    found: set[str] = set()
+    hosts = _hosts(snapshot)
+    unplaced: set[str] = set()
     for engine in snapshot.engines:
         host = _host_of(engine, hosts)
         if not engine.hardware.gpus and (host or not engine.hardware.gpu_type):
-            found.add(host)
-    return found
+            unplaced.add(host)
+    return unplaced
 
 
 def _holder(gpu: Gpu, placed: bool) -> str:

@@ -238,17 +238,20 @@ def tensor_parallels(
     gpus = most * pp * dp
     needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, dp, startup) / 1e9
     usable = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
-    if llm.heads % (2 * most):
-        heads = f"{llm.heads} heads"
-    else:
-        heads = f"{llm.kv_heads} KV heads"
     refused = ""
     if most * dp * 2 <= domain:
-        refused = f", its {heads} do not divide over {2 * most}"
+        refused = f", its {_undivided(llm, 2 * most)} do not divide over {2 * most}"
     return (
         f"needs {needs:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
         f"{refused}: more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
     )
+
+
+def _undivided(llm: LlmSpec, tp: int) -> str:
+    """The heads that do not divide over so many GPUs."""
+    if llm.heads % tp:
+        return f"{llm.heads} heads"
+    return f"{llm.kv_heads} KV heads"
 
 
 def uneven(llm: LlmSpec, tp: int) -> str:

@@ -142,16 +142,23 @@ class RecentLoads:
         wide: dict[int, _Step] = {}
         for at, step in steps.items():
             wide.setdefault(at // width, _Step()).add(step.total, step.count)
-        whole = [step for at, step in wide.items() if at != self._now // width and step.count >= LEAST_TICKS]
+        whole = []
+        for wide_number, step in wide.items():
+            if wide_number != self._now // width and step.count >= LEAST_TICKS:
+                whole.append(step)
         return whole[-(KEPT_STEPS // width) :]
 
 
 def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
     """The highest mean of steps; one that was hardly looked at is an instant again, and left out."""
-    ticks = max(step.count for step in steps)
+    totals = []
+    counts = []
+    for step in steps:
+        totals.append(step.total)
+        counts.append(step.count)
+    ticks = max(counts)
     peak = max(step.mean for step in steps if 2 * step.count >= ticks)
-    mean = sum(step.total for step in steps) / sum(step.count for step in steps)
-    return PeakLoad(peak, mean, step_s * len(steps))
+    return PeakLoad(peak, sum(totals) / sum(counts), step_s * len(steps))
 
 
 class PastLoads:

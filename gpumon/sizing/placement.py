@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -141,9 +142,14 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
     busy = packing == "busy"
-    stands = {block.workload: _unplaced(block) for block in blocks if block.count > 0}
-    sound = [block for block in blocks if block.count > 0 and not stands[block.workload].problem]
-    left = {block.workload: block for block in sound}
+    stands = dict[int, Stands]()
+    left = dict[int, Block]()
+    for block in blocks:
+        if block.count > 0:
+            stands[block.workload] = _unplaced(block)
+            if not stands[block.workload].problem:
+                left[block.workload] = block
+    sound = list(left.values())
     rows = list[Row]()
     wanted = dict[int, int]()
     for index in _turns(sound, shapes):
@@ -156,8 +162,17 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
         stand.problem = _reason(block, stand.instances, shapes, wanted)
         stand.instances -= block.count
         stand.unplaced = block.count
-    with_place = [msgspec.structs.replace(block, count=stands[block.workload].instances) for block in sound]
-    return _placement(rows, [block for block in with_place if block.count], shapes, busy, stands)
+    return _placement(rows, _with_place(sound, stands), shapes, busy, stands)
+
+
+def _with_place(blocks: Iterable[Block], stands: Mapping[int, Stands]) -> list[Block]:
+    """The blocks with the instances that have a place, without those that have none."""
+    placed = []
+    for block in blocks:
+        count = stands[block.workload].instances
+        if count:
+            placed.append(msgspec.structs.replace(block, count=count))
+    return placed
 
 
 def _unplaced(block: Block) -> Stands:
@@ -185,11 +200,16 @@ def _fill_shape(
 ) -> tuple[Sequence[Block], list[Row], int]:
     """The instances that have a place on servers of a shape, these servers, and how many all instances would take."""
     rows = _fill(blocks, index, shape, busy)
-    wanted = sum(row.times for row in rows)
-    while shape.count and sum(row.times for row in rows) > shape.count:
+    wanted = _servers_in(rows)
+    while shape.count and _servers_in(rows) > shape.count:
         blocks = _kept(blocks, rows, shape)
         rows = _fill(blocks, index, shape, busy)
     return blocks, rows, wanted
+
+
+def _servers_in(rows: Iterable[Row]) -> int:
+    """Number of servers in these rows."""
+    return sum(row.times for row in rows)
 
 
 def _remaining(left: Mapping[int, Block], placed: Iterable[Block]) -> dict[int, Block]:
@@ -197,8 +217,11 @@ def _remaining(left: Mapping[int, Block], placed: Iterable[Block]) -> dict[int, 
     remaining = dict(left)
     for block in placed:
         count = left[block.workload].count - block.count
-        remaining[block.workload] = msgspec.structs.replace(left[block.workload], count=count)
-    return {workload: block for workload, block in remaining.items() if block.count}
+        if count:
+            remaining[block.workload] = msgspec.structs.replace(left[block.workload], count=count)
+        else:
+            del remaining[block.workload]
+    return remaining
 
 
 def beyond_domain(tp: int, domain: int) -> str:
@@ -244,23 +267,26 @@ def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[Bl
         places -= taken
         for workload, gpus in _gpus_of(row).items():
             kept[workload] += gpus * taken
-    counts = [kept[block.workload] // block.gpus for block in blocks]
-    result = []
-    for block, count in zip(blocks, counts, strict=True):
+    whole = []
+    for block in blocks:
+        count = kept[block.workload] // block.gpus
         if count:
-            result.append(msgspec.structs.replace(block, count=count))
-    return result
+            whole.append(msgspec.structs.replace(block, count=count))
+    return whole
 
 
 def _gpus_of(row: Row) -> Counter[int]:
     """GPUs of each workload on a server; one that instances share counts for each of them."""
-    return Counter(workload for slot in row.slots for workload in slot.workloads)
+    gpus = Counter[int]()
+    for slot in row.slots:
+        gpus.update(slot.workloads)
+    return gpus
 
 
 def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list[Row]:
     """Servers for all blocks, the fullest first: instances of several GPUs, then shared GPUs in what is free there."""
-    bins = _shared_gpus([block for block in blocks if block.gpus == 1], shape, busy)
-    large = [block for block in blocks if block.gpus > 1]
+    single, large = _by_size_of_instance(blocks)
+    bins = _shared_gpus(single, shape, busy)
     large.sort(key=lambda block: (-block.gpus // shape.stages(block), -block.tp))
     left = {block.workload: block.count * shape.stages(block) for block in large}
     rows: list[Row] = []
@@ -277,10 +303,24 @@ def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list
     return sorted(rows, key=lambda row: -row.used)
 
 
+def _by_size_of_instance(blocks: Iterable[Block]) -> tuple[list[Block], list[Block]]:
+    """Blocks whose instances take one GPU, and those whose instances take several."""
+    single = []
+    large = []
+    for block in blocks:
+        if block.gpus == 1:
+            single.append(block)
+        else:
+            large.append(block)
+    return single, large
+
+
 def _shared_gpus(alone: Sequence[Block], shape: Shape, busy: bool) -> list[Run]:
     """GPUs with instances of one GPU each, the fullest first."""
     contents, _ = _shared(_sizes(alone, shape, busy))
-    runs = [Run(_slot(content, alone), times) for content, times in contents]
+    runs = []
+    for content, times in contents:
+        runs.append(Run(_slot(content, alone), times))
     return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 
@@ -306,7 +346,7 @@ def _server(
             taken += 1
         if taken:
             items[block.workload] = taken
-    return slots, items, [gpu for room in rooms for gpu in room]
+    return slots, items, list(chain.from_iterable(rooms))
 
 
 def _rooms(shape: Shape) -> list[list[int]]:
@@ -346,11 +386,15 @@ def _filled_up(index: int, slots: list[GpuSlot], free: list[int], times: int, bi
 
 def _slot(content: Content, alone: Sequence[Block]) -> GpuSlot:
     """A GPU with instances of one GPU each. An unknown busy share counts as nothing in the sum."""
-    return GpuSlot(
-        tuple(sorted(alone[kind].workload for kind, number in content for _ in range(number))),
-        sum(alone[kind].memory_bytes * number for kind, number in content),
-        sum((alone[kind].busy_ratio or 0.0) * number for kind, number in content),
-    )
+    workloads = list[int]()
+    memory = list[float]()
+    busy = list[float]()
+    for kind, number in content:
+        block = alone[kind]
+        workloads += [block.workload] * number
+        memory.append(block.memory_bytes * number)
+        busy.append((block.busy_ratio or 0.0) * number)
+    return GpuSlot(tuple(sorted(workloads)), sum(memory), sum(busy))
 
 
 # Shared GPUs: which instances of one GPU stand together.
@@ -381,29 +425,36 @@ def _shared(kinds: tuple[Kind, ...]) -> tuple[tuple[tuple[Content, int], ...], i
     Column generation (Gilmore and Gomory 1961): the relaxed problem over the contents that pay, whole parts of it
     taken, the rest solved anew. On 150 random mixes of 6 to 20 models it was at most one GPU above the relaxed optimum.
     """
-    counts = {}
-    for kind, (_, _, count) in enumerate(kinds):
-        if count:
-            counts[kind] = count
+    counts = {kind: count for kind, (_, _, count) in enumerate(kinds) if count}
     least = max(_least_by(kinds, 0), _least_by(kinds, 1))
     packed = _decreasing(kinds, counts)
     fewest = _gpus_in(packed)
     if fewest == least or len(counts) > _MOST_KINDS:
         return packed, least
-    solved: list[tuple[Content, int]] = []
-    for turn in range(_MOST_SOLVED):
-        if not counts:
-            break
-        columns, shares, exact = _relaxed(kinds, counts)
-        if turn == 0 and exact:
-            least = max(least, math.ceil(sum(shares) * (1 - _ROUNDING) - _ROUNDING))
-            if fewest == least:
-                return packed, least
-        counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
-    solved += _decreasing(kinds, counts)
+    columns, shares, exact = _relaxed(kinds, counts)
+    if exact:
+        least = max(least, math.ceil(sum(shares) * (1 - _ROUNDING) - _ROUNDING))
+        if fewest == least:
+            return packed, least
+    solved = _solved(kinds, counts, columns, shares)
     if _gpus_in(solved) < fewest:
         return tuple(solved), least
     return packed, least
+
+
+def _solved(
+    kinds: Sequence[Kind], counts: dict[int, int], columns: Sequence[Content], shares: Sequence[float]
+) -> list[tuple[Content, int]]:
+    """Whole parts of a relaxed solution, and of the solutions anew for what is left; the last rest by its sizes."""
+    solved: list[tuple[Content, int]] = []
+    counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
+    for _ in range(_MOST_SOLVED - 1):
+        if not counts:
+            break
+        columns, shares, _ = _relaxed(kinds, counts)
+        counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
+    solved += _decreasing(kinds, counts)
+    return solved
 
 
 def _least_by(kinds: Sequence[Kind], by: int) -> int:
@@ -551,7 +602,7 @@ def _most(kind: Kind, count: int, memory: int, share: int) -> int:
 
 def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int, float]) -> tuple[Content, float, bool]:
     """The content of most value, that value, and whether none has more: depth first, bounded by value per room."""
-    order = sorted((kind for kind in counts if prices[kind] > 0), key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
+    order = _by_value(kinds, counts, prices)
     per_memory, per_share = _values_per_room(kinds, order, prices)
     best: tuple[float, Content] = (0.0, ())
     tried = 0
@@ -580,6 +631,12 @@ def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int,
     return best[1], best[0], tried <= _MOST_TRIED
 
 
+def _by_value(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
+    """The kinds that have a value, that of most value for its size first."""
+    valued = [kind for kind in counts if prices[kind] > 0]
+    return sorted(valued, key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
+
+
 def _values_per_room(
     kinds: Sequence[Kind], order: Sequence[int], prices: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
@@ -604,12 +661,16 @@ def _placement(
     drawn = list[PlacedServer]()
     by_shape = [0] * len(shapes)
     gpus = 0
+    used = dict[int, Shape]()
     by_workload = {block.workload: block for block in blocks}
     for row in rows:
         by_shape[row.shape] += row.times
         drawn += [PlacedServer(row.shape, row.slots)] * min(row.times, DRAWN_SERVERS - len(drawn))
         gpus += row.used * row.times
-        held = Counter(workload for slot in row.slots for workload in set(slot.workloads))
+        used[row.shape] = shapes[row.shape]
+        held = Counter[int]()
+        for slot in row.slots:
+            held.update(set(slot.workloads))
         for workload, number in _gpus_of(row).items():
             block = by_workload[workload]
             stand = stands[workload]
@@ -624,7 +685,7 @@ def _placement(
             else:
                 lost = parts
             stand.most_on_a_server = max(stand.most_on_a_server, lost)
-    least_gpus, least_servers = _least(blocks, [shapes[at] for at in dict.fromkeys(row.shape for row in rows)], busy)
+    least_gpus, least_servers = _least(blocks, list(used.values()), busy)
     return Placement(
         servers=tuple(drawn),
         servers_used=sum(by_shape),
@@ -641,11 +702,8 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
     if not shapes:
         return 0, 0
     largest = max(shapes, key=lambda shape: shape.memory_bytes)
-    large = []
-    for block in blocks:
-        if block.gpus > 1:
-            large.append(block)
-    gpus = _shared(_sizes([block for block in blocks if block.gpus == 1], largest, busy))[1]
+    single, large = _by_size_of_instance(blocks)
+    gpus = _shared(_sizes(single, largest, busy))[1]
     gpus += sum(block.count * block.gpus for block in large)
     left = gpus
     servers = 0
@@ -681,15 +739,21 @@ def _reason(block: Block, count: int, shapes: Sequence[Shape], wanted: Mapping[i
     """Why so many instances as the block has left of `count` have no place."""
     if not shapes:
         return "there is no shape of server"
-    reasons = [misfit(block, shape) for shape in shapes]
-    fitting = [at for at, reason in enumerate(reasons) if not reason]
+    misfits = dict[str, None]()
+    fitting = list[Shape]()
+    for shape in shapes:
+        reason = misfit(block, shape)
+        if reason:
+            misfits[reason] = None
+        else:
+            fitting.append(shape)
     if not fitting:
-        return "; ".join(dict.fromkeys(reasons))
+        return "; ".join(misfits)
     text = f"{block.count} of {count} instances have no place: "
-    at = fitting[-1]
-    if block.gpus > max(shapes[at].count * shapes[at].gpus for at in fitting):
-        return text + f"each takes {block.gpus} GPUs, and there are {shapes[at].count} servers of {shapes[at].gpus}"
+    last = fitting[-1]
+    if block.gpus > max(shape.count * shape.gpus for shape in fitting):
+        return text + f"each takes {block.gpus} GPUs, and there are {last.count} servers of {last.gpus}"
     if len(shapes) == 1:
-        there = "is" if shapes[at].count == 1 else "are"
-        return text + f"{wanted[at]} servers are needed, there {there} {shapes[at].count}"
-    return text + f"the servers that fit them are full ({sum(shapes[at].count for at in fitting)})"
+        there = "is" if last.count == 1 else "are"
+        return text + f"{wanted[0]} servers are needed, there {there} {last.count}"
+    return text + f"the servers that fit them are full ({sum(shape.count for shape in fitting)})"

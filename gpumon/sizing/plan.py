@@ -17,6 +17,7 @@ from gpumon.sizing.answer import (
     NOT_GIVEN,
     Answer,
     Degraded,
+    LimitKind,
     OnGpu,
     Packed,
     Plans,
@@ -131,7 +132,10 @@ def planned(
     demands = _standing(pools, needed)
     workloads = _workloads(pools, needed, scenario, known)
     totals = _totals(workloads, needed.packed)
-    problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
+    unsolved = [workload for workload in workloads if workload.problem]
+    problem = needed.packed.problem
+    if unsolved:
+        problem = f"{unsolved[0].name}: {unsolved[0].problem}"
     others = _others(pools, workloads, scenario, known)
     answer = Answer(
         name=scenario.name,
@@ -142,7 +146,7 @@ def planned(
         warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
         have=None if have is None else have_of(have, scenario, needed.packed, known),
-        without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
+        without=() if others is NONE_LEFT_OUT else tuple(workload.name for workload in unsolved),
         totals_without=others,
     )
     return Planned(answer, scenario, known, demands, needs.asked)
@@ -150,28 +154,25 @@ def planned(
 
 def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
     """Needs of each workload on the type of GPU that most of its instances stand on."""
-    return tuple(
-        max(parts, key=lambda part: part.number).demand if parts else demand
-        for demand, parts in zip(first_of(pools), filled.parts, strict=True)
-    )
+    standing = []
+    for demand, parts in zip(first_of(pools), filled.parts, strict=True):
+        if parts:
+            demand = max(parts, key=lambda part: part.number).demand
+        standing.append(demand)
+    return tuple(standing)
 
 
 def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario, known: Known) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
-    return tuple(
-        _workload(
-            # What another TP takes is told of one type alone.
-            demand._replace(better="") if _several(pools) else demand,
-            parts,
-            demand.problem or problem,
-            tuple(_on_notes(at, parts, pools)),
-            scenario,
-            known,
-        )
-        for at, (demand, parts, problem) in enumerate(
-            zip(_standing(pools, filled), filled.parts, filled.problems, strict=True)
-        )
-    )
+    plans = []
+    demands = _standing(pools, filled)
+    for index, (demand, parts, lack) in enumerate(zip(demands, filled.parts, filled.problems, strict=True)):
+        problem = demand.problem or lack
+        where = tuple(_on_notes(index, parts, pools))
+        if _several(pools):
+            demand = demand._replace(better="")  # what another TP takes is told of one type alone
+        plans.append(_workload(demand, parts, problem, where, scenario, known))
+    return tuple(plans)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -183,10 +184,10 @@ def with_server(scenario: Scenario, known: Known) -> Scenario:
     """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
         return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
-    seen = map(known.seen, scenario.workload)
-    gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
-    if gpu:
-        return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),))
+    for workload in scenario.workload:
+        seen = known.seen(workload)
+        if seen is not None and seen.gpu:
+            return msgspec.structs.replace(scenario, server=(named(Server(seen.gpu), known),))
     return scenario
 
 
@@ -374,32 +375,37 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     goals = _goals(instance)
     if not goals:
         yield from _without_goal(demand)
-    by_mean = []
-    for goal in goals:
-        if not goal.tail:
-            by_mean.append(goal.name)
-    if by_mean:
-        yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
-    unchecked = []
-    for goal in goals:
-        if not goal.known:
-            unchecked.append(goal.name)
-    if unchecked:
-        yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
+    yield from _unknown_latencies(goals)
     if instance.workload.ttft_p95_ms is not None and instance.first.line is not None and not instance.first.decides:
         yield _assumed(demand) if scenario.assume_ttft else _not_used(demand)
 
 
+def _unknown_latencies(goals: Sequence[_Goal]) -> Iterator[str]:
+    """Goals that are compared with a mean, and those that nothing can be compared with."""
+    by_mean = []
+    unchecked = []
+    for goal in goals:
+        if not goal.tail:
+            by_mean.append(goal.name)
+        if not goal.known:
+            unchecked.append(goal.name)
+    if by_mean:
+        yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
+    if unchecked:
+        yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
+
+
 def _without_goal(demand: Demand) -> Iterator[str]:
     """Names of the limits of a workload without latency goals and without an operating point."""
-    kinds = list(dict.fromkeys(limit.kind for limit in demand.limits))
-    if not kinds or OPERATING_POINTS.intersection(kinds):
+    names: dict[LimitKind, str] = {}
+    for limit in demand.limits:
+        names[limit.kind] = limit.kind.value
+    if not names or OPERATING_POINTS.intersection(names):
         return
-    names = " and ".join(kind.value for kind in kinds)
     verb = "limit"
-    if len(kinds) == 1:
+    if len(names) == 1:
         verb = "limits"
-    yield f"no latency goal: only {names} {verb} it"
+    yield f"no latency goal: only {' and '.join(names.values())} {verb} it"
 
 
 def _assumed(demand: Demand) -> str:
@@ -481,14 +487,18 @@ def _warnings(
         yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
     if memory_only.busiest > _SHARED:
         yield _crowded(memory_only.busiest, busy_aware.packed.gpus)
+    beyond = []
+    instances = 0
     for demand in demands:
         straddles = _straddles(demand, scenario)
         if straddles:
             yield straddles
-    beyond = [demand.workload.label for demand in demands if demand.extrapolated]
+        if demand.extrapolated:
+            beyond.append(demand.workload.label)
+        instances += demand.instances
     if beyond:
         yield f"planned beyond the load that was measured (extrapolated): {', '.join(beyond)}"
-    if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
+    if scenario.planning_factor >= 1.0 and instances:
         yield "planning factor 1: no headroom for bursts"
 
 
@@ -544,13 +554,18 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
 
 def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
-    sound = [at for at, each in enumerate(workloads) if not each.problem]
+    sound = []
+    sound_workloads = []
+    for index, workload in enumerate(workloads):
+        if not workload.problem:
+            sound.append(index)
+            sound_workloads.append(scenario.workload[index])
     if not sound or len(sound) == len(workloads):
         return NONE_LEFT_OUT
-    asked = msgspec.structs.replace(scenario, workload=tuple(scenario.workload[at] for at in sound))
+    asked = msgspec.structs.replace(scenario, workload=tuple(sound_workloads))
     chosen = tuple(pool.only(sound) for pool in pools)
     others = cheapest(chosen, asked, known)
     plans = _workloads(chosen, others, asked, known)
-    if any(each.problem for each in plans):
+    if any(plan.problem for plan in plans):
         return NONE_LEFT_OUT
     return _totals(plans, others.packed)

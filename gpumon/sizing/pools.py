@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from gpumon.sizing.placement import Placement, Shape, Stands, place
 from gpumon.sizing.scenario import Known, Packing, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand
 from gpumon.sizing.servers import server_price, total
+from gpumon.specs.gpu import GpuSpec
 
 _NONE_LEFT: Final = 1e-12
 _ROUNDING: Final = 1e-9
@@ -162,10 +163,18 @@ def _both(one: Stands, other: Stands) -> Stands:
 
 def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
     """Needs of each workload on the first pool that carries it; on the first of all where none does."""
-    of = []
+    needs = []
     for demands in zip(*(pool.demands for pool in pools), strict=True):
-        of.append(next((demand for demand in demands if demand.instances), demands[0]))
-    return tuple(of)
+        needs.append(_carried(demands))
+    return tuple(needs)
+
+
+def _carried(demands: Sequence[Demand]) -> Demand:
+    """The first of the needs that have instances; the first of all where none has."""
+    for demand in demands:
+        if demand.instances:
+            return demand
+    return demands[0]
 
 
 def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing, split: Split) -> Filled:
@@ -210,21 +219,25 @@ def _is_used(pool: Pool, split: Split) -> bool:
 def _turns(split: Split) -> Iterator[tuple[int, bool]]:
     """Pools in turn, and whether workloads keep to their homes."""
     if any(split.homes):
-        yield from ((at, True) for at in split.order)
-    yield from ((at, False) for at in split.order)
+        for pool in split.order:
+            yield pool, True
+    for pool in split.order:
+        yield pool, False
 
 
 def _shapes(pool: Pool, scenario: Scenario, split: Split, used: Counter[int]) -> dict[int, int]:
     """Shapes of a pool that have servers left -> how many; 0: as many as it takes."""
-    found: dict[int, int] = {}
+    left: dict[int, int] = {}
     for shape in pool.shapes:
-        limits = [split.most[shape], scenario.server[shape].count or None]
-        counts = [count for count in limits if count is not None]
-        if not counts:
-            found[shape] = 0
-        elif min(counts) > used[shape]:
-            found[shape] = min(counts) - used[shape]
-    return found
+        most = split.most[shape]
+        count = scenario.server[shape].count
+        if count and (most is None or count < most):
+            most = count
+        if most is None:
+            left[shape] = 0
+        elif most > used[shape]:
+            left[shape] = most - used[shape]
+    return left
 
 
 def _placed(
@@ -240,10 +253,10 @@ def _placed(
         full = f"the servers with {pool.gpu} are full"
         return Placement(workloads={block.workload: Stands(unplaced=block.count, problem=full) for block in blocks})
     numbers = list(shapes)
-    servers = [scenario.server[shape] for shape in numbers]
     rooms = []
-    for shape, server in zip(numbers, servers, strict=True):
-        rooms.append(Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, shapes[shape]))
+    for shape, count in shapes.items():
+        server = scenario.server[shape]
+        rooms.append(Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, count))
     placement = place(blocks, rooms, packing)
     drawn = tuple(msgspec.structs.replace(server, shape=numbers[server.shape]) for server in placement.servers)
     return msgspec.structs.replace(placement, servers=drawn)
@@ -296,11 +309,12 @@ def _whole(
 
 def _part_sums(parts: Sequence[Sequence[Part]]) -> dict[str, Reading]:
     """Number and memory of all instances."""
-    placed = [part for several in parts for part in several]
-    return {
-        "instances": float(sum(part.number for part in placed)),
-        "memory_bytes": total((part.demand.memory_bytes, part.number) for part in placed),
-    }
+    instances = 0
+    memory = []
+    for part in chain.from_iterable(parts):
+        instances += part.number
+        memory.append((part.demand.memory_bytes, part.number))
+    return {"instances": float(instances), "memory_bytes": total(memory)}
 
 
 def _price(servers: Sequence[Server], paid: Counter[int], known: Known) -> Reading:
@@ -310,7 +324,7 @@ def _price(servers: Sequence[Server], paid: Counter[int], known: Known) -> Readi
 
 def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:
     """The drawn servers of all types."""
-    return tuple(server for placement in placements for server in placement.servers)
+    return tuple(chain.from_iterable(placement.servers for placement in placements))
 
 
 def _least_servers(pools: Sequence[Pool], placements: Sequence[Placement], spare: int) -> Reading:
@@ -322,13 +336,22 @@ def _least_servers(pools: Sequence[Pool], placements: Sequence[Placement], spare
 
 def _busiest(layout: Sequence[PlacedServer]) -> float:
     """Highest sum of busy shares on one GPU."""
-    return max((slot.busy_ratio for server in layout for slot in server.gpus), default=0.0)
+    busiest = 0.0
+    for server in layout:
+        for slot in server.gpus:
+            busiest = max(busiest, slot.busy_ratio)
+    return busiest
 
 
 def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int:
     """The first shape that there are more of."""
-    more = [at for at, each in enumerate(servers) if not each.count or each.count >= used[at] + spare]
-    return min(more, key=lambda at: (servers[at].count > 0, at), default=0)
+    limited = None
+    for index, server in enumerate(servers):
+        if not server.count:
+            return index
+        if limited is None and server.count >= used[index] + spare:
+            limited = index
+    return limited or 0
 
 
 def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -> Iterator[GpuCount]:
@@ -341,9 +364,17 @@ def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -
             yield GpuCount(name, gpus[name], by_type[name])
 
 
+def _first_gpu(demands: Sequence[Demand]) -> GpuSpec | None:
+    """The type of GPU of the first workload that has one."""
+    for demand in demands:
+        if demand.instance.gpu is not None:
+            return demand.instance.gpu
+    return None
+
+
 def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
     """Memory of one GPU that instances may take; as much as an engine was seen to take of such a GPU fits always."""
-    gpu = next((demand.instance.gpu for demand in demands if demand.instance.gpu is not None), None)
+    gpu = _first_gpu(demands)
     if gpu is None:
         return 0.0
     taken = []

@@ -133,6 +133,11 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Shapes in the order in which they are filled; each instance stands on one type of GPU."""
     workload: tuple[Workload, ...] = ()
 
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """Types of GPU of its servers, each once."""
+        return tuple(dict.fromkeys(server.gpu for server in self.server))
+
 
 GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 """Goals of a workload; the scenario has those of all."""

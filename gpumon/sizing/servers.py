@@ -52,7 +52,7 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     gpu = ""
     if len(types) == 1:
         gpu = types[0]
-    planned = tuple(dict.fromkeys(server.gpu for server in scenario.server))
+    planned = scenario.gpu_types
     alike = sum(here[name] for name in planned)
     counted_here = alike or here.total()
     if isinstance(packed.gpus, Missing):
@@ -61,19 +61,21 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     lacks = _lacks(needed, here)
     if lacks:
         short = sum(lacks.values())
-        if alike:
-            text = _short(lacks, len(planned))
-        else:
-            text = _none_here(types, here)
-        return Have(counted_here, gpu, float(short), 0.0, text)
-    short = round(packed.gpus) - alike
-    freed = _all_freed(needed, here, scenario)
-    saving = total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
-    if alike:
-        text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
+        saving: Reading = 0.0
+        text = _short(lacks, len(planned))
     else:
+        short = round(packed.gpus) - alike
+        freed = _all_freed(needed, here, scenario)
+        saving = _saving(freed, scenario, known)
+        text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
+    if not alike:
         text = _none_here(types, here)
     return Have(counted_here, gpu, float(short), saving, text)
+
+
+def _saving(freed: Mapping[int, int], scenario: Scenario, known: Known) -> Reading:
+    """Price of an hour of the servers that the plan does not need."""
+    return total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
 
 
 def _lacks(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:

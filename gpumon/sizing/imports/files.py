@@ -237,33 +237,42 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
 def _json(place: Place, text: str) -> Iterator[Document]:
     """JSON documents one after the other; NaN and Infinity are read, as Python's tools write them."""
     decoder = json.JSONDecoder()
-    at = 0
+    end = 0
     line = 1
-    while at < len(text):
-        spaces = _SPACES.match(text, at)
-        begin = spaces.end() if spaces else at
-        line += text.count("\n", at, begin)
+    while end < len(text):
+        spaces = _SPACES.match(text, end)
+        begin = spaces.end() if spaces else end
+        line += text.count("\n", end, begin)
         if begin == len(text):
             return
         here = place._replace(line=line)
-        try:
-            value, at = decoder.raw_decode(text, begin)
-        except RecursionError:
-            raise refused(here, "", "is nested too deeply") from None
-        except json.JSONDecodeError as failure:
-            where = place._replace(line=failure.lineno)
-            raise refused(where, "", f"is no JSON (or is cut off): {failure.msg}") from None
-        except ValueError:
-            raise refused(here, "", "holds a number of too many digits") from None
-        line += text.count("\n", begin, at)
-        for number, each in enumerate(value) if isinstance(value, list) else ((None, value),):
-            if number is None:
-                inside = here
-            else:
-                inside = here.inside(f"[{number}]")
-            if not isinstance(each, dict):
-                raise refused(inside, "", "is no JSON object", "an object, or a list of objects")
-            yield Document(inside, each)
+        value, end = _decoded(decoder, text, begin, here)
+        line += text.count("\n", begin, end)
+        if isinstance(value, list):
+            for number, entry in enumerate(value):
+                yield _object(here.inside(f"[{number}]"), entry)
+        else:
+            yield _object(here, value)
+
+
+def _decoded(decoder: json.JSONDecoder, text: str, begin: int, here: Place) -> tuple[Any, int]:
+    """The JSON value that begins there, and where it ends. Raises ImportRefused."""
+    try:
+        return decoder.raw_decode(text, begin)
+    except RecursionError:
+        raise refused(here, "", "is nested too deeply") from None
+    except json.JSONDecodeError as failure:
+        where = here._replace(line=failure.lineno)
+        raise refused(where, "", f"is no JSON (or is cut off): {failure.msg}") from None
+    except ValueError:
+        raise refused(here, "", "holds a number of too many digits") from None
+
+
+def _object(place: Place, value: Any) -> Document:
+    """A document of one JSON object. Raises ImportRefused for anything else."""
+    if not isinstance(value, dict):
+        raise refused(place, "", "is no JSON object", "an object, or a list of objects")
+    return Document(place, value)
 
 
 def _sheet(place: Place, text: str) -> Document:

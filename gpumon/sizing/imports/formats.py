@@ -92,19 +92,17 @@ _VLLM: Final = ("mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms")
 
 def _bench(record: Record) -> Run:
     server = record.part("server_info")
-    sglang = any(name in record for name in _SGLANG)
     done = record.number("completed")
     check_completed(record.place, done, record.number("failed"), record.number("num_prompts"))
-    if sglang:
+    tool = "vllm bench serve"
+    if any(name in record for name in _SGLANG):
         _check_answered(record)
-    endless = "request_rate" not in record or to_number(record.value("request_rate")) == math.inf
-    offered = None
-    if endless:
-        offered = record.number("max_concurrency")
+        tool = f"SGLang bench_serving {server.text('version')}".strip()
+    offered = _bench_concurrency(record)
     weights = ("quantization", "dtype")
     return Run(
         place=record.place,
-        tool=f"SGLang bench_serving {server.text('version')}".strip() if sglang else "vllm bench serve",
+        tool=tool,
         model=server.text("model_path", "served_model_name") or record.text("model_id", "model"),
         gpu=record.text("gpu", "gpu_type", "gpu_name", "hardware", "hw", "accelerator"),
         gpus=record.count("gpus", "num_gpus", "n_gpus", "gpu_count"),
@@ -123,9 +121,22 @@ def _bench(record: Record) -> Run:
         tokens_per_step=record.number("spec_decode_acceptance_length", "accept_length"),
         max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
         settings="-".join(_settings(record)),
-        notes=(_CHUNKS,) if "mean_itl_ms" in record and "mean_tpot_ms" not in record else (),
+        notes=_bench_notes(record),
         **figures_of(record, _BENCH_MS, 1e-3),
     )
+
+
+def _bench_concurrency(record: Record) -> float | None:
+    """Requests that the client holds open; None where it sends them at a rate."""
+    if "request_rate" in record and to_number(record.value("request_rate")) != math.inf:
+        return None
+    return record.number("max_concurrency")
+
+
+def _bench_notes(record: Record) -> tuple[str, ...]:
+    if "mean_itl_ms" in record and "mean_tpot_ms" not in record:
+        return (_CHUNKS,)
+    return ()
 
 
 def _check_answered(record: Record) -> None:
@@ -177,9 +188,6 @@ def _inferencex(record: Record) -> Run:
     tokens_per_step = None
     if drafts:
         tokens_per_step = _tokens_per_step(record, figures["itl_s"])
-    notes = [] if "mean_tpot" in record else [_MEDIAN]
-    if drafts and tokens_per_step is None:
-        notes.append(f"tokens per step of {drafts} are not known: the file has no gap between chunks (mean_itl)")
     return Run(
         place=record.place,
         tool=f"InferenceX {record.text('framework')}".strip(),
@@ -196,9 +204,17 @@ def _inferencex(record: Record) -> Run:
         requests_per_s=record.number("request_throughput") or (tokens_per_s / answer if answer else None),
         power_w=power * gpus if power and gpus else None,
         tokens_per_step=tokens_per_step,
-        notes=tuple(notes),
+        notes=tuple(_inferencex_notes(record, drafts, tokens_per_step)),
         **figures,
     )
+
+
+def _inferencex_notes(record: Record, drafts: str, tokens_per_step: float | None) -> Iterator[str]:
+    """Figures that stand for others, and those that are missing."""
+    if "mean_tpot" not in record:
+        yield _MEDIAN
+    if drafts and tokens_per_step is None:
+        yield f"tokens per step of {drafts} are not known: the file has no gap between chunks (mean_itl)"
 
 
 def _inferencex_tokens_per_s(record: Record, gpus: int) -> float:
@@ -241,20 +257,33 @@ def _inferencex_variant(record: Record, drafts: str) -> str:
 _COMPUTED: Final = "aiconfigurator computes these figures, nobody measured them"
 
 
+def _ranks_variant(dp: int, ep: int) -> str:
+    """Name of the ranks of an instance: `dp8-ep8`; empty where there is one of each."""
+    parts = []
+    if dp > 1:
+        parts.append(f"dp{dp}")
+    if ep > 1:
+        parts.append(f"ep{ep}")
+    return "-".join(parts)
+
+
 def _aiconfigurator(record: Record) -> Run:
     if any(name.startswith("(p)") for name in record.fields):
         raise LeftOut(
             record.place, "(p)tp", "prefill and decode run apart in this file", "the `agg` file of the same run"
         )
     prefix = record.number("prefix") or 0.0
-    tp, pp, dp, ep = (record.count(name) for name in ("tp", "pp", "dp", "moe_ep"))
+    tp = record.count("tp")
+    pp = record.count("pp")
+    dp = record.count("dp")
+    ep = record.count("moe_ep")
     answer = record.wanted("osl", least=1.0)
     tokens_per_s = record.wanted("tokens/s")
     return Run(
         place=record.place,
         tool=f"aiconfigurator {record.text('backend')} {record.text('version')}".strip(),
         model=record.text("model"),
-        variant="-".join(f"{name}{size}" for name, size in (("dp", dp), ("ep", ep)) if size > 1),
+        variant=_ranks_variant(dp, ep),
         gpu=record.text("system"),
         gpus=record.count("num_total_gpus") or max(1, tp) * max(1, pp) * max(1, dp),
         tp=tp,
@@ -329,11 +358,13 @@ def gpu_usage(sheets: Iterable[Document]) -> dict[tuple[str, ...], dict[str, Any
             rows.setdefault(tuple(map(record.text, _ANALYZER_KEY)), []).append(record)
 
     def total(records: list[Record], name: str, scale: float) -> float | None:
-        values = []
+        names = [f"{prefix}{name}" for prefix in _PREFIXES]
+        known = []
         for record in records:
-            values.append(record.number(*(f"{prefix}{name}" for prefix in _PREFIXES), scale=scale))
-        known = [value for value in values if value is not None]
-        if len(known) == len(values):
+            value = record.number(*names, scale=scale)
+            if value is not None:
+                known.append(value)
+        if len(known) == len(records):
             return sum(known)
         return None
 

@@ -95,8 +95,11 @@ def _check_is_stage(record: Record, load: Record, successes: Record) -> None:
 
 def _mean(successes: Record, *names: str) -> float | None:
     """The mean of the first of these distributions that is there."""
-    means = (successes.part(name).number("mean") for name in names)
-    return next((mean for mean in means if mean is not None), None)
+    for name in names:
+        mean = successes.part(name).number("mean")
+        if mean is not None:
+            return mean
+    return None
 
 
 def _cached_share(prompts: Record) -> float | None:
@@ -115,18 +118,28 @@ def _time_per_token(
 
     Versions of 2025 count two tokens for one in `time_per_output_token`; latency, TTFT and length of the answer agree.
     """
-    told = latency.part("time_per_output_token")
-    told_s = told.number("mean")
-    p95_s = told.number("p95")
-    if ttft_s is None or told_s is None:
-        return told_s, p95_s, (_CLOSED,) if ttft_s is None else ()
-    if e2e_s is None or answer is None or answer <= 1.0:
-        return told_s, p95_s, ()
-    itl_s = (e2e_s - ttft_s) / (answer - 1.0)
-    if itl_s <= 0.0 or told_s <= 0.0 or abs(told_s - itl_s) <= _SAME * itl_s:
-        return told_s, p95_s, ()
+    per_token = latency.part("time_per_output_token")
+    written_s = per_token.number("mean")
+    p95_s = per_token.number("p95")
+    if ttft_s is None:
+        return written_s, p95_s, (_CLOSED,)
+    itl_s = _after_first_s(e2e_s, ttft_s, answer)
+    if written_s is None or itl_s is None or written_s <= 0.0 or abs(written_s - itl_s) <= _SAME * itl_s:
+        return written_s, p95_s, ()
     note = (
-        f"not taken: time_per_output_token, which is {told_s / itl_s:.1g} of (request latency - TTFT) / (answer - 1); "
-        f"that is taken"
+        f"not taken: time_per_output_token, which is {written_s / itl_s:.1g} of "
+        f"(request latency - TTFT) / (answer - 1); that is taken"
     )
-    return itl_s, p95_s * itl_s / told_s if p95_s is not None else None, (note,)
+    if p95_s is not None:
+        p95_s = p95_s * itl_s / written_s
+    return itl_s, p95_s, (note,)
+
+
+def _after_first_s(e2e_s: float | None, ttft_s: float, answer: float | None) -> float | None:
+    """Mean time per token after the first, by latency, TTFT and length of the answer; None where these are unknown."""
+    if e2e_s is None or answer is None or answer <= 1.0:
+        return None
+    itl_s = (e2e_s - ttft_s) / (answer - 1.0)
+    if itl_s <= 0.0:
+        return None
+    return itl_s

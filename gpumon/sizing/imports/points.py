@@ -138,7 +138,6 @@ def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float 
     points = _points(runs)
     best = knee(points).point
     prompt = _middle(runs, "prompt_tokens")
-    steps = _middle(runs, "tokens_per_step")
     return Observed(
         origin=Origin.SWEEP,
         name="",
@@ -162,7 +161,7 @@ def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float 
         memory_bytes=memory_bytes or _most_memory(runs),
         busy_ratio=best.busy_ratio if busy_ratio is None else busy_ratio,
         power_w=best.power_w,
-        tokens_per_step=steps if steps is not None and steps > 1.0 else None,
+        tokens_per_step=_speculated(runs),
         prefill_tokens_per_s=_prefill_rate(points, prompt),
         concurrency=best.offered,
     )
@@ -170,9 +169,20 @@ def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float 
 
 def _middle(runs: Sequence[Run], figure: str) -> float | None:
     """The median of a figure over the runs that have it."""
-    values = (getattr(run, figure) for run in runs)
-    known = [value for value in values if value is not None]
+    known = []
+    for run in runs:
+        value = getattr(run, figure)
+        if value is not None:
+            known.append(value)
     return median(known) if known else None
+
+
+def _speculated(runs: Sequence[Run]) -> float | None:
+    """Tokens per step and sequence; None without speculation."""
+    steps = _middle(runs, "tokens_per_step")
+    if steps is None or steps <= 1.0:
+        return None
+    return steps
 
 
 def _tail(p95: float | None, mean: float | None) -> float | None:

@@ -79,8 +79,11 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     notes = list(chain.from_iterable(run.notes for run in read))
     once = _without_copies(read, notes)
     usage = gpu_usage(content.gpu_sheets)
-    runs = [msgspec.structs.replace(run, **usage.get(run.key, {})) for run in once]
-    runs = _loaded([_filled(run, given, catalogue, notes) for run in runs], given)
+    filled = []
+    for run in once:
+        measured = msgspec.structs.replace(run, **usage.get(run.key, {}))
+        filled.append(_filled(measured, given, catalogue, notes))
+    runs = _loaded(filled, given)
     profiles = _gather(runs, given)
     notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
     notes += _unknown(runs)
@@ -138,16 +141,18 @@ def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
 
 def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> Run:
     """The run with what the user gave, and with the catalogue's name of its GPU."""
+    options = {}
     for name, option in _OPTIONS.items():
         in_file = getattr(run, name)
         typed = getattr(given, name)
         if in_file and typed and in_file != typed:
             raise refused(run.place, name, f"is {in_file} in the file, {typed} in {option}")
+        options[name] = in_file or typed
     return msgspec.structs.replace(
         run,
         model=given.model or _published_name(run.model),
         gpu=given.gpu or _catalogue_name(run.gpu, catalogue, notes),
-        **{name: getattr(run, name) or getattr(given, name) for name in _OPTIONS},
+        **options,
         prompt_tokens=given.prompt_tokens if run.prompt_tokens is None else run.prompt_tokens,
         answer_tokens=given.answer_tokens if run.answer_tokens is None else run.answer_tokens,
     )
@@ -191,7 +196,10 @@ def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
         problems += lacking(run)
     if problems:
         raise ImportRefused(problems)
-    return _named([(observed(group, given.memory_bytes, given.busy_ratio), group[0]) for group in alike], given)
+    observations = []
+    for group in alike:
+        observations.append((observed(group, given.memory_bytes, given.busy_ratio), group[0]))
+    return _named(observations, given)
 
 
 def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
@@ -210,12 +218,18 @@ def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
 def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[Observed, ...]:
     """The profiles with a name each: the given one, or the model's last part; where several share it, what tells them
     apart."""
-    bases = [given.name or profile.model.rstrip("/").rpartition("/")[2] for profile, _ in observations]
-    traits = [_traits(profile, run) for profile, run in observations]
+    bases = []
+    traits = []
+    rivals: dict[str, list[tuple[str, ...]]] = {}
+    for profile, run in observations:
+        base = given.name or profile.model.rstrip("/").rpartition("/")[2]
+        own = _traits(profile, run)
+        bases.append(base)
+        traits.append(own)
+        rivals.setdefault(base, []).append(own)
     named: dict[str, Observed] = {}
     for base, own, (profile, _) in zip(bases, traits, observations, strict=True):
-        rivals = [other for other, name in zip(traits, bases, strict=True) if name == base]
-        name = _free_name("-".join([base, *_telling(own, rivals)]), named)
+        name = _free_name("-".join([base, *_telling(own, rivals[base])]), named)
         named[name] = msgspec.structs.replace(profile, name=name)
     return tuple(named[name] for name in sorted(named))
 

@@ -150,7 +150,7 @@ def simulate(
     except ValueError as why:
         return _answer(demand, asked, recorded, asked.replicas or 0, None, None, str(why))
     answer = _answer(demand, asked, recorded, replicas, setup, figures)
-    if len({server.gpu for server in scenario.server}) > 1:
+    if len(scenario.gpu_types) > 1:
         note = f"played on {scenario.server[0].gpu} alone, the first type of GPU of the scenario"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
     return answer

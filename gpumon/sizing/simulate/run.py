@@ -19,11 +19,8 @@ def play(
     ValueError on terms of a step that are negative.
     """
     cost = cost.checked()
-    log = Log()
-    log.delay_s = delay_s
-    log.counted_from_s = source.counted_from_s
-    log.counted_until_s = source.counted_until_s
-    engines = [Replica(cost, limits, log) for _ in range(replicas)]
+    log = _begun_log(source, delay_s)
+    engines = _idle_replicas(cost, limits, log, replicas)
     arrivals = _arrivals(source, delay_s)
     number = len(arrivals)
     ends: list[tuple[float, int]] = []
@@ -44,6 +41,20 @@ def play(
                     heappush(arrivals, (following.arrival_s + delay_s, number, following))
         if not math.isinf(engines[at].end_s):
             heappush(ends, (engines[at].end_s, at))
+    return log
+
+
+def _idle_replicas(cost: StepTime, limits: EngineLimits, log: Log, number: int) -> list[Replica]:
+    """So many replicas that write what they serve to one log."""
+    return [Replica(cost, limits, log) for _ in range(number)]
+
+
+def _begun_log(source: Source, delay_s: float) -> Log:
+    """A log without entries of the requests of a source."""
+    log = Log()
+    log.delay_s = delay_s
+    log.counted_from_s = source.counted_from_s
+    log.counted_until_s = source.counted_until_s
     return log
 
 
