@@ -20,10 +20,7 @@ _MOST_TEXT: Final = 200
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on stderr."""
-    if sys.stdout is None or sys.stderr is None:
-        # It stays open to the end, and pathlib is not imported for every command.
-        sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        sys.stderr = sys.stderr or sys.stdout
+    _open_streams()
     if not sys.platform.startswith("linux"):
         return complain(NOT_HERE.format(sys.platform), FAILED)
     if arguments is None:
@@ -39,6 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(bug.__context__, KeyboardInterrupt):
             return INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
         return _report(bug)
+
+
+def _open_streams() -> None:
+    """Have both output streams, where the caller closed one."""
+    if sys.stdout is None:
+        # It stays open to the end, and pathlib is not imported for every command.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = sys.stdout
 
 
 def _run(arguments: list[str]) -> int:
