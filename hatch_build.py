@@ -16,7 +16,7 @@ PLACES = {
 }
 
 
-class CompletionHook(BuildHookInterface):  # type: ignore[type-arg]
+class CompletionHook(BuildHookInterface):  # type: ignore[type-arg]  # of the config of a builder, which it does not use
     """Hatchling calls it for each build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

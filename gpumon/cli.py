@@ -42,7 +42,7 @@ def _open_streams() -> None:
     """Have both output streams, where the caller closed one."""
     if sys.stdout is None:
         # It stays open to the end, and pathlib is not imported for every command.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as above
     if sys.stderr is None:
         sys.stderr = sys.stdout
 

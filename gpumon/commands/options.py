@@ -300,7 +300,7 @@ class _Scenario(argparse.Action):
         parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,
         values: Any,
-        option_string: str | None = None,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002 - the signature of argparse's Action
     ) -> None:
         from gpumon.sources.simulator.scenarios import near, scenario
 

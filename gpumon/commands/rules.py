@@ -113,7 +113,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _prometheus_contents(config: Config) -> Seen:
-    """Models and GPUs that the Prometheus of the config has; none if there is no Prometheus. Raises Failed and ConfigError."""
+    """Models and GPUs of the config's Prometheus; none if there is no Prometheus. Raises Failed and ConfigError."""
     if not config.prometheus.url:
         return Seen()
     try:

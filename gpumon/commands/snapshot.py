@@ -66,7 +66,7 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001
+def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
     return False
 
 

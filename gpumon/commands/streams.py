@@ -21,7 +21,7 @@ NOTHING_HERE: Final = (
 WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "
 
 
-class Failed(Exception):  # noqa: N818
+class Failed(Exception):  # noqa: N818 - no failure of gpumon itself
     """The command could not do its work; the text says why, in one line."""
 
 

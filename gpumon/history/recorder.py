@@ -63,7 +63,7 @@ class Recorder:
         """This start made the file."""
         try:
             self._begin()
-        except BaseException:
+        except BaseException:  # whatever interrupts it, a file that was begun is not left locked
             self._let_go()
             self._stack.close()
             raise
@@ -230,7 +230,7 @@ def write_recording(path: Path, past: FrameStore, facts: Mapping[str, str]) -> N
     try:
         with contextlib.closing(connected(path, "rw")) as connection:
             _copy(past, connection)
-    except BaseException as error:
+    except BaseException as error:  # a copy that was interrupted is no recording: its file goes
         failure = unwritable(path, error) if isinstance(error, sqlite3.Error) else error
         path.unlink(missing_ok=True)
         raise failure from None

@@ -171,7 +171,7 @@ class HostPast:
                 return None
         return None
 
-    async def write(self, path: str) -> None:  # noqa: ARG002
+    async def write(self, path: str) -> None:  # noqa: ARG002 - the signature of Timeline
         """Raises OSError: the Prometheus keeps it."""
         raise OSError("a fleet's past is in its Prometheus, and is not written into a recording")
 

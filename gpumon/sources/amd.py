@@ -121,7 +121,7 @@ class AmdGpu:
     def close(self) -> None:
         """Nothing is to be given back."""
 
-    def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:  # noqa: ARG002
+    def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:  # noqa: ARG002 - the signature of a driver's GPU
         """Its row; reads all that is due. It has no call for PCIe traffic."""
         values = self._values
         self._calls.begin(now_s)
@@ -202,7 +202,7 @@ class _NoEvents:
     def watch(self, handles: dict[str, Any]) -> None:
         """None is watched."""
 
-    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002
+    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002 - the signature of a driver's events
         """None comes."""
         return ()
 
@@ -243,7 +243,9 @@ class Amd:
         """Version of the driver, marked: it is shown wherever versions are."""
         try:
             version = amdsmi.amdsmi_get_gpu_driver_info(amdsmi.amdsmi_get_processor_handles()[0])["driver_version"]
-        except Exception as error:
+        except (
+            Exception
+        ) as error:  # the classes are of the library that may be missing; one without a code is raised again
             if code_of(error) is None and not isinstance(error, IndexError):
                 raise
             version = ""

@@ -95,7 +95,7 @@ class DcgmSource:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._answered.wait(), timeout_s)
 
-    async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002
+    async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
         """The newest readings, at once."""
         if self.page:
             drivers = {(key.host, gpu.driver) for key, gpu in self.page.found.items()}

@@ -148,7 +148,7 @@ class EndpointSource:
         if self._identity is not None:
             await asyncio.wait({self._identity}, timeout=max(0.0, end_s - time.monotonic()))
 
-    async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002
+    async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
         """The newest reading, at once."""
         return self.newest()
 

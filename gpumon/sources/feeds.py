@@ -50,7 +50,7 @@ FILE: Final = "file:"
 
 def url_of(feed: Feed) -> str:
     """Its url as it stands in the config; of a file, `file:` with the full path."""
-    return feed.url or FILE + os.path.abspath(os.path.expanduser(feed.file or ""))  # noqa: PTH100, PTH111
+    return feed.url or FILE + os.path.abspath(os.path.expanduser(feed.file or ""))  # noqa: PTH100, PTH111 - a path as text, without its links resolved
 
 
 def endpoint_of(feed: Feed) -> Endpoint:
@@ -483,7 +483,7 @@ class GenericAdapter(Adapter):
         )
 
     @classmethod
-    def claims(cls, page: Page) -> bool:  # noqa: ARG003
+    def claims(cls, page: Page) -> bool:  # noqa: ARG003 - the signature of Adapter
         """The user says so."""
         return True
 
@@ -556,14 +556,14 @@ class PageFeed(EndpointSource):
         off = refusal.state is EndpointState.METRICS_OFF
         super()._fail(Refusal(EndpointState.HTTP_ERROR, NO_PAGE) if off else refusal)
 
-    def _unread(self, server: Server, answer: Answer) -> Refusal:  # noqa: ARG002
+    def _unread(self, server: Server, answer: Answer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
         refusal = by_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
         if refusal.state is EndpointState.NOT_METRICS:
             return refusal
         text = f"none of its metrics is on this page: {self._said(tuple(self.feed.quantities))}"
         return Refusal(EndpointState.NOT_METRICS, text)
 
-    def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002
+    def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002 - the signature of EndpointSource
         return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
 
     def _notice(self, scan: Scan) -> None:

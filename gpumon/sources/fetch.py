@@ -225,7 +225,7 @@ class Fetcher:
         except OSError as error:
             await stream.aclose()
             raise fault(error, self._url, *self._limits[:2]) from None
-        except BaseException:
+        except BaseException:  # also where it is cancelled: the connection is not left open
             await stream.aclose()
             raise
         self.unverified = not answer.verified

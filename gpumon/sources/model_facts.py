@@ -455,4 +455,4 @@ class OwnModels(Mapping[str, LlmSpec]):
             return NotImplemented
         return self._served == other._served and self._entries == other._entries
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python marks what has no hash

@@ -286,7 +286,7 @@ def open_regular(path: Path) -> BinaryIO:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path.name} is no regular file")
         return cast("BinaryIO", os.fdopen(descriptor, "rb"))
-    except BaseException:
+    except BaseException:  # whatever it is, the descriptor is not left open
         os.close(descriptor)
         raise
 

@@ -666,9 +666,9 @@ _LATENT: Final[dict[str, Builder]] = {
 def _family(
     blocks: Mapping[str, Builder] = _ATTENTION,
     *,
-    mlp: Builder = Dense(),  # noqa: B008
-    experts: Builder = Experts(),  # noqa: B008
-    otherwise: Pattern = _all(FULL),  # noqa: B008
+    mlp: Builder = Dense(),  # noqa: B008 - frozen
+    experts: Builder = Experts(),  # noqa: B008 - frozen
+    otherwise: Pattern = _all(FULL),  # noqa: B008 - frozen
     pattern: Pattern | None = None,
     layers: Mapping[str, Layer] | None = None,
     moe: bool = False,

@@ -172,7 +172,7 @@ class Recent:
             else:
                 values = []
             known = [value for value in values if value is not None] if None in values else values
-            self._means[of] = sum(known) / len(known) if known else None  # type: ignore[arg-type]
+            self._means[of] = sum(known) / len(known) if known else None  # type: ignore[arg-type]  # no None is left: a list that has none is not copied
         return self._means[of]
 
     def last(self, field: str) -> float | None:

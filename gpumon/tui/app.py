@@ -277,14 +277,14 @@ async def _run(app: MonitorApp, mouse: bool) -> int:
     if constants.DRIVER is None and terminal is not None:
         # Textual draws on this stream: a log of stderr is not to get the screen.
         gone = partial(loop.call_soon_threadsafe, app.exit)
-        sys.__stderr__ = TerminalOutput(terminal, gone, app.palette)  # type: ignore[misc, assignment]
+        sys.__stderr__ = TerminalOutput(terminal, gone, app.palette)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
         for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
             if cells < MOST_CELLS:
                 os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size
     try:
         code = await app.run_async(mouse=mouse and reports_mouse(os.environ))
     finally:
-        sys.__stderr__ = usual  # type: ignore[misc]
+        sys.__stderr__ = usual  # type: ignore[misc]  # Final in typeshed
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):

@@ -84,7 +84,7 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Buttons and wheel only: every motion of the mouse, which Textual asks for, would cost bytes on the way in."""
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's method has no annotations
         self.write(NO_MOTION)
 
     def suspend_application_mode(self) -> None:

@@ -237,7 +237,7 @@ class Palette:
         theme: Theme,
         depth: Depth,
         *,
-        ascii: bool = False,  # noqa: A002
+        ascii: bool = False,  # noqa: A002 - as the setting is called
         glyphs: Glyphs | None = None,
     ) -> None:
         self.ascii = ascii
@@ -272,7 +272,7 @@ class Palette:
         return (_BLANKS[tone] if text.isspace() else MARKS[tone]) * len(text)
 
 
-def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa: A002
+def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa: A002 - as the setting is called
     """Other characters for bars: in ASCII, and where not each stage has a colour of its own (`textured`)."""
     if ascii:
         cells = _ASCII_TEXTURES
@@ -385,7 +385,7 @@ def _mixed(colour: str, ground: str, share: float) -> str:
 
 def _style(of: Look) -> Style:
     colour, ground = of.colours or (None, None)
-    return Style(color=colour, bgcolor=ground, **dict.fromkeys(of.attributes, True))  # type: ignore[arg-type]
+    return Style(color=colour, bgcolor=ground, **dict.fromkeys(of.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
 
 
 def _code(of: Look, depth: Depth) -> Code:

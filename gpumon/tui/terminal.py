@@ -24,7 +24,7 @@ _OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export F
 def terminal_size() -> tuple[int, int]:
     """Columns and lines by the terminal's own word, not that of COLUMNS and LINES, which some parent exported; cut."""
     with contextlib.suppress(OSError, ValueError):
-        size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]
+        size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]  # a program without both streams has no terminal
         if size.columns and size.lines:
             return min(size.columns, MOST_CELLS), min(size.lines, MOST_CELLS)
     return 80, 24

@@ -21,7 +21,7 @@ def round_robin() -> Router:
     """Each in its turn."""
     turn = -1
 
-    def choose(replicas: Sequence[Replica], request: Request) -> int:  # noqa: ARG001
+    def choose(replicas: Sequence[Replica], request: Request) -> int:  # noqa: ARG001 - the signature of Router
         nonlocal turn
         turn = (turn + 1) % len(replicas)
         return turn
@@ -31,7 +31,7 @@ def round_robin() -> Router:
 
 def least_loaded() -> Router:
     """The one with the fewest requests in flight; of several the first."""
-    return lambda replicas, request: _idlest(replicas)  # noqa: ARG005
+    return lambda replicas, request: _idlest(replicas)  # noqa: ARG005 - the signature of Router
 
 
 def prefix_aware() -> Router:

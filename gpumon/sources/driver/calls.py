@@ -142,7 +142,7 @@ class Calls:
         self._trace[0] = name
         try:
             value = getattr(self._api.functions, name)(*args)
-        except Exception as error:
+        except Exception as error:  # each library has exceptions of its own; one without a code is raised again
             code = self._api.code_of(error)
             if code is None:
                 raise

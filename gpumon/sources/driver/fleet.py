@@ -223,7 +223,7 @@ class _Slot:
         self._probe_due_s = now_s + self._timings.reprobe_s
         try:
             gpu = self._driver.open(self.index, self.gpu, self._timings, self._trace)
-        except Exception as error:
+        except Exception as error:  # each library has exceptions of its own; one without a code is raised again
             code = self._driver.api.code_of(error)
             if code is None:
                 raise
@@ -384,7 +384,7 @@ class Fleet:
     def _count(self) -> int:
         try:
             return self._driver.count()
-        except Exception as error:
+        except Exception as error:  # each library has exceptions of its own; one without a code is raised again
             code = self._driver.api.code_of(error)
             if code is None:
                 raise

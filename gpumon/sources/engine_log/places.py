@@ -181,7 +181,7 @@ def open_kept(path: Path, reader: Reader | None) -> BinaryIO:
     try:
         if Path(f"/proc/self/fd/{file.fileno()}").readlink() != path:
             raise LogAccessError("a link stands in its place")
-    except BaseException:
+    except BaseException:  # whatever it is, the file is not left open
         file.close()
         raise
     return file

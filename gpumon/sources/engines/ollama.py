@@ -35,7 +35,7 @@ class OllamaAdapter(Adapter):
         """Whether this is the list of its loaded models, even an empty one."""
         return page.path == LOADED and isinstance(mapping(decoded(page.body)).get("models"), list)
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002 - the signature of Adapter
         """One page for each loaded model; one without a model where none is."""
         models = mapping(decoded(bodies.get(LOADED, b""))).get("models")
         if not isinstance(models, list):

@@ -28,7 +28,7 @@ _Replicas = dict[tuple[str, str], dict[Series, float]]
 class _Replica(VllmAdapter):
     """vLLM inside one replica: it has no API server but Ray's."""
 
-    def _one_api_server(self, started_wall_s: float) -> bool:  # noqa: ARG002
+    def _one_api_server(self, started_wall_s: float) -> bool:  # noqa: ARG002 - the signature of the vLLM adapter
         return True
 
 

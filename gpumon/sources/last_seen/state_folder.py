@@ -12,7 +12,7 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
     base = environ.get("XDG_STATE_HOME", "")
     home = environ.get("HOME", "")
     if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
-        base = f"{home}/.local/state" if os.path.isabs(home) else ""  # noqa: PTH117
+        base = f"{home}/.local/state" if os.path.isabs(home) else ""  # noqa: PTH117 - the text as it is
     if base:
         return Path(base) / "gpumon"
     return None

@@ -136,7 +136,7 @@ class Store:
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
                 stream.write(data)
             new.replace(self._path)
-        except BaseException:
+        except BaseException:  # whatever interrupts it, no half file is left
             with contextlib.suppress(OSError):
                 new.unlink()
             raise

@@ -127,7 +127,7 @@ async def together(*asked: Coroutine[object, object, T]) -> list[T]:
     tasks = [asyncio.ensure_future(work) for work in asked]
     try:
         return await asyncio.gather(*tasks)
-    except BaseException:
+    except BaseException:  # also where it is cancelled
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

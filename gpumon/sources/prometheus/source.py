@@ -175,7 +175,7 @@ class FleetSource:
         )
         return await asyncio.to_thread(addresses, up, exporters, names, self._config.host_labels)
 
-    def lacks_gpumon(self, host: str) -> bool:  # noqa: ARG002
+    def lacks_gpumon(self, host: str) -> bool:  # noqa: ARG002 - as asked of each source of a fleet
         """Never: a Prometheus runs nothing on a host."""
         return False
 

@@ -61,7 +61,7 @@ class HandedOver(Fetcher):
         self.now_s = 0.0
         """Monotonic time of the moment that is played."""
 
-    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:  # noqa: ARG002
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:  # noqa: ARG002 - the signature of Fetcher
         """The page at `url`. Raises FetchError where nobody listens, or answers."""
         if not self._port.up:
             raise FetchError(EndpointState.REFUSED, f"nothing listens on {url}: down, or still loading")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from gpumon.fleet.parts import Known, mean
@@ -281,8 +281,8 @@ def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
     it is more urgent."""
     if row.state not in STATES or row.troubled < len(row.hosts):
         return None
-    judged = row.level is not None and row.state is not HostState.GONE
-    if judged and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:  # type: ignore[index]
+    judged = row.state is not HostState.GONE
+    if judged and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
         return None
     word, tone = STATES[row.state]
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
@@ -393,7 +393,7 @@ _MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad
 ORDERS: Final[tuple[Order[Row], ...]] = tuple(
     Order(
         name,
-        lambda row, name=name: _first(row, name),  # type: ignore[misc]
+        partial(_first, sort=name),
         name != "name",
         _MEANS.get(name, ""),
         _COLUMN.get(name, name),

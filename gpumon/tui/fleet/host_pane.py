@@ -83,7 +83,7 @@ class HostPane(Pane):
         parts = [types, share, counted(len(row.hosts), "host") if self._models else "", labels]
         return " · ".join(part for part in parts if part)
 
-    def _more(self, focused: bool) -> str:  # noqa: ARG002
+    def _more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
         return f"{self.view.keymap.first('open')}: all of it"
 
     def body(self, width: int, height: int) -> Sequence[line.Row]:

@@ -226,7 +226,7 @@ class RowsPane(ListPane[Row]):
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
         return (*pieces, *columns.said(item, wall_s, room))
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Keys of a fleet's screen alone."""
         return run_fleet_key(self, key)
 

@@ -61,7 +61,7 @@ class FleetWall(WallPane[HostGpu]):
         self._verdicts.clear()
         self.show(shown.whole)
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Keys of a fleet's screen alone."""
         return run_fleet_key(self, key)
 

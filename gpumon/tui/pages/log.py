@@ -130,7 +130,7 @@ class LogPage(Pane):
             place = f"…{place[1 - room :]}"  # the end of a path says most
         return (((f" {place}", "strong"), (f"  {_MASKED}", "muted")),)
 
-    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """All lines, the longer ones over several rows; or why there are none."""
         shown = self._shown
         if shown is None:
@@ -170,7 +170,7 @@ class LogPage(Pane):
         self._read_soon()
         return True
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """The keys of the page itself."""
         command = scoped(self.view.keymap, SCOPE).get(key)
         if command is None:

@@ -232,7 +232,7 @@ class SettingsPage(ListPane[Setting]):
         if not setting.pane:
             return None
 
-        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
             hidden = setting.value(self.view.config)
             names = [f"{setting.pane}.{column}" for column in COLUMNS[setting.pane]]
             choices = []
@@ -240,7 +240,7 @@ class SettingsPage(ListPane[Setting]):
                 choices.append(Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name))
             return choices
 
-        def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
             if choice is not None:
                 hidden = setting.value(self.view.config)
                 names = []
@@ -287,7 +287,7 @@ class SettingsPage(ListPane[Setting]):
         self.update()
         self.monitor.show_keys()
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Delete goes back to the default."""
         if key in ("delete", "backspace") and not self.view.keymap.holds(key):
             self._reset()
@@ -305,7 +305,7 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
     assert setting.read is not None
     read = setting.read
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
         try:
             value = read(text)
         except ValueError as wrong:
@@ -321,7 +321,7 @@ def _listed(page: SettingsPage, setting: Setting) -> Question:
     """A list to choose from; what the cursor is on is shown at once."""
     before = setting.value(page.view.config)
 
-    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         choices = []
         for choice in page.with_themes(setting).choices:
             choices.append(

@@ -128,7 +128,7 @@ class FleetBody:
         paused = screen.travel.paused
         back = screen.gone_back
         self.faults.paint(lambda width, height: faults(self.shown, screen.wall(), width, height, back=back))
-        draw = lambda width, height: small(self.shown, width, height, paused=paused, back=back)  # noqa: E731
+        draw = partial(small, self.shown, paused=paused, back=back)
         self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def _look_at_row(self, screen: MonitorScreen) -> None:
@@ -139,7 +139,7 @@ class FleetBody:
         screen.show_title()
         screen.lay_out()
 
-    def heading(self, screen: MonitorScreen) -> Heading:  # noqa: ARG002
+    def heading(self, screen: MonitorScreen) -> Heading:  # noqa: ARG002 - the signature of Body
         """Which Prometheus, and what it knows of."""
         fleet = self.shown.fleet if self.shown is not None else None
         simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
@@ -163,7 +163,7 @@ class FleetBody:
             asking=self._control.fleet.asking,
         )
 
-    def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002
+    def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002 - the signature of Body
         """Hosts or models, all of them or some."""
         narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
         return place._replace(fleet=True, models=self.table.models, narrowed=narrowed)
@@ -174,7 +174,7 @@ class FleetBody:
     def page_left(self, screen: MonitorScreen, page: Pane) -> None:
         """Nothing here follows a page."""
 
-    def explained(self, screen: MonitorScreen) -> str:  # noqa: ARG002
+    def explained(self, screen: MonitorScreen) -> str:  # noqa: ARG002 - the signature of Body
         """Cells of a fleet's table have no formula."""
         return ""
 
@@ -247,7 +247,7 @@ class FleetBody:
             screen.show_keys()
 
 
-def _headline(shown: Shown, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001
+def _headline(shown: Shown, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001 - the signature of a line that is painted
     """No line before the first answer."""
     if not shown.fleet.wall_s:
         return ()
@@ -263,7 +263,7 @@ OPENS: Final = "it has no figures: its shell finds no gpumon"
 def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
     """Whether gpumon shall run on a host that has none."""
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
         if choice is not None and choice.name == RUN_THERE:
             control.fleet.install(host)
         elif choice is not None:

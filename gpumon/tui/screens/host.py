@@ -179,7 +179,7 @@ class HostBody:
             self._gpus.go_to(page[1])
             self._open_page(screen, page)
 
-    def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+    def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
         return (headline(shown, self.triage.items(shown), self._control.prices, width),)
 
     def _place_triage(self, screen: MonitorScreen, shown: Snapshot) -> None:
@@ -196,7 +196,7 @@ class HostBody:
         """The summary that stands for everything."""
         paused = screen.travel.paused
         back = screen.gone_back or screen.playback is not None
-        draw = lambda width, height: summary(screen.shown, width, height, paused=paused, back=back)  # noqa: E731
+        draw = partial(summary, screen.shown, paused=paused, back=back)
         self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def heading(self, screen: MonitorScreen) -> Heading:

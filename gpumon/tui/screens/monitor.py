@@ -206,7 +206,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.show_keys()
         self._tick()
 
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the signature of Textual's handler
         """Lay out for the new size, before Textual arranges and paints it: one frame, without the old rows."""
         self.lay_out()
 

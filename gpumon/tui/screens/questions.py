@@ -140,7 +140,7 @@ class Asking(Vertical):
         self._point_at(self._asked.at)
         self.screen.set_focus(self.input if self._asked.types else self.list)
 
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the signature of Textual's handler
         """No more than half of the screen; the hint gives way to what is typed."""
         self._fit()
 
@@ -313,7 +313,7 @@ def search_of(page: Pane) -> Question:
 def copy_of(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
     """Which command or setting of a verdict's actions to copy."""
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
         if choice is not None and isinstance(choice.value, Copyable):
             copy(choice.value)
 
@@ -325,11 +325,11 @@ def order_of(pane: ListPane[Any]) -> Question:
     """The order of a pane's rows."""
     orders = pane.listing.orders
 
-    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         listed = [Choice(order.name, _now(pane, order), order) for order in orders]
         return [Choice("default order", "now" if pane.order is None else "", None), *listed]
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
         if choice is not None:
             pane.sort(next((order for order in orders if order is choice.value), None))
 
@@ -354,13 +354,13 @@ class Commands(Provider):
 
     async def discover(self) -> Hits:
         """All of it, before anything is typed."""
-        for name, note, run in everything(self.screen):  # type: ignore[arg-type]
+        for name, note, run in everything(self.screen):  # type: ignore[arg-type]  # Textual has the palette's screen without its type
             yield DiscoveryHit(name, run, help=note)
 
     async def search(self, query: str) -> Hits:
         """Commands that fit the words that were typed, in name, key or id; of a time that moment."""
         words = query.casefold().split()
-        screen: MonitorScreen = self.screen  # type: ignore[assignment]
+        screen: MonitorScreen = self.screen  # type: ignore[assignment]  # Textual has the palette's screen without its type
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
             yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
@@ -425,7 +425,7 @@ def _stays(screen: MonitorScreen, here: Pane | None) -> bool:
     return here is None or (type(here).side is Pane.side and not _steps(here))
 
 
-def _alone(screen: MonitorScreen, here: Pane | None) -> bool:  # noqa: ARG001
+def _alone(screen: MonitorScreen, here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
     """Whether there is no pane to go on to."""
     return len(screen.panes) == 1 and not screen.dock.columns
 

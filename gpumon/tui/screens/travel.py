@@ -146,7 +146,7 @@ class HostPast:
         assert self._control.timeline is not None
         return _arrival(await self._control.timeline.step(wall_s, frames))
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:  # noqa: ARG002
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:  # noqa: ARG002 - the signature of Past
         """So many changes on; the last one that there is."""
         found = None
         for _ in range(abs(step)):

@@ -60,7 +60,7 @@ class Dialogs:
                 listed.append(_by_its_name(name, known))
             return listed[:_MOST]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
             if choice is not None and isinstance(choice.value, Workload):
                 add(panel.state, choice.value, observed)
                 panel.changed()
@@ -86,7 +86,7 @@ class Dialogs:
         def choices(text: str) -> Sequence[Choice]:
             return [Choice(name, _about_gpu(specs[name], now), name) for name in _matching_gpus(names, text)]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
             if choice is not None:
                 use(choice.name)
                 panel.changed()
@@ -150,7 +150,7 @@ class Dialogs:
         past = [*self._recorded(), *self._in_the_prometheus()]
         runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", None)
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
             if choice is not None and callable(choice.value):
                 self._panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
             elif choice is not None:
@@ -235,7 +235,7 @@ class Dialogs:
         if files is None:
             return
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
             if text.strip():
                 panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
 

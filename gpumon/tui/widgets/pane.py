@@ -76,7 +76,7 @@ class Pane(Board, can_focus=True):
         """The name on the rule."""
         return self.TITLE
 
-    def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
+    def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002 - for panes that have an answer
         """Lines that stay."""
         return ()
 
@@ -88,7 +88,7 @@ class Pane(Board, can_focus=True):
         """Note on the right side of the rule."""
         return ""
 
-    def aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002
+    def aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002 - for panes that have an answer
         """Further pieces on the rule in `room` cells."""
         return ()
 
@@ -104,11 +104,11 @@ class Pane(Board, can_focus=True):
         """Do what Esc does here first; returns whether there was something to go back from."""
         return False
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - for panes that have an answer
         """A key by Textual's name, before it runs its command; returns whether it did something else here."""
         return False
 
-    def change(self, step: int) -> bool:  # noqa: ARG002
+    def change(self, step: int) -> bool:  # noqa: ARG002 - for panes that have an answer
         """Do what - and + do here; returns whether they do something of their own."""
         return False
 

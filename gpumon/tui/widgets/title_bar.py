@@ -84,7 +84,7 @@ class TitleBar(Board):
         self._standing = standing
         self.update()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+    def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Board
         """One line. Clock, alerts and `SIMULATED` always, then the host and what it has, last the driver."""
         name: Piece = (" gpumon ", "bar_title")
         right: list[Piece] = []
