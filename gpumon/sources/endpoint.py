@@ -63,6 +63,24 @@ MOST_MODELS: Final = 1024
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
 
+class ServerProcess:
+    """Knowledge of one process of a server: another process begins with none."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.adapter: Adapter = server.row.adapter()
+        self.scanner = Scanner(self.adapter.wanted)
+        self.identity: Identity | None = None
+        self.ask_again_s = 0.0
+        """Monotonic time from which its identity may be asked for again."""
+        self.absent_s: dict[str, float | None] = {}
+        """Model -> the newest whole answer before its first figures; None where there was none."""
+        self.bodies: dict[str, bytes] = {}
+        """Path of a companion page -> its newest body."""
+        self.asked_s: dict[str, float] = {}
+        """Path of a companion page -> monotonic time at which it was asked for."""
+
+
 class EndpointSource:
     """One endpoint. `readings` are its newest, one for each model of the server, there from the start (`starting`).
 
@@ -111,7 +129,7 @@ class EndpointSource:
         self._answered = asyncio.Event()
         self._whole_s: list[float] = []
         """Moments of the newest answers of this process that were read to their end, those without figures included."""
-        self._fresh()
+        self._process: ServerProcess | None = None
         if endpoint.engine == "auto":
             kind = EngineKind.UNKNOWN
         else:
@@ -211,14 +229,15 @@ class EndpointSource:
 
     async def _ask_page(self) -> Refusal | None:
         """Ask for the page, and take what it has; the refusal if it has nothing. Raises FetchError."""
-        server = self._server
-        if server is None:
+        process = self._process
+        if process is None:
             probed = await self._probe()
             if isinstance(probed, Refusal):
                 return probed
             server, answer = probed
-            self._fresh(server)
+            process = self._process = ServerProcess(server)
         else:
+            server = process.server
             answer = await self.fetcher.get(server.url, server.key)
         wrong = ""
         if server.key:
@@ -226,7 +245,7 @@ class EndpointSource:
         refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
         if refusal is not None:
             return refusal
-        return await self._take(server, answer)
+        return await self._take(process, answer)
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
         """The fault of an answer that the adapter found nothing in."""
@@ -237,7 +256,7 @@ class EndpointSource:
         counting."""
         self._notices = {}
         if refusal.state in ANOTHER:
-            self._fresh()
+            self._process = None
             self._whole_s.clear()
         if refusal.nothing_counted:
             # Its first request is to be seen as soon as that of any other engine.
@@ -248,48 +267,33 @@ class EndpointSource:
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
-    def _fresh(self, server: Server | None = None) -> None:
-        """Forget what was known of the server's process: another one, or none that is known."""
-        self._server = server
-        self._adapter: Adapter | None = server.row.adapter() if server is not None else None
-        if self._adapter is not None:
-            self._scanner = Scanner(self._adapter.wanted)
-        self._known: Identity | None = None
-        self._ask_again_s = 0.0
-        self._absent_s: dict[str, float | None] = {}
-        """Model -> the newest whole answer before its first figures; None where there was none."""
-        self._bodies: dict[str, bytes] = {}
-        self._asked_s: dict[str, float] = {}
-
-    async def _take(self, server: Server, answer: Answer) -> Refusal | None:
+    async def _take(self, process: ServerProcess, answer: Answer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
-        bodies = {**await self._companions(server), server.path: answer.body}
-        scan, pages = await self._parsed(server, bodies)
+        server = process.server
+        bodies = {**await self._companions(process), server.path: answer.body}
+        scan, pages = await self._parsed(process, bodies)
         if not pages:
             in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
             if in_loop:
                 return self._unread(server, answer)
             return await asyncio.to_thread(self._unread, server, answer)
         if restarted(self.readings, pages):
-            # Another object, so that what the process before still answers is not taken for this one's.
-            server = server._replace()
-            self._fresh(server)
+            process = self._process = ServerProcess(server)
             self._whole_s.clear()
-            scan, pages = await self._parsed(server, bodies)
+            scan, pages = await self._parsed(process, bodies)
         self._failures = 0
-        known = self._known or UNASKED
-        whole = not (scan.cut or scan.skipped or (self._adapter is not None and self._adapter.cut))
-        self.readings = tuple(self._reading(answer, scan, page, known, whole=whole) for page in pages)
+        whole = not (scan.cut or scan.skipped or process.adapter.cut)
+        self.readings = tuple(self._reading(answer, scan, page, process, whole=whole) for page in pages)
         self._whole_s = [*self._whole_s, self.reading.monotonic_s][-SURE_ANSWERS:] if whole else []
-        self._notice(scan)
-        self._identify(server)
+        self._notice(scan, process)
+        self._identify(process)
         return None
 
-    async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
+    async def _parsed(self, process: ServerProcess, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
         """The scan and the models of a server, which keep one order, whatever order it names them in."""
-        adapter = self._adapter
-        scanner = self._scanner
-        assert adapter is not None, "no server was found yet"
+        server = process.server
+        adapter = process.adapter
+        scanner = process.scanner
         is_json = server.path in server.row.json_paths
 
         def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
@@ -304,15 +308,15 @@ class EndpointSource:
             return parse()
         return await asyncio.to_thread(parse)
 
-    async def _companions(self, server: Server) -> Bodies:
+    async def _companions(self, process: ServerProcess) -> Bodies:
         """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
-        assert self._adapter is not None, "no server was found yet"
+        server = process.server
         now_s = self._clock()
         answer: Answer | None
-        for companion in self._adapter.companions:
-            if now_s - self._asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
+        for companion in process.adapter.companions:
+            if now_s - process.asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
                 continue
-            self._asked_s[companion.path] = now_s
+            process.asked_s[companion.path] = now_s
             url = f"{self.url.base}{companion.path}"
             try:
                 answer = await self.fetcher.get(url, server.key)
@@ -321,18 +325,19 @@ class EndpointSource:
             except FetchError:
                 answer = None
             if answer is not None and answer.status == 200:
-                self._bodies[companion.path] = answer.body
+                process.bodies[companion.path] = answer.body
             elif not companion.every_s:
-                self._bodies.pop(companion.path, None)
-        return self._bodies
+                process.bodies.pop(companion.path, None)
+        return process.bodies
 
     def _reading(
-        self, answer: Answer, scan: Scan, page: EngineReading, known: Identity, *, whole: bool
+        self, answer: Answer, scan: Scan, page: EngineReading, process: ServerProcess, *, whole: bool
     ) -> EngineReading:
         """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
-        if page.part not in self._absent_s and len(self._absent_s) < MOST_MODELS:
+        absent_s = process.absent_s
+        if page.part not in absent_s and len(absent_s) < MOST_MODELS:
             sure = whole and len(self._whole_s) == SURE_ANSWERS
-            self._absent_s[page.part] = self._whole_s[-1] if sure else None
+            absent_s[page.part] = self._whole_s[-1] if sure else None
         flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
         page = msgspec.structs.replace(
             page,
@@ -344,47 +349,48 @@ class EndpointSource:
             info=page.info | {name: str(count) for name, count in flags.items() if count},
             found_by=self._blank.found_by,
             whole=whole,
-            absent_s=self._absent_s.get(page.part),
+            absent_s=absent_s.get(page.part),
         )
-        return _identified(page, known)
+        return _identified(page, process.identity or UNASKED)
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         word = "engine" if kind is EngineKind.UNKNOWN else kind.value
         return (self.endpoint.name or f"{word}:{self.url.port}") + part_of_name(part)
 
-    def _notice(self, scan: Scan) -> None:
+    def _notice(self, scan: Scan, process: ServerProcess) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
             texts.append(f"{scan.duplicates} series are on the metrics page twice: the last value counts")
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
-        if self._adapter is not None and self._adapter.cut:
+        if process.adapter.cut:
             most = f"{MOST_RANKS} data-parallel ranks or {MOST_PARTS} models"
             texts.append(f"the metrics page has more than {most}: figures may be too low")
-        if self._known is not None and self._known.notice:
-            texts.append(self._known.notice)
+        if process.identity is not None and process.identity.notice:
+            texts.append(process.identity.notice)
         if self.fetcher.unverified:
             texts.append(UNVERIFIED.format(secret="key"))
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
 
-    def _identify(self, server: Server) -> None:
+    def _identify(self, process: ServerProcess) -> None:
         """Ask for model and version once a process, beside the polling."""
         if self._identity is not None and not self._identity.done():
             return
-        if (self._known is None or not self._known.complete) and self._clock() >= self._ask_again_s:
-            self._ask_again_s = self._clock() + ASK_AGAIN_S
-            self._identity = asyncio.create_task(self._ask(server))
+        is_complete = process.identity is not None and process.identity.complete
+        if not is_complete and self._clock() >= process.ask_again_s:
+            process.ask_again_s = self._clock() + ASK_AGAIN_S
+            self._identity = asyncio.create_task(self._ask(process))
 
-    async def _ask(self, server: Server) -> None:
+    async def _ask(self, process: ServerProcess) -> None:
         try:
-            known = await ask(self.fetcher, self.url, self.endpoint, self.reading.model, server.row)
+            known = await ask(self.fetcher, self.url, self.endpoint, self.reading.model, process.server.row)
         except Exception as error:  # a fault of gpumon's own costs the model's path only
             text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
             known = Identity(notice=text, complete=False)
-        if server is not self._server:
+        if process is not self._process:  # the process before still answers
             return
-        self._known = known
+        process.identity = known
         self.readings = tuple(_identified(reading, known) for reading in self.readings)
         if known.notice:
             self._notices.setdefault(known.notice, self._wall())

@@ -30,7 +30,7 @@ from gpumon.config.selector import Selector, selector
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, Phase, RankReading, Training
 from gpumon.readings.text import clean
-from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource
+from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource, ServerProcess
 from gpumon.sources.engines.adapter import METRICS, START_TIME, Adapter, Figures, Found, Metric, Page, Row, Rule, Tables
 from gpumon.sources.engines.detect import Refusal, by_content
 from gpumon.sources.exposition import Scan
@@ -566,8 +566,8 @@ class PageFeed(EndpointSource):
     def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002 - the signature of EndpointSource
         return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
 
-    def _notice(self, scan: Scan) -> None:
-        super()._notice(scan)
+    def _notice(self, scan: Scan, process: ServerProcess) -> None:
+        super()._notice(scan, process)
         absent = []
         for name in self.feed.quantities:
             if not any(name in reading.live for reading in self.readings):

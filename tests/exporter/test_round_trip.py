@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
@@ -21,6 +20,7 @@ from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action, Kind, Limit, Verdict
+from gpumon.session.build import build, open_hardware
 from gpumon.sources.prometheus.own import rebuilt
 from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text
@@ -41,7 +41,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
     file = folder / "config.toml"
     file.write_text("[triage]\nhold_s = 3.0\n")
     config = load(str(file), {}, []).config
-    collector = session.build(config, options, await session.open_hardware(config, options))
+    collector = build(config, options, await open_hardware(config, options))
     try:
         await collector.open()
         await collector.ready(60.0)

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import psutil
 
-from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.session.build import build, open_hardware
 from gpumon.sources.prometheus.own import rebuilt
 from tests.exporter.served import MODERN, Served, get, modern, quiet, ups
 from tests.records import replace
@@ -40,7 +40,7 @@ RATES = (1 / 15, 1, 5)
 async def demo(seconds: float) -> Snapshot:
     """A snapshot of the simulated server with verdicts in it."""
     options, config = Options(demo=True), load("", {}, []).config
-    collector = session.build(config, options, await session.open_hardware(config, options))
+    collector = build(config, options, await open_hardware(config, options))
     try:
         await collector.open()
         end_s = time.monotonic() + seconds

@@ -364,6 +364,8 @@ def stranger_with(path: Path) -> Iterator[Engine]:
     """An engine of another user that was given an open file."""
     words = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", sys.executable, "-c", ENGINE]
     with path.open("a") as file, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=file, text=True) as running:
+        # Before it becomes setpriv the child is a copy of this very Python, with this user.
+        wait_for(lambda: "Uid:\t54321" in Path(f"/proc/{running.pid}/status").read_text())
         wait_for(lambda: Path(f"/proc/{running.pid}/comm").read_text().startswith("python"))
         yield Engine(running)
         running.communicate()
