@@ -201,7 +201,7 @@ def _changes(old: Line, new: Line) -> Ranges:
         for at in range(chunk, min(end, len(b))):
             if a[at] == b[at] and c[at] == d[at]:
                 continue
-            if ranges and _is_bridged(d, ranges[-1][1], at):
+            if ranges and (at == ranges[-1][1] or _is_bridged(d, ranges[-1][1], at)):
                 ranges[-1] = (ranges[-1][0], at + 1)
             else:
                 ranges.append((at, at + 1))

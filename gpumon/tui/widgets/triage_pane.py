@@ -37,6 +37,7 @@ _MOST_REST: Final = 10
 """Lines of evidence, of what is healthy, and of events that it asks for where there is plenty."""
 _FIRST: Final = {Level.CRITICAL: 5, Level.WARN: 2, Level.NOTE: 1, Level.OK: 1}
 """Lines that come before the charts, by the worst level."""
+_NOTHING_ASKED: Final = (None, None, None, None)
 _EVENTS: Final = 200
 """Events that it lists."""
 _ALL: Final = 1000
@@ -95,6 +96,8 @@ class TriagePane(ListPane[Item]):
         self._history = history
         self._steady = Steady()
         self._cut = False
+        self._asked: tuple[object, ...] = _NOTHING_ASKED
+        """The snapshot that the items were made of, and how."""
         self._made: tuple[object, ...] = ()
         self._made_items: list[Item] = []
         self._judged = False
@@ -107,17 +110,26 @@ class TriagePane(ListPane[Item]):
     def read_from(self, history: History) -> None:
         """Events of another past."""
         self._history = history
+        self._asked = _NOTHING_ASKED
 
     def jump(self) -> None:
         """The figures of just the moment that comes."""
         self._steady = Steady()
         self._settled = _settling()
+        self._asked = _NOTHING_ASKED
 
     def items(self, snapshot: Snapshot) -> Sequence[Item]:
-        """Verdicts, faults and events, made anew only where one of them is another."""
+        """Verdicts, faults and events, made anew only where one of them is another.
+
+        The pane, its height and the headline ask for those of one snapshot: what they are made of is read once.
+        """
+        unfolded = self.zoomed or self.narrowed
+        asked = (snapshot, self._history, unfolded, self.palette.glyphs)
+        if all(new is old for new, old in zip(asked, self._asked, strict=True)):
+            return self._made_items
+        self._asked = asked
         verdicts = self._steady.of(snapshot)
         happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
-        unfolded = self.zoomed or self.narrowed
         coming = unjudged(snapshot)
         self._judged = self._judged or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
         made = (verdicts, snapshot.faults, happened, unfolded, coming, self._judged, self.palette.glyphs)
