@@ -255,6 +255,10 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Intended speed of its fan / the highest that is not loud; may be above 1."""
 
 
+GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
+"""Names of all fields of a GpuReading that are a Reading."""
+
+
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf)."""
 

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.frame import GPU_FIGURES, Fault, GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.sources.driver.calls import Api, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 
@@ -27,8 +27,6 @@ OPENS_S = 30.0
 MOST_NAMED = 3
 """Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
-FIGURES = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
-"""Names of all fields of a GpuReading that are a Reading."""
 _REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
 
 
@@ -114,7 +112,7 @@ class _Down(msgspec.Struct, frozen=True):
     since_s: float
 
     def reading(self, source: str, events: Events) -> GpuReading:
-        blank: dict[str, Any] = dict.fromkeys(FIGURES, Missing(_REASONS.get(self.state, Reason.ERROR), self.text))
+        blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, Missing(_REASONS.get(self.state, Reason.ERROR), self.text))
         own = (self.index, self.uuid, self.name, self.state, self.since_s, self.text)
         return GpuReading(*own, xid=events.of(self.uuid), source=source, **blank)
 
@@ -171,7 +169,7 @@ class _Slot:
 
     def opening(self, now_s: float) -> GpuReading:
         """The row of a GPU that was never read: what the driver does for it."""
-        blank: dict[str, Any] = dict.fromkeys(FIGURES, WARMING_UP)
+        blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WARMING_UP)
         own = (self.index, f"index:{self.index}", "", GpuState.INITIALISING, now_s)
         return GpuReading(*own, f"the driver is opening it ({self._trace[0]})", source=self._driver.source, **blank)
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from gpumon.readings.format import clock_utc
-from gpumon.readings.frame import GpuReading, GpuState
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
+from gpumon.readings.frame import GPU_FIGURES, GpuReading, GpuState
+from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.last_seen.records import REMEMBERED_S, Listed
-
-FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
-"""Names of all fields of a GpuReading that are a Reading."""
 
 
 class LastListed:
@@ -95,7 +90,7 @@ def _listed(gpus: Iterable[GpuReading]) -> dict[str, GpuReading] | None:
 
 def _row(known: Listed, wall_s: float, now_s: float) -> GpuReading:
     text = f"the driver does not list it any more, and did at {clock_utc(known.listed_wall_s)}: unplugged or removed"
-    blank: dict[str, Any] = dict.fromkeys(FIGURES, Missing(Reason.LOST, text))
+    blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, Missing(Reason.LOST, text))
     read_s = now_s - max(0.0, wall_s - known.listed_wall_s)
     own = (known.index, known.uuid, known.name, GpuState.LOST, read_s, text)
     return GpuReading(*own, source=known.source, **blank)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
+from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
 from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
-from gpumon.sources.driver.fleet import FIGURES, Pcie
+from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
@@ -268,7 +268,7 @@ class Slice:
         """Its handle went stale: look for slices again."""
         self._calls = Calls(session.api, session.timings, session.trace)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
-        self._values: dict[str, Any] = dict.fromkeys(FIGURES, WHOLE_GPU)
+        self._values: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WHOLE_GPU)
         instance = self._calls.read("nvmlDeviceGetGpuInstanceId", handle)
         if isinstance(instance, Missing):
             place = None
