@@ -29,6 +29,9 @@ works() {  # command, how it was installed
         { echo "gpumon installed by $2 does not work" >&2; exit 1; }
     echo "$2: works"
 }
+lies() {  # manual page, what installed it: as README.md says
+    [[ -s $1 ]] || { echo "$2 put no manual page into $1" >&2; exit 1; }
+}
 for python in "${pythons[@]}"; do
     version=$("$python" -c 'import platform; print(platform.python_version())')
     for file in "$dist"/gpumon_llm-*.whl "$dist"/gpumon_llm-*.tar.gz; do
@@ -39,7 +42,9 @@ for python in "${pythons[@]}"; do
         works venv/bin/gpumon "pip, Python $version, $kind"
         tools/bin/pipx install --quiet --python "$python" "$file" >/dev/null 2>&1
         works pipx-bin/gpumon "pipx, Python $version, $kind"
+        lies .local/share/man/man1/gpumon.1 pipx
         tools/bin/uv tool install --quiet --python "$python" "$file"
         works uv-bin/gpumon "uv, Python $version, $kind"
+        lies uv/gpumon-llm/share/man/man1/gpumon.1 uv
     done
 done

@@ -168,10 +168,10 @@ class Files:
             of = "fleet"
             made = fleet_texts(snapshot, incident.prices, screen, drawn)
         else:
-            found, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
+            happened, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
             of = snapshot.host.name
             card = incident.card() if incident.card is not None else ""
-            made = texts(snapshot, screen, drawn, incident.events, span, found, card)
+            made = texts(snapshot, screen, drawn, incident.events, span, happened, card)
         failures = []
         for folder in self._folders():
             written = self._made(folder) or _written(folder, _name(of, snapshot.wall_s), made)

@@ -25,8 +25,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     showing.add_argument(
         "--context", metavar="N", type=number(1, 1e8), default=CONTEXT_TOKENS, help="context length for the figures"
     )
-    for one in (listing, searching, showing):
-        one.add_argument("--json", action="store_true", help="one JSON object (docs/models.md)")
+    for action in (listing, searching, showing):
+        action.add_argument("--json", action="store_true", help="one JSON object (docs/models.md)")
 
 
 def run(chosen: argparse.Namespace) -> int:

@@ -165,10 +165,10 @@ def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Reco
     traffic = TrafficSeen()
     for frame in _frames(recording, from_s, to_s):
         traffic.take(frame.wall_s, frame.engines)
-    found = traffic.found()
-    if not found:
+    arrivals = traffic.found()
+    if not arrivals:
         raise ConfigError(f"{name}: no request was seen to arrive in it")
-    return found
+    return arrivals
 
 
 def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]:

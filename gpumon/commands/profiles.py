@@ -64,10 +64,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("--replace", action="store_true", help="replace profiles of the same name")
     showing = add_action(nested, "show", "one profile with its points", _show)
     removing = add_action(nested, "remove", "delete a profile", _remove)
-    for one in (showing, removing):
-        one.add_argument("name", metavar="NAME", help="the profile's name")
-    for one in (listing, adding, showing, removing):
-        one.add_argument("--json", action="store_true", help="one JSON object")
+    for action in (showing, removing):
+        action.add_argument("name", metavar="NAME", help="the profile's name")
+    for action in (listing, adding, showing, removing):
+        action.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -100,24 +100,25 @@ def _add(chosen: argparse.Namespace) -> None:
         memory_bytes=None if chosen.memory_gb is None else chosen.memory_gb * 1e9,
         busy_ratio=chosen.busy,
     )
-    found = imported(_files(chosen.files), given, gpu_catalogue())
-    named_ = [_renamed(each) for each in found.profiles]
-    paths = store(named_, os.environ, notes=found.notes, replace=chosen.replace)
+    files = imported(_files(chosen.files), given, gpu_catalogue())
+    profiles = [_renamed(profile) for profile in files.profiles]
+    paths = store(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
-        write(encoded({"added": [as_json(each) for each in named_], "notes": list(found.notes)}))
+        objects = [as_json(profile) for profile in profiles]
+        write(encoded({"added": objects, "notes": list(files.notes)}))
     else:
-        write(added(named_, found.notes, str(paths[0].parent), width()))
+        write(added(profiles, files.notes, str(paths[0].parent), width()))
 
 
 def _list(chosen: argparse.Namespace) -> None:
     stored = stored_profiles(os.environ)
     own = builtin()
-    everything = own | {name: each.profile for name, each in stored.profiles.items()}
+    everything = own | stored.observed()
     if chosen.json:
-        each = []
+        objects = []
         for name, profile in everything.items():
-            each.append(as_json(profile, _notes(stored.profiles, name), built=name in own))
-        write(encoded({"profiles": each, "problems": list(stored.broken)}))
+            objects.append(as_json(profile, _notes(stored.profiles, name), built=name in own))
+        write(encoded({"profiles": objects, "problems": list(stored.broken)}))
     else:
         write(listed(everything, frozenset(own), stored.broken, width()))
 
@@ -126,7 +127,7 @@ def _show(chosen: argparse.Namespace) -> None:
     name = chosen.name
     stored = stored_profiles(os.environ)
     own = builtin()
-    everything = own | {each: found.profile for each, found in stored.profiles.items()}
+    everything = own | stored.observed()
     if name not in everything:
         raise ConfigError(absent(name, stored))
     notes = _notes(stored.profiles, name)
@@ -181,14 +182,14 @@ def _gpu(text: str | None) -> str:
 
 
 def _precision(option: str, text: str | None) -> str:
-    found = ""
+    known = ""
     if text:
-        found = precision(text)
-    if text and not found:
+        known = precision(text)
+    if text and not known:
         raise ConfigError(
             f"{option}: {clean(text, 40)!a} is no precision; allowed: bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"
         )
-    return found
+    return known
 
 
 def _concurrency(text: str | None) -> tuple[float, ...]:

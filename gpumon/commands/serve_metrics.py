@@ -113,10 +113,10 @@ async def _collect(config: Config, given: Options, take: Callable[[Snapshot], No
 def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> Answer:
     """The answer at a path."""
     if path == "/metrics":
-        found = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
-        encoding = {"Content-Encoding": found.encoding} if found.encoding else {}
+        shown = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
+        encoding = {"Content-Encoding": shown.encoding} if shown.encoding else {}
         varying = {"Vary": "Accept, Accept-Encoding", **encoding}
-        return Answer(200, found.body, found.content_type, varying)
+        return Answer(200, shown.body, shown.content_type, varying)
     if path == "/healthz":
         trouble = page.trouble()
         return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())

@@ -199,12 +199,12 @@ def _gpu_types(text: str, known: Known) -> tuple[str, ...]:
     from gpumon.sizing.compare import gpu_types
 
     try:
-        found = gpu_types(text, known)
+        types = gpu_types(text, known)
     except ValueError as wrong:
         raise Usage(f"--compare: {wrong}") from None
-    if not found:
+    if not types:
         raise Usage("--compare needs GPU types, such as H100,H200,B200")
-    return found
+    return types
 
 
 def _simulation(chosen: argparse.Namespace, config: Config) -> Decide:

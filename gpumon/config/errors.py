@@ -45,9 +45,12 @@ class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns
         self.others: tuple[Refused, ...] = ()
 
 
-def joined(found: Iterable[Refused]) -> Refused:
-    """The first of what was found, with the others behind it, up to one more than are said."""
-    first, *others = (one for refused in found for one in (refused, *refused.others))
+def joined(faults: Iterable[Refused]) -> Refused:
+    """The first fault, with the others behind it, up to one more than are printed."""
+    flat: list[Refused] = []
+    for refused in faults:
+        flat += [refused, *refused.others]
+    first, *others = flat
     first.others = tuple(others[:MOST_REFUSED])
     return first
 

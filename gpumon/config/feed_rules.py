@@ -158,5 +158,5 @@ def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
 
 def config(c: Config) -> Iterator[tuple[str, str]]:
     """Faults of feeds and endpoints together."""
-    if any(not each.name and server(each) in shared(c) for each in c.feed):
+    if any(not feed.name and server(feed) in shared(c) for feed in c.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

@@ -51,8 +51,8 @@ def _places(text: str) -> Iterator[tuple[int, Path]]:
                 counts[names] = counts.get(names, -1) + 1
             table = ()
             for depth, name in enumerate(names, start=1):  # a name that is an array stands for its newest entry
-                at = counts.get(names[:depth])
-                table = (*table, name) if at is None else (*table, name, at)
+                entry = counts.get(names[:depth])
+                table = (*table, name) if entry is None else (*table, name, entry)
             yield number, table
         elif key := _KEY.match(line):
             yield number, (*table, *_names(key[1]))

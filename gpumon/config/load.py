@@ -153,14 +153,14 @@ def parsed(text: str, path: str) -> dict[str, Any]:
         reason, _, place = str(failure).rpartition(" (at ")
         if "://" in reason:
             reason = urls.without_secrets(reason)
-        found = re.match(r"line (\d+), column (\d+)", place)
-        if found:
-            line = int(found[1])
+        numbers = re.match(r"line (\d+), column (\d+)", place)
+        if numbers:
+            line = int(numbers[1])
         else:
             line = text.rstrip().count("\n") + 1
         column = ", end of the file"
-        if found:
-            column = f", column {found[2]}"
+        if numbers:
+            column = f", column {numbers[2]}"
         raise ConfigError(f"{named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
@@ -176,10 +176,10 @@ def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: st
 
 def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
     """The error for all that was refused in the file at `path`; `text` is what it holds."""
-    found = (refused, *refused.others)
+    faults = (refused, *refused.others)
     known = places(text)
-    lines = [str(_error(one, path, known, origins)) for one in found[:MOST_REFUSED]]
-    if len(found) > MOST_REFUSED:
+    lines = [str(_error(fault, path, known, origins)) for fault in faults[:MOST_REFUSED]]
+    if len(faults) > MOST_REFUSED:
         lines.append(f"{named(path)}: more is wrong: these were the first {MOST_REFUSED}")
     return ConfigError(lines[0], lines[1:])
 

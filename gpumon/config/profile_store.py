@@ -47,6 +47,10 @@ class Stored(NamedTuple):
     profiles: Mapping[str, Profile]
     broken: tuple[str, ...]
 
+    def observed(self) -> dict[str, Observed]:
+        """The measurements of each profile, by its name."""
+        return {name: stored.profile for name, stored in self.profiles.items()}
+
 
 def folder(environ: Mapping[str, str]) -> Path | None:
     """`GPUMON_PROFILES`, else `gpumon/profiles` in the user's XDG data folder; None where no home is known."""
@@ -65,12 +69,12 @@ def folder(environ: Mapping[str, str]) -> Path | None:
 
 def builtin() -> dict[str, Observed]:
     """The profiles that come with gpumon, by name: they can be neither replaced nor removed."""
-    return {each.name: each for each in guide_profiles()}
+    return {profile.name: profile for profile in guide_profiles()}
 
 
 def profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
     """All profiles by name, those that come with gpumon too; files that can not be read are left out. Blocks."""
-    return builtin() | {name: stored.profile for name, stored in stored_profiles(environ).profiles.items()}
+    return builtin() | stored_profiles(environ).observed()
 
 
 def stored_profiles(environ: Mapping[str, str]) -> Stored:
@@ -84,17 +88,17 @@ def stored_profiles(environ: Mapping[str, str]) -> Stored:
         return Stored({}, ())
     except OSError as failure:
         return Stored({}, (f"{named(place)}: cannot be read: {failure.strerror}",))
-    found: dict[str, Profile] = {}
+    stored: dict[str, Profile] = {}
     broken = []
     for path in paths[:_MOST_FILES]:
         read = _read(path)
         if isinstance(read, Profile):
-            found[path.stem] = read
+            stored[path.stem] = read
         else:
             broken.append(f"{named(path)}: {read}")
     if len(paths) > _MOST_FILES:
         broken.append(f"{named(place)}: {len(paths) - _MOST_FILES} of its files are left out")
-    return Stored(found, tuple(broken))
+    return Stored(stored, tuple(broken))
 
 
 def safe_name(text: str) -> str:
@@ -118,14 +122,14 @@ def store(
     name and for a figure that no profile may have, NotSavedError where the disk refuses.
     """
     place = _wanted(environ)
-    for each in new:
-        _possible(each)
-    paths = [place / f"{checked_name(each.name)}.json" for each in new]
+    for profile in new:
+        _possible(profile)
+    paths = [place / f"{checked_name(profile.name)}.json" for profile in new]
     _free(paths, place, replace=replace)
     written: list[Path] = []
     try:
-        for each, path in zip(new, paths, strict=True):
-            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, each, tuple(notes))), indent=1)
+        for profile, path in zip(new, paths, strict=True):
+            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, profile, tuple(notes))), indent=1)
             save_text(path, text.decode() + "\n", replace=replace)
             written.append(path)
     except NotSavedError:

@@ -120,7 +120,7 @@ def _exporter(table: Exporter) -> Wrong:
 def _gpu(table: Gpu) -> Wrong:
     if not table.name.strip():
         yield "name", "must not be empty"
-    if all(getattr(table, each) is None for each in table.__struct_fields__ if each != "name"):
+    if all(getattr(table, field) is None for field in table.__struct_fields__ if field != "name"):
         yield "name", "has no figure beside it: give bf16_tflops, fp8_tflops, bandwidth_gbs, ..."
 
 

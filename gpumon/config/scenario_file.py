@@ -122,14 +122,14 @@ def _whole(scenario: Scenario) -> Scenario:
     if not scenario.workload:
         raise Refused((), "needs at least one [[workload]], with model and target")
     first: dict[str, int] = {}
-    for at, workload in enumerate(scenario.workload):
-        before = first.setdefault(workload.label, at)
-        if before != at:
+    for number, workload in enumerate(scenario.workload):
+        before = first.setdefault(workload.label, number)
+        if before != number:
             key = "model"
             if workload.name:
                 key = "name"
             text = f"is the name of workload[{before}] as well: give each a name of its own"
-            raise Refused(("workload", at, key), text, workload.label)
+            raise Refused(("workload", number, key), text, workload.label)
     return scenario
 
 
@@ -195,8 +195,8 @@ def _parts(of: Any, path: str) -> Iterator[tuple[str, Any]]:
         for name in of.__struct_fields__:
             yield f"{path}.{name}".removeprefix("."), getattr(of, name)
     elif isinstance(of, tuple):
-        for at, part in enumerate(of):
-            yield f"{path}[{at}]", part
+        for number, part in enumerate(of):
+            yield f"{path}[{number}]", part
 
 
 def base_of(config: Config) -> Scenario:

@@ -38,16 +38,16 @@ MOST_LENGTHS: Final = 100
 _Above = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
-_Milliseconds: Final = {name: each for name, each in RANGES.items() if name.endswith("_ms")}
+_Milliseconds: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
 
 
 def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
     """Refuse in the file what the plan refuses: here it has a line."""
-    found = {}
+    types = {}
     for name, (low, high, *_) in ranges.items():
         number = int if "int" in str(kind.__annotations__[name]) else float
-        found[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
-    return found
+        types[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
+    return types
 
 
 _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
@@ -73,11 +73,11 @@ def _optional(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, A
         if field.default is None:
             optional.add(field.name)
     result = {}
-    for name, each in ranges.items():
+    for name, number in ranges.items():
         if name in optional:
-            result[f"{kind.__name__}.{name}"] = each | None
+            result[f"{kind.__name__}.{name}"] = number | None
         else:
-            result[f"{kind.__name__}.{name}"] = each
+            result[f"{kind.__name__}.{name}"] = number
     return result
 
 
@@ -86,7 +86,7 @@ def _given(text: str) -> str:
 
 
 def _precision_problem(name: str) -> str:
-    names = [each.value for each in Precision]
+    names = [precision.value for precision in Precision]
     if name in ("", *names):
         return ""
     return f"must be one of {', '.join(names)}, or empty"

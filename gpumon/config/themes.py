@@ -70,22 +70,22 @@ _FILE: Final = Rulebook(_File, fields={}, tables={}, unique={}, open_tables={}, 
 
 def load_theme(name: str, folder: Path | None = None) -> Theme:
     """The theme of that name: `folder`'s (the user's), else the one that comes with gpumon. Raises ConfigError."""
-    found = _found(name, folder, ())
-    if isinstance(found, str):
+    theme = _found(name, folder, ())
+    if isinstance(theme, str):
         more = ""
         if folder is not None:
             more = f" (your own go into {clean(str(folder))})"
-        raise ConfigError(f"there is no theme {shown(name)}; {found}{more}")
-    return found
+        raise ConfigError(f"there is no theme {shown(name)}; {theme}{more}")
+    return theme
 
 
 def known_themes(folder: Path | None = None) -> tuple[str, ...]:
     """Names of the themes in `folder` and of those that come with gpumon: `default` first, then by the alphabet."""
-    found = set()
+    stems = set()
     for place in _folders(folder):
         for path in sorted(place.glob("*.toml")):
-            found.add(path.stem)
-    names = filter(_NAME.fullmatch, found)
+            stems.add(path.stem)
+    names = filter(_NAME.fullmatch, stems)
     return tuple(sorted(names, key=lambda name: (name != "default", name)))
 
 

@@ -104,18 +104,18 @@ class _Reader:
     def entries(self, items: list[Any], kind: type[T], path: Path, rule: FieldRule) -> Any:
         """The Structs of an array of tables, unlike each other in what must differ."""
         before = len(self.refused)
-        tables = [self.table(item, kind, (*path, at)) for at, item in enumerate(items)]
+        tables = [self.table(item, kind, (*path, number)) for number, item in enumerate(items)]
         if len(self.refused) > before:
             return None
         for key, compared in self.book.unique.get(str(path[-1]), ()):
             first_at: dict[str, int] = {}
-            for at, entry in enumerate(tables):
+            for number, entry in enumerate(tables):
                 value = getattr(entry, key)
                 if not value:
                     continue
-                first = first_at.setdefault(compared(value), at)
-                if first != at:
-                    return self.refuse((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
+                first = first_at.setdefault(compared(value), number)
+                if first != number:
+                    return self.refuse((*path, number, key), f"is the same as in {dotted((*path, first))}", value)
         text = rule.problem(tables)
         if text:
             return self.refuse(path, text)

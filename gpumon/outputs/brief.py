@@ -41,7 +41,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
 
 def _title(snapshot: Snapshot) -> str:
     host = snapshot.host
-    at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
+    time = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
     used = quantities["gib"](host.memory_used_bytes)
     total = quantities["gib"](host.memory_total_bytes)
     simulated = ""
@@ -53,7 +53,7 @@ def _title(snapshot: Snapshot) -> str:
     parts = (
         token(host.name, spaces=True),
         simulated,
-        f"{at:%Y-%m-%d %H:%M:%S}",
+        f"{time:%Y-%m-%d %H:%M:%S}",
         f"CPU {quantities['ratio'](host.cpu_ratio)}",
         f"busiest core {quantities['ratio'](host.busiest_core_ratio)}",
         f"RAM {used}/{total} GiB",

@@ -30,10 +30,10 @@ def texts(
 
     `incidents`: what the events come to. `card`: a verdict as a picture; empty: there is none.
     """
-    said = markdown(snapshot, events, span, incidents)
+    verdicts = markdown(snapshot, events, span, incidents)
     host = snapshot.host
     drivers = (f"driver {clean(host.driver) or '-'}", f"cuda {clean(host.cuda) or '-'}")
-    files = _files(encode(snapshot), said, screen, picture, (*drivers, *_engines(snapshot)))
+    files = _files(encode(snapshot), verdicts, screen, picture, (*drivers, *_engines(snapshot)))
     if card:
         files["card.svg"] = f"{card}\n".encode()
     return files
@@ -49,10 +49,10 @@ def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: st
     return _files(encode_fleet(snapshot, prices), fleet_markdown(snapshot), screen, picture, versions)
 
 
-def _files(json: bytes, said: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
+def _files(json: bytes, verdicts: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
     return {
         "snapshot.json": json + b"\n",
-        "verdicts.md": said.encode(),
+        "verdicts.md": verdicts.encode(),
         "screen.txt": f"{screen}\n".encode(),
         "screen.svg": f"{picture}\n".encode(),
         "versions.txt": ("\n".join((*_own_versions(), *versions)) + "\n").encode(),

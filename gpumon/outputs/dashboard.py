@@ -48,8 +48,8 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": WIDTH, "h": HEIGHT}))
         y += HEIGHT
         charts = [panel for panel in board["panels"] if panel[0] != without]
-        for at, panel in enumerate(charts):
-            panels.append(_chart(panel, len(panels) + 1, _place(at, y)))
+        for number, panel in enumerate(charts):
+            panels.append(_chart(panel, len(panels) + 1, _place(number, y)))
         y += -(-len(charts) // BESIDE) * HEIGHT
         for name, label, query in board["variables"]:
             variables.append(_variable(name, label, query))
@@ -76,9 +76,9 @@ def _heading(board: dict[str, Any], number: int, y: int) -> dict[str, Any]:
     return {"id": number, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
 
 
-def _place(at: int, y: int) -> dict[str, int]:
+def _place(number: int, y: int) -> dict[str, int]:
     """Place of the chart number `at` of those that begin in line `y`."""
-    line, column = divmod(at, BESIDE)
+    line, column = divmod(number, BESIDE)
     width = WIDTH // BESIDE
     return {"x": column * width, "y": y + line * HEIGHT, "w": width, "h": HEIGHT}
 
@@ -95,11 +95,11 @@ def _filled(part: Any, macros: Mapping[str, str]) -> Any:
     if isinstance(part, list):
         return [_filled(value, macros) for value in part]
 
-    def text(found: re.Match[str]) -> str:
-        name, *arguments = found[1].split()
+    def text(name_in_text: re.Match[str]) -> str:
+        name, *arguments = name_in_text[1].split()
         macro = macros[name]
-        for at, argument in enumerate(arguments, 1):
-            macro = macro.replace(f"#{at}", argument)
+        for number, argument in enumerate(arguments, 1):
+            macro = macro.replace(f"#{number}", argument)
         return str(_filled(macro, macros))
 
     return re.sub(r"<([a-z_]+(?: [\w:#]+)*)>", text, part)
@@ -125,8 +125,8 @@ def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
 def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, Any]:
     title, unit, meaning, queries = panel
     targets = []
-    for at, (expr, legend) in enumerate(queries):
-        targets.append({"refId": chr(65 + at), "expr": expr, "legendFormat": legend, "datasource": SOURCE})
+    for letter, (expr, legend) in enumerate(queries):
+        targets.append({"refId": chr(65 + letter), "expr": expr, "legendFormat": legend, "datasource": SOURCE})
     return {
         "id": number,
         "type": "timeseries",
@@ -144,8 +144,8 @@ def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[st
     targets = []
     overrides = []
     names = {}
-    for at, (title, unit, expr) in enumerate(board["columns"]):
-        ref = chr(65 + at)
+    for letter, (title, unit, expr) in enumerate(board["columns"]):
+        ref = chr(65 + letter)
         targets.append(
             {
                 "refId": ref,

@@ -28,9 +28,9 @@ _PRINTED: Final[dict[str, dict[str, Any]]] = {
         "type": "array",
         "items": {"type": "array", "items": {"type": ["string", "integer"]}},
     },
-    "BandwidthSource": {"enum": [one.value for one in BandwidthSource]},
-    "Level | None": {"enum": [*(one.value for one in Level), None]},
-    "HostState": {"enum": [one.value for one in HostState]},
+    "BandwidthSource": {"enum": [source.value for source in BandwidthSource]},
+    "Level | None": {"enum": [*(level.value for level in Level), None]},
+    "HostState": {"enum": [state.value for state in HostState]},
 }
 """Type of a row's field, as it is written there -> what is printed."""
 

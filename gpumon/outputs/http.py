@@ -81,26 +81,26 @@ class Login(NamedTuple):
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens at an address. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    one = socket.socket(family, kind, protocol)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = addresses[0]
+    listener = socket.socket(family, kind, protocol)
     try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-        one.listen(MOST_CONNECTIONS)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(MOST_CONNECTIONS)
     except OSError:
-        one.close()
+        listener.close()
         raise
-    return one
+    return listener
 
 
 def host_of(header: str) -> str:
     """Name or address in a `Host` header line, in lower case, without port and brackets; empty where it is none."""
-    found = _HOST.fullmatch(header)
-    if found:
-        return (found[1] or found[2]).lower()
+    parts = _HOST.fullmatch(header)
+    if parts:
+        return (parts[1] or parts[2]).lower()
     return ""
 
 
@@ -169,19 +169,19 @@ class HttpServer:
     def _accept(self) -> None:
         """Take one connection: what else waits to be accepted must not hold up what is being served."""
         try:
-            one, _ = self._listener.accept()
+            connection, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it is gone again
             return
         except OSError:  # this process has too many files open
             self._loop.remove_reader(self._listener)
             self._again = self._loop.call_later(_AGAIN_S, self._listen)
             return
-        one.setblocking(False)
+        connection.setblocking(False)
         while len(self._open) >= MOST_CONNECTIONS:
             self._end(min(self._open, key=lambda task: self._open[task]))
-        task = self._loop.create_task(self._serve(one))
+        task = self._loop.create_task(self._serve(connection))
         self._open[task] = self._loop.time()
-        self._raw[task] = one
+        self._raw[task] = connection
         task.add_done_callback(self._unserved)
 
     def _end(self, task: asyncio.Task[None]) -> None:

@@ -42,8 +42,8 @@ def table(columns: Sequence[Column]) -> Iterator[str]:
     """A whole table; text from outside acts as no markup."""
     yield row(*(column.title for column in columns))
     yield row(*(_rule(right=column.right) for column in columns))
-    for at in range(len(columns[0].texts)):
-        yield row(*(safe(column.texts[at]) for column in columns))
+    for row_number in range(len(columns[0].texts)):
+        yield row(*(safe(column.texts[row_number]) for column in columns))
 
 
 def safe(text: str) -> str:

@@ -103,8 +103,8 @@ def rules_yaml(ruled: Ruled) -> str:
     lines.append("groups:\n")
     values = _values(ruled)
     if ruled.scraped:
-        for at, model in enumerate(ruled.models, 1):
-            lines += _model(f"gpumon-model-{at}", model, values["rarely"])
+        for place, model in enumerate(ruled.models, 1):
+            lines += _model(f"gpumon-model-{place}", model, values["rarely"])
     for group in TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
         if _is_wanted(group, ruled):
             lines.append(_filled(group.strip("\n"), values) + "\n")
@@ -126,11 +126,11 @@ def _model(name: str, model: ModelFacts, every: str) -> list[str]:
         on = f"on {model.gpu}"
     lines = [f"  # {clean(f'{model.name}: {model.source}, {on}; {model.size}', 300)}\n"]
     labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
-    for at, constant in enumerate(model.constants):
-        if at % MOST_RULES == 0:
+    for count, constant in enumerate(model.constants):
+        if count % MOST_RULES == 0:
             more = ""
-            if at:
-                more = f"-{at // MOST_RULES + 1}"
+            if count:
+                more = f"-{count // MOST_RULES + 1}"
             lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
         lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
         lines += [f"        expr: vector({number(constant.value)})\n", labels]

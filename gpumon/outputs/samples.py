@@ -349,14 +349,14 @@ def _verdict(verdict: Verdict) -> Iterator[Sample]:
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
     if verdict.until:
         yield from _since("verdict_until_timestamp_seconds", labels, verdict.until)
-    for at, signal in enumerate(verdict.unknown[:MOST_PARTS]):
+    for number, signal in enumerate(verdict.unknown[:MOST_PARTS]):
         codes = {"code": _cut(signal.code), "reason": _cut(signal.reason), "fix": _cut(signal.fix)}
-        yield _sample("verdict_unknown_info", {**labels, "at": str(at), **codes}, 1.0)
-        yield from _parameters(labels, f"unknown {at}", signal.parameters)
+        yield _sample("verdict_unknown_info", {**labels, "at": str(number), **codes}, 1.0)
+        yield from _parameters(labels, f"unknown {number}", signal.parameters)
     yield from _evidence(labels, verdict.evidence)
-    for at, action in enumerate(verdict.actions[:MOST_PARTS]):
-        yield _sample("verdict_action_info", {**labels, "at": str(at), "code": _cut(action.code)}, 1.0)
-        yield from _parameters(labels, f"action {at}", action.parameters)
+    for number, action in enumerate(verdict.actions[:MOST_PARTS]):
+        yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _cut(action.code)}, 1.0)
+        yield from _parameters(labels, f"action {number}", action.parameters)
     yield from _parameters(labels, "verdict", verdict.parameters)
 
 
@@ -366,13 +366,13 @@ def _evidence(labels: Labels, evidence: Iterable[Evidence]) -> Iterator[Sample]:
     for figure in evidence:
         if not isinstance(figure.value, Missing) and math.isfinite(figure.value):
             figures.append((figure, figure.value))
-    for at, (figure, value) in enumerate(figures[:MOST_PARTS]):
+    for number, (figure, value) in enumerate(figures[:MOST_PARTS]):
         texts = {"quantity": _cut(figure.quantity), "source": _cut(figure.source), "chart": _cut(figure.chart)}
-        yield _sample("verdict_evidence", {**labels, "at": str(at), **texts}, value)
+        yield _sample("verdict_evidence", {**labels, "at": str(number), **texts}, value)
         parameters = dict(figure.parameters)
         if not isinstance(figure.limit, Missing):
             parameters["limit"] = figure.limit
-        yield from _parameters(labels, f"evidence {at}", parameters)
+        yield from _parameters(labels, f"evidence {number}", parameters)
 
 
 def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sample]:

@@ -575,9 +575,9 @@ def _proof(packed: Packed) -> str:
 def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
     """`2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`, alike servers once."""
 
-    def shape(at: int, gpus: int) -> str:
-        if at < len(scenario.server):
-            return f"{gpus} x {_name(scenario.server[at].gpu)}"
+    def shape(kind: int, gpus: int) -> str:
+        if kind < len(scenario.server):
+            return f"{gpus} x {_name(scenario.server[kind].gpu)}"
         return f"{gpus} GPUs"
 
     if packed.problem:
@@ -597,11 +597,11 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
 def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
     words: list[str] = []
-    for at, run in groupby(same.workloads):
-        if at < len(plans):
-            shown = _name(plans[at].name)
+    for workload, run in groupby(same.workloads):
+        if workload < len(plans):
+            shown = _name(plans[workload].name)
         else:
-            shown = str(at)
+            shown = str(workload)
         times = len(list(run))
         if times > 2:
             words.append(f"{shown} x{times}")
@@ -711,11 +711,11 @@ def _split(split: DisaggregatedPlan) -> Iterator[Line]:
 
 def _planned(plan: WorkloadPlan, factor: float) -> str:
     """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
-    each = _with(number, behind=" in flight each")(plan.capacity_per_instance)
+    per_instance = _with(number, behind=" in flight each")(plan.capacity_per_instance)
     as_is = plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
-    if as_is or each == NONE:
-        return each
-    return f"{each}, {factor * 100:.3g} % of the first limit (planning_factor)"
+    if as_is or per_instance == NONE:
+        return per_instance
+    return f"{per_instance}, {factor * 100:.3g} % of the first limit (planning_factor)"
 
 
 def _origin(plan: WorkloadPlan) -> str:
@@ -764,11 +764,11 @@ def _parallelism(plan: WorkloadPlan) -> str:
 def _bound(limit: Limit) -> str:
     """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
     kind = limit.kind.value
-    at = f"{number(limit.concurrency)} in flight"
+    in_flight = f"{number(limit.concurrency)} in flight"
     text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
     if text.startswith(f"{kind} "):
-        return f"{at}: {text}"
-    return f"{at}, {kind}: {text}"
+        return f"{in_flight}: {text}"
+    return f"{in_flight}, {kind}: {text}"
 
 
 def _lost(case: Degraded) -> str:

@@ -51,11 +51,11 @@ class SameServers(msgspec.Struct, frozen=True):
 def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
     """The servers of a layout, alike ones once, in the order of the layout."""
     order = {}
-    for at, workload in enumerate(workloads):
+    for number, workload in enumerate(workloads):
         size_bytes = 0.0
         if not isinstance(workload.memory_bytes, Missing):
             size_bytes = workload.memory_bytes
-        order[at] = (-size_bytes, at)
+        order[number] = (-size_bytes, number)
     groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
     for server in layout:
         filled = tuple(_filled(server.gpus, order))
@@ -71,15 +71,15 @@ def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -
 def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
     """GPUs, or groups of GPUs that hold one instance together, that hold the same."""
     groups: dict[object, list[GpuSlot]] = {}
-    for at, slot in enumerate(slots):
+    for number, slot in enumerate(slots):
         group: tuple[object, ...] = ("group", slot.group, slot.workloads)
         if slot.group < 0:
-            group = ("gpu", at)
+            group = ("gpu", number)
         groups.setdefault(group, []).append(slot)
     same: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
     for members in groups.values():
         first = members[0]
-        key = len(members), tuple(sorted(first.workloads, key=lambda at: order.get(at, (0.0, at))))
+        key = len(members), tuple(sorted(first.workloads, key=lambda number: order.get(number, (0.0, number))))
         times = 1
         if key in same:
             times = same[key].times + 1

@@ -46,10 +46,10 @@ def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
     yield "Recorded: nothing; the past is in the Prometheus."
     yield from ("", "## Hosts", "", *_hosts(snapshot.hosts))
     yield from ("", "## Verdicts")
-    found = unwell(snapshot)
-    for host, verdict in found:
+    verdicts = unwell(snapshot)
+    for host, verdict in verdicts:
         yield from _verdict(verdict, f"{host} ")
-    if not found:
+    if not verdicts:
         yield from ("", "None.")
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
 
@@ -79,9 +79,9 @@ def _lines(
         recorded = "nothing"
     else:
         recorded = f"{_time(span[0])} to {_time(span[1])}"
-        at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc)
+        moment = datetime.fromtimestamp(snapshot.wall_s, timezone.utc)
         yield from (
-            f"On the screen, from this folder: `gpumon replay recording.gpumon --at {at:%Y-%m-%dT%H:%M:%SZ}`",
+            f"On the screen, from this folder: `gpumon replay recording.gpumon --at {moment:%Y-%m-%dT%H:%M:%SZ}`",
             "",
         )
     yield f"Recorded: {recorded}."
