@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.efficiency.gpu import worded
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
-from gpumon.outputs.tables import Column, Heading, columns_of, fitted, table, wrapped
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import NONE, latency, quantities, token
 from gpumon.readings import format as human
 from gpumon.readings import glossary
@@ -36,7 +36,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
     if snapshot.engines:
         lines += ["", *table(engine_columns(snapshot), width)]
     lines += ["", *_findings(snapshot, width)]
-    return fitted(lines, width)
+    return cut_lines(lines, width)
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -62,13 +62,13 @@ def _title(snapshot: Snapshot) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _figure(title: str, unit: str, field: str, keep: int = 9) -> Heading[Gpu | Engine]:
+def _figure(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu | Engine]:
     """A column of one reading, flush right."""
 
     def text(thing: Gpu | Engine) -> str:
         return quantities[unit](value_of(thing, field))
 
-    return Heading(title, text, right=True, keep=keep)
+    return ColumnSpec(title, text, right=True, keep=keep)
 
 
 def gpu_columns(snapshot: Snapshot) -> list[Column]:
@@ -95,18 +95,18 @@ def _of(unit: str, used: Reading, total: Reading) -> str:
     return text
 
 
-_GPU: Final[tuple[Heading[Gpu], ...]] = (
-    Heading("GPU", lambda gpu: f"{gpu.index}", right=True),
-    Heading("name", _gpu_name, keep=1),
+_GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
+    ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
+    ColumnSpec("name", _gpu_name, keep=1),
     _figure("busy", "ratio", "busy_ratio"),
     _figure("SM", "ratio", "sm_active_ratio", 5),
-    Heading("VRAM GiB", lambda gpu: _of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
+    ColumnSpec("VRAM GiB", lambda gpu: _of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
     _figure(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
     _figure("MFU", "ratio", "mfu_ratio"),
     _figure("MBU", "ratio", "mbu_ratio"),
-    Heading("power", lambda gpu: _of("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
+    ColumnSpec("power", lambda gpu: _of("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
     _figure("°C", "c", "temperature_c", 7),
-    Heading("engines", _gpu_engines, keep=4),
+    ColumnSpec("engines", _gpu_engines, keep=4),
 )
 
 
@@ -136,17 +136,17 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     return f"{MARKS[verdict.level].glyph} {', '.join(words)}"
 
 
-_ENGINE: Final[tuple[Heading[Engine], ...]] = (
-    Heading("engine", lambda engine: token(engine.name)),
-    Heading("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
-    Heading("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
+_ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
+    ColumnSpec("engine", lambda engine: token(engine.name)),
+    ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
+    ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
     _figure("run", "count", "running"),
     _figure("wait", "count", "waiting"),
     _figure("KV", "ratio", "kv_usage_ratio"),
     _figure("prefill tok/s", "number", "prefill_tokens_per_s", 4),
     _figure("decode tok/s", "number", "decode_tokens_per_s"),
-    Heading(glossary.TTFT.name, lambda engine: latency(engine.latency.ttft_s), right=True, keep=6),
-    Heading(glossary.ITL.name, lambda engine: latency(engine.latency.itl_s), right=True, keep=5),
+    ColumnSpec(glossary.TTFT.name, lambda engine: latency(engine.latency.ttft_s), right=True, keep=6),
+    ColumnSpec(glossary.ITL.name, lambda engine: latency(engine.latency.itl_s), right=True, keep=5),
     _figure("MFU", "ratio", "mfu_ratio"),
     _figure("MBU", "ratio", "mbu_ratio"),
 )

@@ -14,7 +14,7 @@ from gpumon.fleet.rows import Row, by_name, ordered, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
-from gpumon.outputs.tables import Column, Heading, columns_of, stripped, table
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, stripped, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
@@ -243,11 +243,11 @@ def _gpus(row: Row) -> str:
 
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
     """The columns: if there is no room, the one with the lowest number leaves first."""
-    name: Heading[Row] = Heading(first, lambda row: clean(row.name, _NAME))
+    name: ColumnSpec[Row] = ColumnSpec(first, lambda row: clean(row.name, _NAME))
     if first == "model":
-        second: Heading[Row] = Heading("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
+        second: ColumnSpec[Row] = ColumnSpec("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
     else:
-        second = Heading("state", _state, right=True, keep=8)
+        second = ColumnSpec("state", _state, right=True, keep=8)
     return columns_of(rows, (name, second, *_FIGURES))
 
 
@@ -318,12 +318,12 @@ def _gpu_count(row: Row) -> str:
     return str(row.gpus)
 
 
-def _figure(title: str, text: Callable[[Row], str], keep: int) -> Heading[Row]:
+def _figure(title: str, text: Callable[[Row], str], keep: int) -> ColumnSpec[Row]:
     """A column of figures, flush right."""
-    return Heading(title, text, right=True, keep=keep)
+    return ColumnSpec(title, text, right=True, keep=keep)
 
 
-_FIGURES: Final[tuple[Heading[Row], ...]] = (
+_FIGURES: Final[tuple[ColumnSpec[Row], ...]] = (
     _figure("gpus", _gpu_count, 9),
     _figure("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
     _figure("idle", _idle, 8),
@@ -340,6 +340,6 @@ _FIGURES: Final[tuple[Heading[Row], ...]] = (
     _figure(glossary.BANDWIDTH.short, _bandwidth, 3),
     _figure("power", lambda row: _known(row.power_w, "w"), 2),
     _figure("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
-    Heading("worst", _worst, keep=1),
+    ColumnSpec("worst", _worst, keep=1),
 )
 """Columns of a host or a model behind its name."""

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes, weight_read_bytes
-from gpumon.outputs.tables import INDENT, Heading, columns_of, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, ColumnSpec, columns_of, labelled, table, wrapped
 from gpumon.outputs.units import NONE, token
 from gpumon.readings.format import amount
 from gpumon.readings.text import clean
@@ -219,16 +219,16 @@ def _context(tokens: int) -> str:
     return f"{tokens / (1 << 20):.0f}M"
 
 
-_LIST: Final[tuple[Heading[LlmRow], ...]] = (
-    Heading("NAME", lambda row: token(row.name)),
-    Heading("SIZE", _size, right=True),
-    Heading("ACTIVE", _of_spec(lambda spec: _billions(spec.matmul_params)), right=True),
-    Heading("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
-    Heading("KV kB", _of_spec(_further_kilobytes), right=True),
-    Heading("STORED", _of_spec(lambda spec: spec.precision.value)),
-    Heading("CTX", lambda row: _context(row.max_context), right=True, keep=3),
-    Heading("KIND", _of_spec(_kind)),
-    Heading("NOTES", _notes, keep=1),
+_LIST: Final[tuple[ColumnSpec[LlmRow], ...]] = (
+    ColumnSpec("NAME", lambda row: token(row.name)),
+    ColumnSpec("SIZE", _size, right=True),
+    ColumnSpec("ACTIVE", _of_spec(lambda spec: _billions(spec.matmul_params)), right=True),
+    ColumnSpec("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
+    ColumnSpec("KV kB", _of_spec(_further_kilobytes), right=True),
+    ColumnSpec("STORED", _of_spec(lambda spec: spec.precision.value)),
+    ColumnSpec("CTX", lambda row: _context(row.max_context), right=True, keep=3),
+    ColumnSpec("KIND", _of_spec(_kind)),
+    ColumnSpec("NOTES", _notes, keep=1),
 )
 """Columns of the list."""
 

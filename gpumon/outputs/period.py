@@ -11,7 +11,7 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.json import as_object
 from gpumon.outputs.sizing import money
-from gpumon.outputs.tables import Column, Heading, columns_of, fitted, labelled, table
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
@@ -42,7 +42,7 @@ def report(period: Period, width: int = 100) -> str:
     else:
         lines.append("no engine")
     lines += ["", *_incident_lines(period, width)]
-    return fitted(lines, width)
+    return cut_lines(lines, width)
 
 
 def markdown(period: Period) -> str:
@@ -164,27 +164,27 @@ def _energy(period: Period) -> str:
     return f"{quantities['j'](joules)} ({joules / _KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J"
 
 
-def _quantity(title: str, unit: str, field: str, keep: int) -> Heading[GpuPeriod | EnginePeriod]:
+def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
     """A column of one figure, flush right."""
 
     def text(thing: GpuPeriod | EnginePeriod) -> str:
         return quantities[unit](getattr(thing, field))
 
-    return Heading(title, text, right=True, keep=keep)
+    return ColumnSpec(title, text, right=True, keep=keep)
 
 
-_GPU: Final[tuple[Heading[GpuPeriod], ...]] = (
-    Heading("gpu", lambda gpu: str(gpu.index), right=True),
-    Heading("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
+_GPU: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
+    ColumnSpec("gpu", lambda gpu: str(gpu.index), right=True),
+    ColumnSpec("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
     _quantity("busy", "ratio", "busy_ratio", 9),
     _quantity("mfu", "ratio", "mfu_ratio", 9),
     _quantity("mbu", "ratio", "mbu_ratio", 9),
     _quantity("power", "w", "power_w", 3),
     _quantity("energy", "j", "energy_j", 4),
 )
-_PRICED: Final[tuple[Heading[GpuPeriod], ...]] = (
-    Heading("cost", lambda gpu: money(gpu.cost), right=True, keep=2),
-    Heading("idle cost", lambda gpu: money(gpu.idle_cost), right=True, keep=5),
+_PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
+    ColumnSpec("cost", lambda gpu: money(gpu.cost), right=True, keep=2),
+    ColumnSpec("idle cost", lambda gpu: money(gpu.idle_cost), right=True, keep=5),
 )
 """Columns of GPUs that are there once a price is known."""
 
@@ -209,21 +209,21 @@ def _output_tokens(engine: EnginePeriod) -> str:
     return quantities["number"](engine.decode_tokens)
 
 
-_ENGINE: Final[tuple[Heading[EnginePeriod], ...]] = (
-    Heading("engine", lambda engine: clean(engine.name, 28)),
-    Heading("model", lambda engine: human.model_name(engine.model, 24), keep=2),
+_ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
+    ColumnSpec("engine", lambda engine: clean(engine.name, 28)),
+    ColumnSpec("model", lambda engine: human.model_name(engine.model, 24), keep=2),
     _quantity("run", "number", "running_mean", 6),
     _quantity("wait", "number", "waiting_mean", 6),
     _quantity("kv", "ratio", "kv_usage_ratio", 5),
-    Heading("decode tokens", _output_tokens, right=True),
+    ColumnSpec("decode tokens", _output_tokens, right=True),
     _quantity("prefill", "number", "prefill_computed_tokens", 4),
     _quantity("cached", "number", "prefill_cached_tokens", 1),
     _quantity("decode tok/s", "number", "decode_tokens_per_s", 7),
     _quantity("mfu", "ratio", "mfu_ratio", 9),
     _quantity("mbu", "ratio", "mbu_ratio", 9),
-    Heading("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
+    ColumnSpec("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
 )
-_ENGINE_COST: Final[Heading[EnginePeriod]] = Heading(
+_ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
     "cost/M", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
 )
 
@@ -247,7 +247,7 @@ def _incidents(incidents: Sequence[Incident]) -> list[Column]:
     form = "%H:%M:%S"
     if len(days) > 1:
         form = "%m-%d %H:%M:%S"
-    begin: Heading[Incident] = Heading("since", lambda incident: _local(incident.begin).strftime(form))
+    begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: _local(incident.begin).strftime(form))
     return columns_of(incidents, (begin, *_INCIDENT))
 
 
@@ -265,11 +265,11 @@ def _how_long(incident: Incident) -> str:
     return human.age(incident.seconds) + "+"
 
 
-_INCIDENT: Final[tuple[Heading[Incident], ...]] = (
-    Heading("for", _how_long, right=True),
-    Heading("level", lambda incident: incident.level.value, keep=3),
-    Heading("where", lambda incident: clean(incident.scope, 28)),
-    Heading("what", lambda incident: clean(incident.text, 200)),
+_INCIDENT: Final[tuple[ColumnSpec[Incident], ...]] = (
+    ColumnSpec("for", _how_long, right=True),
+    ColumnSpec("level", lambda incident: incident.level.value, keep=3),
+    ColumnSpec("where", lambda incident: clean(incident.scope, 28)),
+    ColumnSpec("what", lambda incident: clean(incident.text, 200)),
 )
 
 

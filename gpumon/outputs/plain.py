@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import worded
-from gpumon.outputs.units import NONE, joined, latency, quantities, token
+from gpumon.outputs.units import NONE, join_known, latency, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
@@ -194,7 +194,7 @@ def _gpu_end(gpu: Gpu) -> str:
     for code in gpu.xid:
         texts.append(f"xid:{code}")
     texts.append(token(gpu.state_text, spaces=True))
-    return _joined(joined(texts, " "), _why(_GPU, gpu))
+    return _joined(join_known(texts, " "), _why(_GPU, gpu))
 
 
 def _done(engine: Engine) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.outputs.tables import INDENT, Column, Heading, columns_of, labelled, table, wrapped
-from gpumon.outputs.units import NONE, joined, milliseconds, quantities, token
+from gpumon.outputs.tables import INDENT, Column, ColumnSpec, columns_of, labelled, table, wrapped
+from gpumon.outputs.units import NONE, join_known, milliseconds, quantities, token
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.knee import Knee, knee, load
@@ -22,7 +22,7 @@ _LABEL: Final = 14
 def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
     """A line per profile, the user's own first; then a line per file that can not be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
-    columns = columns_of(names, _headings(profiles, builtin))
+    columns = columns_of(names, _list_columns(profiles, builtin))
     lines = list(table(_with_data(columns), width))
     for line in broken:
         lines.extend(wrapped(f"not read: {line}", width, "", INDENT))
@@ -31,22 +31,22 @@ def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Se
     return "\n".join(lines) + "\n"
 
 
-def _headings(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> tuple[Heading[str], ...]:
+def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> tuple[ColumnSpec[str], ...]:
     """The columns of the list, by the name of a profile."""
 
     def of_profile(text: Callable[[Observed], str]) -> Callable[[str], str]:
         return lambda name: text(profiles[name])
 
     return (
-        Heading("NAME", token),
-        Heading("MODEL", of_profile(lambda profile: token(profile.model)[:40]), keep=2),
-        Heading("GPU", of_profile(lambda profile: _gpus(profile)[:28] or NONE), keep=4),
-        Heading("LENGTHS", of_profile(_listed_lengths), keep=3),
-        Heading("CONC", of_profile(lambda profile: quantities["count"](_known(profile.concurrency))), right=True),
-        Heading("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
-        Heading("ITL", of_profile(lambda profile: milliseconds(_at_knee(profile, "itl_s"))), right=True, keep=5),
-        Heading("HOLDS", of_profile(_content), keep=7),
-        Heading("FROM", lambda name: _source(profiles[name], is_builtin=name in builtin), keep=1),
+        ColumnSpec("NAME", token),
+        ColumnSpec("MODEL", of_profile(lambda profile: token(profile.model)[:40]), keep=2),
+        ColumnSpec("GPU", of_profile(lambda profile: _gpus(profile)[:28] or NONE), keep=4),
+        ColumnSpec("LENGTHS", of_profile(_listed_lengths), keep=3),
+        ColumnSpec("CONC", of_profile(lambda profile: quantities["count"](_known(profile.concurrency))), right=True),
+        ColumnSpec("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
+        ColumnSpec("ITL", of_profile(lambda profile: milliseconds(_at_knee(profile, "itl_s"))), right=True, keep=5),
+        ColumnSpec("HOLDS", of_profile(_content), keep=7),
+        ColumnSpec("FROM", lambda name: _source(profiles[name], is_builtin=name in builtin), keep=1),
     )
 
 
@@ -183,8 +183,8 @@ def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     number = quantities["number"]
     facts = [
         ("model", token(profile.model, spaces=True)),
-        ("measured by", joined((token(profile.tool, spaces=True), token(profile.time, spaces=True)), " ")),
-        ("GPU", joined((_gpus(profile), *_parallel(profile)))),
+        ("measured by", join_known((token(profile.tool, spaces=True), token(profile.time, spaces=True)), " ")),
+        ("GPU", join_known((_gpus(profile), *_parallel(profile)))),
         ("precision", _precisions(profile)),
         ("tokens", _lengths(profile)),
         ("memory", _gigabytes(profile.memory_bytes)),
@@ -235,7 +235,7 @@ def _precisions(profile: Observed) -> str:
     words = [profile.weight_precision]
     if profile.kv_precision:
         words.append(f"KV {profile.kv_precision}")
-    return joined(words)
+    return join_known(words)
 
 
 def _lengths(profile: Observed) -> str:
@@ -258,15 +258,15 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
     return f"{in_flight}, knee before {load(operating.beyond):.4g}: {operating.rule}"
 
 
-_POINT: Final[tuple[Heading[Point], ...]] = (
-    Heading("OFFERED", lambda point: quantities["number"](_known(point.offered)), right=True),
-    Heading("RUNNING", lambda point: f"{point.running:.1f}", right=True),
-    Heading("TOK/S", lambda point: quantities["number"](_known(point.tokens_per_s)), right=True),
-    Heading("REQ/S", lambda point: quantities["number"](_known(point.requests_per_s)), right=True),
-    Heading("ITL", lambda point: _step_time(point.itl_s), right=True),
-    Heading("TTFT", lambda point: milliseconds(_known(point.ttft_s)), right=True),
-    Heading("E2E", lambda point: milliseconds(_known(point.e2e_s)), right=True),
-    Heading("RUNS", lambda point: str(point.weight), right=True),
+_POINT: Final[tuple[ColumnSpec[Point], ...]] = (
+    ColumnSpec("OFFERED", lambda point: quantities["number"](_known(point.offered)), right=True),
+    ColumnSpec("RUNNING", lambda point: f"{point.running:.1f}", right=True),
+    ColumnSpec("TOK/S", lambda point: quantities["number"](_known(point.tokens_per_s)), right=True),
+    ColumnSpec("REQ/S", lambda point: quantities["number"](_known(point.requests_per_s)), right=True),
+    ColumnSpec("ITL", lambda point: _step_time(point.itl_s), right=True),
+    ColumnSpec("TTFT", lambda point: milliseconds(_known(point.ttft_s)), right=True),
+    ColumnSpec("E2E", lambda point: milliseconds(_known(point.e2e_s)), right=True),
+    ColumnSpec("RUNS", lambda point: str(point.weight), right=True),
 )
 
 
@@ -278,7 +278,7 @@ def _points(points: Sequence[Point], operating: Knee) -> list[Column]:
             return "K"
         return ""
 
-    return columns_of(sorted(points, key=load), (Heading("", mark), *_POINT))
+    return columns_of(sorted(points, key=load), (ColumnSpec("", mark), *_POINT))
 
 
 def _step_time(itl_s: float | None) -> str:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from gpumon.outputs.markdown import safe
 from gpumon.outputs.markdown import table as markdown_table
 from gpumon.outputs.sizing_data import SameGpus, grouped
-from gpumon.outputs.tables import INDENT, Column, Heading, columns_of, fitted, labelled, table, wrapped
-from gpumon.outputs.units import NONE, joined, milliseconds
+from gpumon.outputs.tables import INDENT, Column, ColumnSpec, columns_of, cut_lines, labelled, table, wrapped
+from gpumon.outputs.units import NONE, join_known, milliseconds
 from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
@@ -184,7 +184,7 @@ def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
     """As text in at most `width` cells (60 at least): long lines are wrapped, a table leaves columns out that the lines
     below it repeat, and only what is one long word is cut."""
     width = max(width, 60)
-    return fitted(_text(_report(answer, scenario), width), width)
+    return cut_lines(_text(_report(answer, scenario), width), width)
 
 
 def _text(whole: Report, width: int) -> Iterator[str]:
@@ -272,11 +272,11 @@ def _need(answer: Answer) -> Iterator[Line]:
     """Instances, GPUs and servers, and the types of GPU."""
     sums = _sums(answer)
     counts = (_counted(sums.instances, "instance"), _counted(sums.gpus, "GPU"), _counted(sums.servers, "server"))
-    need = f"{joined(counts)}, packed {_PACKINGS[answer.packing]}"
+    need = f"{join_known(counts)}, packed {_PACKINGS[answer.packing]}"
     if answer.without:
         yield Line("need", f"without {_left_out(answer.without)}: {need}")
     else:
-        yield Line("need", joined((need, _other(answer)), "; "))
+        yield Line("need", join_known((need, _other(answer)), "; "))
         yield Line("GPU types", _types(_packed(answer)[0]))
 
 
@@ -367,7 +367,7 @@ def _types(packed: Packed) -> str:
         parts.append(f"{money(saving)} per hour less than in the order of the file")
     elif len(parts) < 2:
         return ""
-    return joined(parts)
+    return join_known(parts)
 
 
 def _other(answer: Answer) -> str:
@@ -388,7 +388,7 @@ def _plan_source(plan: WorkloadPlan) -> str:
     parts = [plan.source.value, plan.band.short]
     if plan.extrapolated:
         parts.append("!")
-    return joined(parts, " ")
+    return join_known(parts, " ")
 
 
 def _plan_servers(plan: WorkloadPlan) -> str:
@@ -406,17 +406,17 @@ def _plan_target(plan: WorkloadPlan) -> str:
     return f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
 
 
-_WORKLOAD: Final[tuple[Heading[WorkloadPlan], ...]] = (
-    Heading("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME)),
-    Heading("target", _plan_target, right=True),
-    Heading("per instance", lambda plan: number(plan.capacity_per_instance), right=True),
-    Heading("instances", lambda plan: number(plan.instances), right=True),
-    Heading("GPUs", lambda plan: number(plan.gpus), right=True),
-    Heading("servers", _plan_servers, right=True, keep=5),
-    Heading("limit", lambda plan: plan.limit or NONE, keep=4),
-    Heading("then", lambda plan: plan.next_limit or NONE, keep=1),
-    Heading("memory each", lambda plan: gigabytes(plan.memory_bytes), right=True, keep=2),
-    Heading("source", _plan_source, keep=3),
+_WORKLOAD: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
+    ColumnSpec("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME)),
+    ColumnSpec("target", _plan_target, right=True),
+    ColumnSpec("per instance", lambda plan: number(plan.capacity_per_instance), right=True),
+    ColumnSpec("instances", lambda plan: number(plan.instances), right=True),
+    ColumnSpec("GPUs", lambda plan: number(plan.gpus), right=True),
+    ColumnSpec("servers", _plan_servers, right=True, keep=5),
+    ColumnSpec("limit", lambda plan: plan.limit or NONE, keep=4),
+    ColumnSpec("then", lambda plan: plan.next_limit or NONE, keep=1),
+    ColumnSpec("memory each", lambda plan: gigabytes(plan.memory_bytes), right=True, keep=2),
+    ColumnSpec("source", _plan_source, keep=3),
 )
 
 
@@ -514,12 +514,12 @@ def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
     yield Line("compared", comparison.like_for_like)
 
 
-_PLAN: Final[tuple[Heading[Packed], ...]] = (
-    Heading("instances", lambda packed: number(packed.instances), right=True),
-    Heading("GPUs", lambda packed: number(packed.gpus), right=True),
-    Heading("servers", lambda packed: number(packed.servers), right=True),
-    Heading("memory", lambda packed: gigabytes(packed.memory_bytes), right=True, keep=2),
-    Heading("price/h", lambda packed: money(packed.price_per_hour), right=True, keep=1),
+_PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
+    ColumnSpec("instances", lambda packed: number(packed.instances), right=True),
+    ColumnSpec("GPUs", lambda packed: number(packed.gpus), right=True),
+    ColumnSpec("servers", lambda packed: number(packed.servers), right=True),
+    ColumnSpec("memory", lambda packed: gigabytes(packed.memory_bytes), right=True, keep=2),
+    ColumnSpec("price/h", lambda packed: money(packed.price_per_hour), right=True, keep=1),
 )
 
 
@@ -540,7 +540,7 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
     servers = _server_lines(needed, answer, scenario)
     other_servers = _server_lines(other, answer, scenario)
     if servers == other_servers:
-        title = joined(("both packings are the same", _proof(needed)), "; ")
+        title = join_known(("both packings are the same", _proof(needed)), "; ")
         if servers:
             yield Section(f"servers ({title})", servers)
         return
@@ -645,7 +645,7 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     if plan.model != plan.name:
         yield Line("model", clean(plan.model, _MOST))
     if plan.source is not Source.NONE:
-        yield Line("capacity", joined((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
+        yield Line("capacity", join_known((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
     label = "limits"
     for limit in plan.limits:
         yield Line(label, _bound(limit))
@@ -653,7 +653,7 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     yield Line("each instance", _instance(plan))
     yield Line("at the target", _at_target(plan))
     if plan.ttft_basis:
-        yield Line("", f"TTFT: {joined((plan.ttft_basis, _ttft_errors(plan)))}")
+        yield Line("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
     if plan.disaggregated is not None:
         yield from _split(plan.disaggregated)
     for case in plan.degraded:
@@ -667,13 +667,13 @@ def _at_target(plan: WorkloadPlan) -> str:
     asked = NONE
     if plan.target_kind != "concurrency":
         asked = _with(number, behind=" in flight")(plan.concurrency)
-    instance = joined(_figures(plan, _OF_EACH))
+    instance = join_known(_figures(plan, _OF_EACH))
     if len(plan.on) > 1:
         instance = instance.replace("running each", "running each on average", 1)
-    together = joined(_figures(plan, _OF_ALL))
+    together = join_known(_figures(plan, _OF_ALL))
     if together:
         together = f"all together {together}{_power_basis(plan)}"
-    return joined((asked, instance, together), "; ")
+    return join_known((asked, instance, together), "; ")
 
 
 def _power_basis(plan: WorkloadPlan) -> str:
@@ -705,7 +705,7 @@ def _split(split: DisaggregatedPlan) -> Iterator[Line]:
         _with(milliseconds, "ITL ")(split.itl_s),
     )
     moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
-    yield Line("", f"{joined(figures)}; {moved} in {milliseconds(split.transfer_s)}")
+    yield Line("", f"{join_known(figures)}; {moved} in {milliseconds(split.transfer_s)}")
     yield Line("", clean("; ".join(split.notes), _MOST))
 
 
@@ -746,7 +746,7 @@ def _instance(plan: WorkloadPlan) -> str:
     spares = ""
     if plan.spares:
         spares = f"{plan.spares} spare"
-    return joined((gpus, _parallelism(plan), memory, busy, spares))
+    return join_known((gpus, _parallelism(plan), memory, busy, spares))
 
 
 def _parallelism(plan: WorkloadPlan) -> str:
@@ -780,7 +780,7 @@ def _lost(case: Degraded) -> str:
         text = f": {clean(case.text, _MOST)}"
     else:
         running = _OF_EACH[0][1](case.running)
-    return joined((f"{case.instances:,} left", running, *figures)) + text
+    return join_known((f"{case.instances:,} left", running, *figures)) + text
 
 
 def _name(text: str) -> str:

@@ -27,7 +27,7 @@ class Column(NamedTuple):
     """Columns with the lower number leave first where there is no room."""
 
 
-class Heading(msgspec.Struct, Generic[T], frozen=True):
+class ColumnSpec(msgspec.Struct, Generic[T], frozen=True):
     """A column before it has rows: its title, and how a thing is written in it."""
 
     title: str
@@ -37,20 +37,20 @@ class Heading(msgspec.Struct, Generic[T], frozen=True):
     """As in `Column`."""
 
 
-def columns_of(things: Iterable[T], headings: Iterable[Heading[T]]) -> list[Column]:
-    """A column per heading, with a row per thing."""
+def columns_of(things: Iterable[T], specs: Iterable[ColumnSpec[T]]) -> list[Column]:
+    """A column per spec, with a row per thing."""
     rows = tuple(things)
     columns = []
-    for heading in headings:
-        texts = [heading.text(thing) for thing in rows]
-        columns.append(Column(heading.title, texts, heading.right, heading.keep))
+    for spec in specs:
+        texts = [spec.text(thing) for thing in rows]
+        columns.append(Column(spec.title, texts, spec.right, spec.keep))
     return columns
 
 
-def fitted(lines: Iterable[str], width: int) -> str:
+def cut_lines(lines: Iterable[str], width: int) -> str:
     """The lines as one text, each in at most `width` cells and without blanks at its end."""
-    cut_lines = [cells.cut(line.rstrip(), width) for line in lines]
-    return "\n".join(cut_lines) + "\n"
+    rows = [cells.cut(line.rstrip(), width) for line in lines]
+    return "\n".join(rows) + "\n"
 
 
 def stripped(lines: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def token(text: str, spaces: bool = False) -> str:
     return "_".join(words) or NONE
 
 
-def joined(parts: Iterable[str], between: str = ", ") -> str:
+def join_known(parts: Iterable[str], between: str = ", ") -> str:
     """The parts that say something, with `between` them: none that is empty or NONE."""
     known = []
     for part in parts:
