@@ -53,7 +53,7 @@ def head_flops(llm: LlmSpec) -> float:
 
 
 def _state_flops(llm: LlmSpec) -> float:
-    return sum(each.layers * each.flops for each in llm.states)
+    return sum(state.layers * state.flops for state in llm.states)
 
 
 def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:

@@ -127,10 +127,10 @@ def _parts(llm: LlmSpec, of: Callable[[LlmSpec, float], float]) -> tuple[float, 
 def _window(llm: LlmSpec) -> int:
     """The limit in tokens of the layers that cost most in it; 0: nothing is limited."""
     costs: dict[int, float] = {}
-    for each in llm.attention:
-        if each.limit:
-            tokens = each.limit * each.stride
-            costs[tokens] = costs.get(tokens, 0.0) + each.layers * each.decode_flops * each.limit
+    for look in llm.attention:
+        if look.limit:
+            tokens = look.limit * look.stride
+            costs[tokens] = costs.get(tokens, 0.0) + look.layers * look.decode_flops * look.limit
     return max(costs, key=lambda tokens: costs[tokens], default=0)
 
 

@@ -119,15 +119,15 @@ def quantile(window: HistogramReading, share: float) -> tuple[float, float, Read
     In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule). It is never more than the
     mean allows, which tells in a wide bucket: half of the observations can not lie above twice the mean.
     """
-    at, rank = bucket_of(window, share)
-    low = window.bounds[at - 1] if at else 0.0
-    if at == len(window.bounds) - 1:
-        return window.bounds[-2] if at else window.sum / window.count, low, Missing(Reason.INVALID)
-    below = window.counts[at - 1] if at else 0.0
-    inside = window.counts[at] - below
-    value = low + (window.bounds[at] - low) * ((rank - below) / inside if inside else 1.0)
+    index, rank = bucket_of(window, share)
+    low = window.bounds[index - 1] if index else 0.0
+    if index == len(window.bounds) - 1:
+        return window.bounds[-2] if index else window.sum / window.count, low, Missing(Reason.INVALID)
+    below = window.counts[index - 1] if index else 0.0
+    inside = window.counts[index] - below
+    value = low + (window.bounds[index] - low) * ((rank - below) / inside if inside else 1.0)
     most = _most_by_mean(window, share)
-    return max(low, min(value, most)), low, window.bounds[at]
+    return max(low, min(value, most)), low, window.bounds[index]
 
 
 def _most_by_mean(window: HistogramReading, share: float) -> float:
@@ -174,8 +174,8 @@ def longest(window: HistogramReading | None) -> float:
         return 0.0
     if len(window.bounds) < 2:
         return window.sum / window.count
-    at, _ = bucket_of(window, 1.0)
-    return window.bounds[min(at, max(0, len(window.bounds) - 2))]
+    index, _ = bucket_of(window, 1.0)
+    return window.bounds[min(index, max(0, len(window.bounds) - 2))]
 
 
 def size_biased_mean(window: HistogramReading | None) -> float | None:

@@ -63,9 +63,9 @@ def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: 
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
     many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
     """
-    own = (each for each in llm.attention if not each.shared)
+    own = (look for look in llm.attention if not look.shared)
     width = _width(llm, kv_precision)
-    return sum(_entry_bytes(each, width, tp) / each.stride for each in own)
+    return sum(_entry_bytes(look, width, tp) / look.stride for look in own)
 
 
 def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
@@ -77,7 +77,7 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    cached = sum(_entry_bytes(each, width, tp) * kept(each, context_tokens) for each in llm.attention)
+    cached = sum(_entry_bytes(look, width, tp) * kept(look, context_tokens) for look in llm.attention)
     return cached + state_bytes(llm)
 
 
@@ -91,13 +91,13 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    looked = sum(_entry_bytes(each, width, tp) * seen(each, context_tokens) for each in llm.attention)
+    looked = sum(_entry_bytes(look, width, tp) * seen(look, context_tokens) for look in llm.attention)
     return looked + 2.0 * state_bytes(llm)
 
 
 def state_bytes(llm: LlmSpec) -> float:
     """Bytes of the states that one sequence keeps whatever its length."""
-    return sum(each.layers * each.elements * each.bytes_per_element for each in llm.states)
+    return sum(state.layers * state.elements * state.bytes_per_element for state in llm.states)
 
 
 def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:

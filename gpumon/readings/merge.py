@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -122,10 +121,17 @@ def told_apart(
 ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
     """The engines of all sources, each with a name of its own, and the sources' faults under those names."""
     parts = tuple(parts)
-    engines = unique(engine for part, _ in parts for engine in part)
-    rest = iter(engines)
-    faults = (fault for part, said in parts for fault in _renamed(said, part, [*islice(rest, len(part))]))
-    return engines, tuple(faults)
+    readings: list[EngineReading] = []
+    for engines, _ in parts:
+        readings += engines
+    named = unique(readings)
+    renamed: list[Fault] = []
+    start = 0
+    for engines, faults in parts:
+        end = start + len(engines)
+        renamed += _renamed(faults, engines, named[start:end])
+        start = end
+    return named, tuple(renamed)
 
 
 def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
@@ -156,12 +162,13 @@ def _renamed(
     names: dict[str, set[str]] = {}
     for old, new in zip(before, after, strict=True) if faults else ():
         names.setdefault(old.name, set()).add(new.name)
-    return tuple(
-        msgspec.structs.replace(fault, source=next(iter(now)))
-        if len(now := names.get(fault.source, set())) == 1
-        else fault
-        for fault in faults
-    )
+    renamed = []
+    for fault in faults:
+        sources = names.get(fault.source, set())
+        if len(sources) == 1:
+            fault = msgspec.structs.replace(fault, source=next(iter(sources)))
+        renamed.append(fault)
+    return tuple(renamed)
 
 
 def _placed(engine: EngineReading) -> str:

@@ -157,9 +157,9 @@ class LengthMeans:
         """The histogram without the steps that no request is in, but for the edges of others."""
         kept = []
         last = len(self._steps) - 1
-        for at, (bound, share) in enumerate(self._steps):
-            before = self._steps[at - 1][1] if at else 0.0
-            after = self._steps[at + 1][1] if at < last else share
+        for index, (bound, share) in enumerate(self._steps):
+            before = self._steps[index - 1][1] if index else 0.0
+            after = self._steps[index + 1][1] if index < last else share
             if share > before or after > share:
                 kept.append((bound, min(share, 1.0)))
         return _length_shares(kept)

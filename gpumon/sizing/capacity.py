@@ -29,7 +29,7 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     it is, and a KV cache just above it with the planning factor, which is less. What a load test ran as it is, is a
     fact, and no share of a formula goes before it.
     """
-    found = [
+    limits = [
         *_operating_point(instance, scenario),
         *_kv(instance, scenario),
         *_latencies(instance, scenario),
@@ -37,10 +37,12 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     ]
     engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
     if engine is not None:
-        found.append(Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} requests at once"))
+        limits.append(
+            Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} requests at once")
+        )
     tested = instance.alike and instance.same_mix
     factor = 1.0 if tested else scenario.planning_factor
-    finite = (limit for limit in found if not math.isinf(limit.concurrency))
+    finite = (limit for limit in limits if not math.isinf(limit.concurrency))
     return tuple(sorted(finite, key=lambda limit: planned_load(limit, factor)))
 
 
@@ -251,10 +253,10 @@ def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float)
 
 
 def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
-    at = max(1.0, min(running, MOST))
-    said = "p95 " if tail.known else ""
+    load = max(1.0, min(running, MOST))
+    quantile = "p95 " if tail.known else ""
     end = "" if tail.known else " as a mean"
-    return f"{name} {said}{mean_s(at) * tail.at(at) * 1e3:,.1f} ms at {at:.0f}, goal {goal_ms:,.1f} ms{end}"
+    return f"{name} {quantile}{mean_s(load) * tail.at(load) * 1e3:,.1f} ms at {load:.0f}, goal {goal_ms:,.1f} ms{end}"
 
 
 def _prefill(instance: Instance) -> Iterator[Limit]:

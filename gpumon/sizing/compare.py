@@ -328,5 +328,5 @@ def _known_values(rows: Sequence[Compared], key: str) -> dict[int, float]:
     return values
 
 
-def _alike(one: float, other: float) -> bool:
-    return abs(one - other) <= _SAME * max(abs(one), abs(other))
+def _alike(value: float, other: float) -> bool:
+    return abs(value - other) <= _SAME * max(abs(value), abs(other))

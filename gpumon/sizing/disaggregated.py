@@ -195,7 +195,7 @@ def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known
         here = scenario
     else:
         here = msgspec.structs.replace(scenario, server=(server,))
-    found = list[Split]()
+    splits = list[Split]()
     problems = list[str]()
     for prefill in _prefills(demand.workload, asked, here, known):
         for parallel in _parallels(demand.workload, asked.decode_tp, asked.decode_dp, here, known):
@@ -203,10 +203,10 @@ def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known
             if isinstance(split, str):
                 problems.append(split)
             else:
-                found.append(split)
-    if not found:
+                splits.append(split)
+    if not splits:
         raise ValueError(problems[0] if problems else "no parallelism holds the model in both pools")
-    return min(found, key=lambda split: (split.gpus, -split.tokens_per_s_per_gpu))
+    return min(splits, key=lambda split: (split.gpus, -split.tokens_per_s_per_gpu))
 
 
 def _parallels(

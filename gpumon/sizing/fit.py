@@ -315,14 +315,14 @@ def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
 
     Launches and all-reduces take time beside the reads, more of it in one engine than in another.
     """
-    found = _line(buckets, shape, floor_s)
+    line = _line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
-        return found
-    best = found
-    if isinstance(found, str):
+        return line
+    best = line
+    if isinstance(line, str):
         error = math.inf
     else:
-        error = _mean_error(buckets, found)
+        error = _mean_error(buckets, line)
     for step in range(_RESIDENT_STEPS + 1):
         tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
         if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
@@ -415,12 +415,12 @@ def _median(weighted: Sequence[tuple[float, float]]) -> float:
     ordered = sorted(weighted)
     half = sum(weight for _, weight in ordered) / 2.0
     before = 0.0
-    for at, (value, weight) in enumerate(ordered):
+    for index, (value, weight) in enumerate(ordered):
         before += weight
-        if before > half or at == len(ordered) - 1:
+        if before > half or index == len(ordered) - 1:
             return value
         if math.isclose(before, half):
-            return (value + ordered[at + 1][0]) / 2.0
+            return (value + ordered[index + 1][0]) / 2.0
     return math.nan
 
 

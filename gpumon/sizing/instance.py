@@ -291,7 +291,7 @@ def speculation_of(seen: Observed | None) -> Speculation:
     return Speculation(max(accepted, seen.drafted_per_step or 0.0), accepted)
 
 
-def between(points: Sequence[tuple[float, float | None]], at: float) -> float | None:
+def between(points: Sequence[tuple[float, float | None]], load: float) -> float | None:
     """The value at `at`, linear between points by rising load, flat beyond them; None without any."""
     known = []
     below = []
@@ -299,9 +299,9 @@ def between(points: Sequence[tuple[float, float | None]], at: float) -> float | 
     for x, y in points:
         if y is not None:
             known.append((x, y))
-            if x <= at:
+            if x <= load:
                 below.append((x, y))
-            if x >= at:
+            if x >= load:
                 above.append((x, y))
     if not known:
         return None
@@ -309,7 +309,7 @@ def between(points: Sequence[tuple[float, float | None]], at: float) -> float | 
     after = min(above, default=known[-1])
     if after[0] <= before[0]:
         return before[1]
-    return before[1] + (after[1] - before[1]) * (at - before[0]) / (after[0] - before[0])
+    return before[1] + (after[1] - before[1]) * (load - before[0]) / (after[0] - before[0])
 
 
 def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
@@ -567,8 +567,8 @@ def _unshared(llm: LlmSpec | None) -> str:
     return "this model has none of" if llm is not None else "nobody knows of this model"
 
 
-def _same_size(one: LlmSpec, other: LlmSpec) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in _DIMENSIONS)
+def _same_size(llm: LlmSpec, other: LlmSpec) -> bool:
+    return all(getattr(llm, name) == getattr(other, name) for name in _DIMENSIONS)
 
 
 class _Learnt(NamedTuple):

@@ -324,7 +324,7 @@ def _precision(field: str, text: str) -> Precision:
     try:
         return Precision(text)
     except ValueError:
-        allowed = ", ".join(each.value for each in Precision)
+        allowed = ", ".join(precision.value for precision in Precision)
         raise ValueError(f"{field} {text!r} is none of {allowed}") from None
 
 

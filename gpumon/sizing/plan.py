@@ -359,14 +359,14 @@ def _goals(instance: Instance) -> list[_Goal]:
     """The latency goals of a workload."""
     asked = instance.workload
     curve = instance.curve is not None
-    found = []
+    goals = []
     if asked.itl_p95_ms is not None:
-        found.append(_Goal("ITL", curve, instance.itl_tail.known))
+        goals.append(_Goal("ITL", curve, instance.itl_tail.known))
     if asked.ttft_p95_ms is not None:
-        found.append(_Goal("TTFT", instance.first.line is not None, instance.ttft_tail.known))
+        goals.append(_Goal("TTFT", instance.first.line is not None, instance.ttft_tail.known))
     if asked.e2e_p95_ms is not None:
-        found.append(_Goal("E2E", curve and instance.answer_tokens is not None, instance.itl_tail.known))
-    return found
+        goals.append(_Goal("E2E", curve and instance.answer_tokens is not None, instance.itl_tail.known))
+    return goals
 
 
 def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
@@ -533,7 +533,7 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
 
 def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
     if workloads:
-        return total((getattr(each, name), 1) for each in workloads)
+        return total((getattr(workload, name), 1) for workload in workloads)
     return INFEASIBLE
 
 
@@ -545,11 +545,11 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
         return total
     if gpus <= packed.gpus:
         return total
-    each = []
+    watts = []
     for plan in workloads:
         if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus:
-            each.append(plan.power_w / plan.gpus)
-    return packed.gpus * max(each, default=0.0)
+            watts.append(plan.power_w / plan.gpus)
+    return packed.gpus * max(watts, default=0.0)
 
 
 def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:

@@ -38,7 +38,7 @@ class Pool(NamedTuple):
 
     def only(self, chosen: Sequence[int]) -> Pool:
         """The pool with some of the workloads."""
-        return self._replace(demands=tuple(self.demands[at] for at in chosen))
+        return self._replace(demands=tuple(self.demands[index] for index in chosen))
 
 
 class Part(NamedTuple):
@@ -84,9 +84,9 @@ def pools_of(scenario: Scenario, needs: Callable[[Workload, Scenario], Demand]) 
     """The pools of a scenario; `needs` is asked once for servers that differ in number and price alone."""
     pools: list[Pool] = []
     asked: dict[Server, tuple[Demand, ...]] = {}
-    for _, run in groupby(range(len(scenario.server)), key=lambda at: scenario.server[at].gpu):
+    for _, run in groupby(range(len(scenario.server)), key=lambda index: scenario.server[index].gpu):
         shapes = tuple(run)
-        servers = tuple(scenario.server[at] for at in shapes)
+        servers = tuple(scenario.server[index] for index in shapes)
         alike = msgspec.structs.replace(servers[0], count=0, price_per_gpu_hour=None, price_per_hour=0.0)
         if alike not in asked:
             alone = msgspec.structs.replace(scenario, server=servers)
@@ -141,21 +141,21 @@ class _Left:
 
     def _add(self, part: Part) -> None:
         """One part for each type of GPU, however often its servers are filled."""
-        for at, before in enumerate(self.parts):
+        for index, before in enumerate(self.parts):
             if before.demand is part.demand:
-                self.parts[at] = Part(part.demand, _both(before.stands, part.stands))
+                self.parts[index] = Part(part.demand, _both(before.stands, part.stands))
                 return
         self.parts.append(part)
 
 
-def _both(one: Stands, other: Stands) -> Stands:
+def _both(stands: Stands, other: Stands) -> Stands:
     """Instances on two groups of servers."""
     return Stands(
-        gpus=one.gpus + other.gpus,
-        servers=one.servers + other.servers,
-        shared_servers=one.shared_servers + other.shared_servers,
-        most_on_a_server=max(one.most_on_a_server, other.most_on_a_server),
-        instances=one.instances + other.instances,
+        gpus=stands.gpus + other.gpus,
+        servers=stands.servers + other.servers,
+        shared_servers=stands.shared_servers + other.shared_servers,
+        most_on_a_server=max(stands.most_on_a_server, other.most_on_a_server),
+        instances=stands.instances + other.instances,
         unplaced=other.unplaced,
         problem=other.problem,
     )
@@ -357,8 +357,8 @@ def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> i
 def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -> Iterator[GpuCount]:
     """GPUs with an instance, and servers, of each type in use."""
     by_type: Counter[str] = Counter()
-    for at, number in paid.items():
-        by_type[servers[at].gpu] += number
+    for shape, number in paid.items():
+        by_type[servers[shape].gpu] += number
     for name in dict.fromkeys(server.gpu for server in servers):
         if by_type[name]:
             yield GpuCount(name, gpus[name], by_type[name])

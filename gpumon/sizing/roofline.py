@@ -248,7 +248,7 @@ def _sparse_flops_per_token(setting: Setting) -> float:
     Behind its first `limit` tokens a prompt is computed against the latent itself, as a decode step is, with the heads
     of each GPU padded.
     """
-    return sum(_beyond_dense(each, setting) for each in setting.llm.attention if each.reach is Reach.TOP)
+    return sum(_beyond_dense(look, setting) for look in setting.llm.attention if look.reach is Reach.TOP)
 
 
 def _beyond_dense(attention: Attention, setting: Setting) -> float:
@@ -259,8 +259,8 @@ def _beyond_dense(attention: Attention, setting: Setting) -> float:
     new = max(1.0, mix.new_tokens)
     beyond = min(new, max(0.0, mix.prompt_tokens - attention.limit))
     padded = max(1.0, SPARSE_HEADS * setting.tp / setting.llm.heads)
-    each = attention.decode_flops * padded - attention.prefill_flops
-    return attention.layers * attention.limit * each * beyond / new
+    flops = attention.decode_flops * padded - attention.prefill_flops
+    return attention.layers * attention.limit * flops * beyond / new
 
 
 def _bandwidth(gpu: GpuSpec) -> float:

@@ -187,7 +187,7 @@ class Known(NamedTuple):
 
     def kept(self, scenario: Scenario) -> Scenario:
         """The scenario with its profiles in it, so that it gives the same answer where they were never imported."""
-        workloads = (msgspec.structs.replace(each, seen=self.seen(each)) for each in scenario.workload)
+        workloads = (msgspec.structs.replace(workload, seen=self.seen(workload)) for workload in scenario.workload)
         return msgspec.structs.replace(scenario, workload=tuple(workloads))
 
 

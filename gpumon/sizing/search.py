@@ -194,7 +194,7 @@ def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bo
             others.append(
                 demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
             )
-    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
+    best = min((asked, *others), key=lambda demand: (demand.gpus, demand.instance.tp))
     kept = asked.instance.alike and not any_tp
     if best is asked or (not workload.tp and not kept):
         return best
@@ -339,16 +339,16 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
     if instance.gpu is None or isinstance(size, Missing):
         return ""
     most = instance.gpu.memory_bytes * scenario.usable_memory_ratio
-    each = size / instance.gpus
+    gpu_bytes = size / instance.gpus
     # What an engine was seen to reserve on the same GPU fits it, whatever share is planned with.
     if demand.as_seen:
         most = instance.gpu.memory_bytes
-    if each <= most * (1 + 1e-9):
+    if gpu_bytes <= most * (1 + 1e-9):
         return ""
     where = "on its GPU"
     if instance.gpus > 1:
         where = f"on each of {instance.gpus} GPUs"
     return (
-        f"one instance needs {each / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
+        f"one instance needs {gpu_bytes / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
         f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
     )

@@ -25,10 +25,10 @@ def gpu_price(server: Server, known: Known) -> Reading:
 
 def server_price(server: Server, known: Known) -> Reading:
     """Price of a whole server for an hour: all its GPUs, used or not, and the host."""
-    each = gpu_price(server, known)
-    if isinstance(each, Missing):
-        return each
-    return server.gpus * each + server.price_per_hour
+    gpu = gpu_price(server, known)
+    if isinstance(gpu, Missing):
+        return gpu
+    return server.gpus * gpu + server.price_per_hour
 
 
 def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
@@ -121,12 +121,12 @@ def _freed(gpu: str, here: int, needed: int, scenario: Scenario) -> dict[int, in
     """Index of the server -> servers of a type of GPU that the plan does not need. Of GPUs in servers of several shapes
     nobody can tell which are here: none."""
     alike = []
-    for at, server in enumerate(scenario.server):
+    for index, server in enumerate(scenario.server):
         if server.gpu == gpu:
-            alike.append(at)
+            alike.append(index)
     shapes = set()
-    for at in alike:
-        shapes.add((scenario.server[at].gpus, scenario.server[at].price_per_hour))
+    for index in alike:
+        shapes.add((scenario.server[index].gpus, scenario.server[index].price_per_hour))
     if len(shapes) != 1:
         return {}
     return {alike[0]: max(0, here // scenario.server[alike[0]].gpus - needed)}

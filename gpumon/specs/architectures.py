@@ -105,16 +105,16 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
 def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
     """The kind of each layer; ValueError names the field with a kind that is not modelled for this model type."""
-    found = architecture.pattern(fields, layers)
-    name = next((each for each in _LISTS if fields.has(each)), "layer_types")
-    if len(found) > layers and fields.has("num_nextn_predict_layers"):
-        found = found[:layers]  # layers of a draft head stand at the end of such lists
-    if len(found) != layers:
-        raise fields.error(name, f"has {len(found)} entries for {layers} layers")
-    for kind in found:
+    kinds = architecture.pattern(fields, layers)
+    name = next((field for field in _LISTS if fields.has(field)), "layer_types")
+    if len(kinds) > layers and fields.has("num_nextn_predict_layers"):
+        kinds = kinds[:layers]  # layers of a draft head stand at the end of such lists
+    if len(kinds) != layers:
+        raise fields.error(name, f"has {len(kinds)} entries for {layers} layers")
+    for kind in kinds:
         if kind not in architecture.blocks and kind not in architecture.layers:
             raise fields.error(name, f"has {shown(kind)}, which is not modelled for this model type")
-    return list(found)
+    return list(kinds)
 
 
 def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> list[Layer]:
@@ -210,10 +210,10 @@ def _is_in_interval(fields: Fields, layer: int) -> bool:
     return (layer + 1) % step == 0
 
 
-def _as_long(fields: Fields, name: str, found: list[object], layers: int) -> list[object]:
-    if len(found) < layers:
-        raise fields.error(name, f"has {len(found)} entries for {layers} layers")
-    return found[:layers]
+def _as_long(fields: Fields, name: str, entries: list[object], layers: int) -> list[object]:
+    if len(entries) < layers:
+        raise fields.error(name, f"has {len(entries)} entries for {layers} layers")
+    return entries[:layers]
 
 
 def _found(fields: Fields, names: Sequence[str]) -> str:
@@ -227,15 +227,15 @@ def _listed(otherwise: Pattern) -> Pattern:
     """As the config lists them, in the words of any version of transformers; else by another pattern."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        found = fields.items(*_LISTS)
-        if found is None:
+        entries = fields.items(*_LISTS)
+        if entries is None:
             return otherwise(fields, layers)
         kinds = []
-        for each in found:
-            if isinstance(each, str):
-                kinds.append(_WORDS.get(each, each))
+        for entry in entries:
+            if isinstance(entry, str):
+                kinds.append(_WORDS.get(entry, entry))
             else:
-                kinds.append(shown(each))
+                kinds.append(shown(entry))
         return kinds
 
     return kinds
@@ -318,8 +318,8 @@ def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("no_rope_layers")
     if listed:
         llama4 = []
-        for each in listed:
-            if each:
+        for rope in listed:
+            if rope:
                 llama4.append(CHUNK)
             else:
                 llama4.append(FULL)
@@ -333,13 +333,13 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
         return [FULL] * layers
     letters = fields.raw("sliding_window_pattern")
     if isinstance(letters, str) and letters:
-        found = []
+        kinds = []
         for layer in range(layers):
             if letters[layer % len(letters)] == "G":
-                found.append(FULL)
+                kinds.append(FULL)
             else:
-                found.append(WINDOW)
-        return [*found[:-1], FULL]
+                kinds.append(WINDOW)
+        return [*kinds[:-1], FULL]
     return _every("sliding_window_pattern", 4)(fields, layers)
 
 
@@ -348,8 +348,8 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     if listed is None:
         raise fields.error("attention_layers", "is missing")
     neo = []
-    for each in listed:
-        if each == "local":
+    for word in listed:
+        if word == "local":
             neo.append(WINDOW)
         else:
             neo.append(FULL)
@@ -405,8 +405,8 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     if listed is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
     minimax = []
-    for each in listed:
-        if each == 1:
+    for number in listed:
+        if number == 1:
             minimax.append(FULL)
         else:
             minimax.append(STATE)
@@ -414,7 +414,7 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
-    if any(each != 1 for each in fields.items("attn_type_list") or ()):
+    if any(number != 1 for number in fields.items("attn_type_list") or ()):
         raise fields.error("attn_type_list", "has layers that are not modelled")
     return [FULL] * layers
 
@@ -509,7 +509,7 @@ def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
     ratios = fields.items("compress_ratios")
     if ratios is None:
         raise fields.error("layer_types", "and compress_ratios are missing")
-    return [_RATIOS.get(str(each), str(each)) for each in ratios[:layers]]
+    return [_RATIOS.get(str(ratio), str(ratio)) for ratio in ratios[:layers]]
 
 
 _RATIOS: Final = {"0": WINDOW, "4": "csa", "128": "hca"}
@@ -536,8 +536,8 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
             else:
                 listed.append("full")
     indexed = []
-    for each in listed:
-        if each == "full":
+    for word in listed:
+        if word == "full":
             indexed.append(SPARSE)
         else:
             indexed.append("borrowed")
@@ -548,10 +548,10 @@ def _gemma(pattern: Pattern) -> Pattern:
     """Gemma 3n and 4: the last `num_kv_shared_layers` layers use the cache of those before."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        found = _listed(pattern)(fields, layers)
+        listed_kinds = _listed(pattern)(fields, layers)
         first = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
         kinds = []
-        for layer, kind in enumerate(found):
+        for layer, kind in enumerate(listed_kinds):
             if layer < first:
                 kinds.append(kind)
             else:
@@ -585,26 +585,26 @@ def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
     block = None
     if blocks is not None and layer < len(blocks):
         block = blocks[layer]
-    found = None
+    entry = None
     if isinstance(block, dict):
-        found = block.get(part)
-    if not isinstance(found, dict):
+        entry = block.get(part)
+    if not isinstance(entry, dict):
         raise fields.error("block_configs", f"has no {part} for layer {layer}")
-    return Fields(found, where=f"block_configs of layer {layer}")
+    return Fields(entry, where=f"block_configs of layer {layer}")
 
 
 def _searched_sizes(fields: Fields, layer: int) -> dict[str, int]:
     """Its KV heads by the heads that share one, its MLP by a multiple of the width, in steps of 256."""
-    found = {}
+    sizes = {}
     if _there(fields, layer, "attention"):
         shared = _searched_part(fields, layer, "attention").integer("n_heads_in_group")
-        found["num_key_value_heads"] = max(1, query_heads(fields) // shared)
+        sizes["num_key_value_heads"] = max(1, query_heads(fields) // shared)
     if _there(fields, layer, "ffn"):
         multiple = _searched_part(fields, layer, "ffn").raw("ffn_mult")
         if not isinstance(multiple, (int, float)) or not 0.0 < multiple < 100.0:
             raise fields.error("block_configs", f"layer {layer}: ffn_mult {shown(multiple)} is not a number up to 100")
-        found["intermediate_size"] = -(-int(2 * multiple * hidden_size(fields) / 3) // 256) * 256
-    return found
+        sizes["intermediate_size"] = -(-int(2 * multiple * hidden_size(fields) / 3) // 256) * 256
+    return sizes
 
 
 def _hyper_head(fields: Fields, _layers: int) -> Block:

@@ -126,37 +126,37 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     @property
     def latent(self) -> bool:
         """Whether its cache holds latents that tensor parallelism can not divide (MLA and alike)."""
-        for each in self.attention:
-            if each.heads == 1 and each.decode_flops != each.prefill_flops:
+        for look in self.attention:
+            if look.heads == 1 and look.decode_flops != look.prefill_flops:
                 return True
         return False
 
     def attention_layers(self, *reaches: Reach) -> int:
         """Layers that look back in one of these ways."""
-        return sum(each.layers for each in self.attention if each.reach in reaches)
+        return sum(look.layers for look in self.attention if look.reach in reaches)
 
     @property
     def state_layers(self) -> int:
         """Layers with a recurrent state; of those with only a convolution, these."""
-        recurrent = sum(each.layers for each in self.states if each.kind != CONVOLUTION)
-        return recurrent or sum(each.layers for each in self.states)
+        recurrent = sum(state.layers for state in self.states if state.kind != CONVOLUTION)
+        return recurrent or sum(state.layers for state in self.states)
 
     @property
     def uniform(self) -> bool:
         """Whether each token of the cache costs the same whatever the context: full attention alone."""
-        return not self.states and all(each.reach in (Reach.FULL, Reach.ENCODER) for each in self.attention)
+        return not self.states and all(look.reach in (Reach.FULL, Reach.ENCODER) for look in self.attention)
 
 
 CONVOLUTION: Final = "convolution"
 LIGHTNING: Final = "lightning"
 
 
-def gathered(found: Iterable[Attention]) -> tuple[Attention, ...]:
+def gathered(looks: Iterable[Attention]) -> tuple[Attention, ...]:
     """The same with those that differ in nothing but the number of layers put together."""
     layers: dict[Attention, int] = {}
-    for each in found:
-        alike = msgspec.structs.replace(each, layers=0)
-        layers[alike] = layers.get(alike, 0) + each.layers
+    for look in looks:
+        alike = msgspec.structs.replace(look, layers=0)
+        layers[alike] = layers.get(alike, 0) + look.layers
     return tuple(msgspec.structs.replace(alike, layers=count) for alike, count in layers.items() if count)
 
 

@@ -84,7 +84,7 @@ def described(
         hidden=hidden_size(fields),
         layers=count,
         heads=_heads(fields, attention),
-        kv_heads=max((each.heads for each in attention), default=1),
+        kv_heads=max((look.heads for look in attention), default=1),
         head_dim=_head_dim(fields, attention),
         attention=attention,
         states=_states(built),
@@ -239,12 +239,14 @@ def _experts(fields: Fields, built: Mapping[_Key, int]) -> tuple[int, int, float
 def _has_head(fields: Fields) -> bool:
     """Whether the checkpoint has an LM head: not where it is said to be the bare model, or one that classifies."""
     names = []
-    for each in fields.items("architectures") or ():
-        if isinstance(each, str):
-            names.append(each)
-    return not names or not all(
-        (each.endswith("Model") and not each.endswith(_WITH_HEAD)) or "Classification" in each for each in names
-    )
+    for name in fields.items("architectures") or ():
+        if isinstance(name, str):
+            names.append(name)
+    for name in names:
+        is_bare = name.endswith("Model") and not name.endswith(_WITH_HEAD)
+        if not is_bare and "Classification" not in name:
+            return True
+    return not names
 
 
 def _tied(fields: Fields, architecture: Architecture) -> bool:
@@ -292,11 +294,11 @@ def _weights(
     base = _TYPES.get(_dtype(fields, weights))
     if base is None:
         raise fields.error("torch_dtype", f"{_dtype(fields, weights)!r} is not known")
-    config = next((found for key in QUANTIZATION_KEYS if (found := fields.table(key))), None)
+    config = _quantization(fields)
     if config:
-        return weight_format(
-            as_saved(config) if saved else config, base, _layers_of(built), fields.text("expert_dtype")
-        )
+        if saved:
+            config = as_saved(config)
+        return weight_format(config, base, _layers_of(built), fields.text("expert_dtype"))
     if at_load is None:
         return plain(base)
     return msgspec.structs.replace(at_load, base=base)
@@ -304,17 +306,29 @@ def _weights(
 
 def _layers_of(built: Mapping[_Key, int]) -> dict[str, int]:
     """Layers that have each part."""
-    found: dict[str, int] = {}
+    layers: dict[str, int] = {}
     for key, count in built.items():
-        for part in (*(part for part, _ in key.params), *(("experts",) if key.routed else ())):
-            found[part] = found.get(part, 0) + count
-    return found
+        parts = [part for part, _ in key.params]
+        if key.routed:
+            parts.append("experts")
+        for part in parts:
+            layers[part] = layers.get(part, 0) + count
+    return layers
+
+
+def _quantization(fields: Fields) -> Mapping[str, object] | None:
+    """The table of the config that says how the weights are quantised; None without one."""
+    for key in QUANTIZATION_KEYS:
+        table = fields.table(key)
+        if table:
+            return table
+    return None
 
 
 def _dtype(fields: Fields, weights: Mapping[str, float] | None) -> str:
     stored = fields.text("torch_dtype", "dtype").removeprefix("torch.")
     if not stored and weights:
-        stored = max(weights, key=lambda each: weights[each]).lower()
+        stored = max(weights, key=lambda name: weights[name]).lower()
     return stored or "bfloat16"
 
 

@@ -156,9 +156,9 @@ class _Own:
         value = self.raw(key)
         if not isinstance(value, list):
             return [self.integer(key, default, low=0, high=100_000)] * layers
-        if len(value) < layers or not all(isinstance(each, int) and 0 <= each <= 100_000 for each in value):
+        if len(value) < layers or not all(isinstance(number, int) and 0 <= number <= 100_000 for number in value):
             raise self.error(key, f"{shown(value)} is not {layers} whole numbers")
-        return [int(each) for each in value[:layers]]
+        return [int(number) for number in value[:layers]]
 
     def error(self, key: str, problem: str) -> FieldError:
         return self.fields.error(f"{self.architecture}.{key}", problem)
@@ -207,7 +207,7 @@ def _part(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> list[float]:
 
 
 def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
-    expert, expert_bytes = (each / experts if experts else 0.0 for each in sums.experts)
+    expert, expert_bytes = (total / experts if experts else 0.0 for total in sums.experts)
     matrices = sums.resident[0] + sums.experts[0]
     if matrices <= 0.0:
         raise ValueError("GGUF header: has no matrices")
@@ -313,7 +313,7 @@ def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
         key, value = dims[inside]
         looks.append(grouped_attention(1, heads[layer], max(1, groups[layer]), key, reach, limit, value))
     attention = gathered(looks)
-    most = max(attention, key=lambda each: each.layers)
+    most = max(attention, key=lambda look: look.layers)
     return msgspec.structs.replace(
         spec,
         heads=max(heads[layer] for layer in attending),

@@ -105,7 +105,7 @@ def from_hints(
 def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
     word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
-    precision = next((found for begin, found in _KV_WORDS.items() if word.startswith(begin)), None)
+    precision = next((known for begin, known in _KV_WORDS.items() if word.startswith(begin)), None)
     if precision is None:
         return llm
     return msgspec.structs.replace(llm, kv_precision=precision)
@@ -180,10 +180,10 @@ def _read(hints: Mapping[str, str]) -> _Words:
 
 
 def _number(text: str) -> float:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or len(text) > 40:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or len(text) > 40:
         return 0.0
-    value = float(found["number"]) * _UNITS[(found["unit"] or "").upper()]
+    value = float(match["number"]) * _UNITS[(match["unit"] or "").upper()]
     return value if 1.0 <= value <= _MOST else 0.0
 
 
@@ -192,11 +192,16 @@ def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
 
     A narrow format tells most. A 16-bit type tells least: it is the arithmetic's, whatever the weights are stored in.
     """
-    said = [
-        each for each in (hints.get(h.WEIGHT_PRECISION, ""), hints.get(h.QUANTIZATION, "")) if not says_nothing(each)
-    ]
-    read = [(None if each.strip().lower() in _OPEN else weights_named(each), each.strip()[:40]) for each in said]
-    return min(read, key=lambda each: _vagueness(each[0]), default=(None, ""))
+    formats = []
+    for hint in (h.WEIGHT_PRECISION, h.QUANTIZATION):
+        word = hints.get(hint, "")
+        if says_nothing(word):
+            continue
+        weights = None
+        if word.strip().lower() not in _OPEN:
+            weights = weights_named(word)
+        formats.append((weights, word.strip()[:40]))
+    return min(formats, key=lambda named: _vagueness(named[0]), default=(None, ""))
 
 
 def _vagueness(weights: WeightFormat | None) -> int:
@@ -315,11 +320,11 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
         return _said(spec, f"without the engine's {total:.4g} bytes: they would be {bits:.2g} bits per weight")
     mean = row.stored_as(of_bits(bits), f"{total / 1e9:.2f} GB as the engine says: {bits:.2f} bits per weight")
     mean = msgspec.structs.replace(mean, stored_bytes=total)
-    told = words.weights.narrowest if words.weights else None
-    if told is None or told.wide:
+    narrowest = words.weights.narrowest if words.weights else None
+    if narrowest is None or narrowest.wide:
         return mean
     return msgspec.structs.replace(
-        mean, precision=told.precision, weight_only=told.weight_only, activations=told.activations
+        mean, precision=narrowest.precision, weight_only=narrowest.weight_only, activations=narrowest.activations
     )
 
 

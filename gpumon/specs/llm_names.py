@@ -93,8 +93,14 @@ def _without_storage(words: list[str]) -> list[str]:
 
 
 def _key(words: list[str]) -> Key:
-    parts = ((number.groups() if (number := _WORD_NUMBER.fullmatch(word)) else (word,)) for word in words)
-    return tuple(part for each in parts for part in each)
+    parts: list[str] = []
+    for word in words:
+        numbered = _WORD_NUMBER.fullmatch(word)
+        if numbered:
+            parts += numbered.groups()
+        else:
+            parts.append(word)
+    return tuple(parts)
 
 
 def _format(hint: str, words: list[str]) -> WeightFormat | None:

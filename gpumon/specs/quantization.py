@@ -69,7 +69,7 @@ def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
 
 def _mixed(shares: Mapping[Stored, float]) -> Stored:
     """The format of the larger share, with the mean of the bytes."""
-    most = max(shares, key=lambda each: shares[each])
+    most = max(shares, key=lambda stored: shares[stored])
     mean = sum(stored.bytes_per_weight * share for stored, share in shares.items())
     return most._replace(bytes_per_weight=mean)
 
@@ -86,9 +86,9 @@ def _with_named(
         for part, share in _shares(names, layers).items():
             shares.setdefault(part, {})[stored] = share
     wide = Stored(base, BYTES_PER_ELEMENT[base])
-    for part, found in shares.items():
-        covered = sum(found.values())
-        scaled = {stored: share / max(1.0, covered) for stored, share in found.items()}
+    for part, formats in shares.items():
+        covered = sum(formats.values())
+        scaled = {stored: share / max(1.0, covered) for stored, share in formats.items()}
         rest = parts.get(part, wide)
         scaled[rest] = scaled.get(rest, 0.0) + max(0.0, 1.0 - covered)
         parts[part] = _mixed(scaled)
@@ -161,14 +161,14 @@ def _word(fields: Fields, name: str, word: str) -> Stored:
 
 def _quantized_layers(fields: Fields) -> list[tuple[str, Stored]]:
     """ModelOpt's table of modules with a format each."""
-    found = []
+    named_words = []
     for name, how in (fields.table("quantized_layers") or {}).items():
         if not isinstance(how, dict):
             raise fields.error("quantized_layers", f"of {shown(name)}: {shown(how)} is not an object")
         algorithm = Fields(how, where=f"quantization_config.quantized_layers.{name}").text("quant_algo")
         if algorithm:
-            found.append((name, _word(fields, "quant_algo", algorithm)))
-    return found
+            named_words.append((name, _word(fields, "quant_algo", algorithm)))
+    return named_words
 
 
 def _compressed_tensors(fields: Fields) -> WeightFormat:
@@ -200,7 +200,7 @@ def _targeted(fields: Fields) -> list[tuple[str, Stored]]:
 
 def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], Stored]]:
     """Name, targets (none: all linear layers) and format of each group."""
-    found = []
+    named_groups = []
     for name, group in groups.items():
         targets = None
         if isinstance(group, dict):
@@ -209,8 +209,8 @@ def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], Stored]]
             listed = [str(each) for each in targets]
         else:
             listed = []
-        found.append((name, [] if "Linear" in listed else listed, _group(name, group)))
-    return found
+        named_groups.append((name, [] if "Linear" in listed else listed, _group(name, group)))
+    return named_groups
 
 
 def _kv_cache(fields: Fields) -> Precision | None:
@@ -264,7 +264,7 @@ def _group(name: str, group: object) -> Stored:
 def _shares(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]:
     """Part -> the share of its layers that these names or patterns speak of. The patterns are never run."""
     most = max(layers.values(), default=0)
-    found: dict[str, set[str]] = {}
+    layers_by_part: dict[str, set[str]] = {}
     for name in names:
         if any(word in name for word in _OTHERS):
             continue
@@ -272,10 +272,10 @@ def _shares(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]
         if layer is not None and int(layer[1][:6]) >= most:
             continue  # of a draft head
         for part in _parts_named(name, in_layer=layer is not None):
-            found.setdefault(part, set()).add(layer[1] if layer else "")
+            layers_by_part.setdefault(part, set()).add(layer[1] if layer else "")
     return {
         part: 1.0 if "" in where else min(1.0, len(where) / max(1, layers.get(part, most)))
-        for part, where in found.items()
+        for part, where in layers_by_part.items()
     }
 
 

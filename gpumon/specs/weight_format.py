@@ -47,7 +47,7 @@ class WeightFormat(msgspec.Struct, frozen=True):
     @property
     def narrowest(self) -> Stored:
         """The format with the fewest bits: what the checkpoint is called by."""
-        return min((*self.parts.values(), self.of("")), key=lambda each: each.bytes_per_weight)
+        return min((*self.parts.values(), self.of("")), key=lambda stored: stored.bytes_per_weight)
 
     def only(self, parts: Iterable[str]) -> WeightFormat:
         """The same for these parts alone."""

@@ -226,12 +226,12 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     if not begins:
         raise refused(place, "", "is empty")
     if begins in "{[":
-        found = tuple(islice(_json(place, text), MOST_RECORDS + 1))
+        read = tuple(islice(_json(place, text), MOST_RECORDS + 1))
     else:
-        found = (_sheet(place, text),)
-    if len(found) > MOST_RECORDS or any(len(each.rows) > MOST_RECORDS for each in found):
+        read = (_sheet(place, text),)
+    if len(read) > MOST_RECORDS or any(len(document.rows) > MOST_RECORDS for document in read):
         raise refused(place, "", f"has more than {MOST_RECORDS} records", _SUMMARY)
-    return found
+    return read
 
 
 def _json(place: Place, text: str) -> Iterator[Document]:

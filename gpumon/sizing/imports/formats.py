@@ -41,11 +41,11 @@ class Taken(NamedTuple):
 
 def runs_of(document: Document) -> Taken:
     """The runs of a document, by the first format that fits. Raises ImportRefused where none does."""
-    companion = next((each for each in COMPANIONS if each.recognises(document)), None)
+    companion = next((candidate for candidate in COMPANIONS if candidate.recognises(document)), None)
     if companion is not None:
         return Taken([], [Problem(document.place, "", companion.reason)])
     formats = CSV_FORMATS if document.header else JSON_FORMATS
-    fitting = next((each for each in formats if each.recognises(document)), None)
+    fitting = next((candidate for candidate in formats if candidate.recognises(document)), None)
     if fitting is None:
         raise refused(document.place, "", "is the result of no load test that gpumon knows", KNOWN)
     taken = Taken([], [])

@@ -137,10 +137,10 @@ def _of_phases(phases: list[Any], place: Place) -> _Load:
 
 def _from_name(place: Place) -> tuple[float | None, tuple[str, ...]]:
     """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
-    found = _FILE_CONCURRENCY.findall(place.file)
-    if not found or int(found[-1]) == 0:
+    numbers = _FILE_CONCURRENCY.findall(place.file)
+    if not numbers or int(numbers[-1]) == 0:
         return (None, ())
-    return (float(found[-1]), (_NAMED,))
+    return (float(numbers[-1]), (_NAMED,))
 
 
 # What aiperf and genai-perf write beside the summary.

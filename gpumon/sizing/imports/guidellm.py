@@ -34,11 +34,11 @@ def benchmarks(document: Document) -> Iterator[Record]:
     if not document.fields["benchmarks"]:
         raise refused(document.place, "benchmarks", "is empty")
     report = {name: document.fields.get(name) for name in ("metadata", "args")}
-    for number, each in enumerate(document.fields["benchmarks"]):
+    for number, benchmark in enumerate(document.fields["benchmarks"]):
         place = document.place.inside(f"benchmarks[{number}]")
-        if not isinstance(each, Mapping):
+        if not isinstance(benchmark, Mapping):
             raise refused(place, "", "is no object")
-        yield Record({**report, **each}, place)
+        yield Record({**report, **benchmark}, place)
 
 
 def read_benchmark(record: Record) -> Run:
@@ -57,10 +57,10 @@ def read_benchmark(record: Record) -> Run:
         held = strategy.number("streams", "max_concurrency")
     figures: dict[str, Any] = {}
     for field, name, scale in _GUIDELLM:
-        found = metrics.part(name, "successful")
-        figures[field] = found.number("mean", scale=scale)
+        distribution = metrics.part(name, "successful")
+        figures[field] = distribution.number("mean", scale=scale)
         if field in TAILS:
-            figures[TAILS[field]] = found.part("percentiles").number("p95", scale=scale)
+            figures[TAILS[field]] = distribution.part("percentiles").number("p95", scale=scale)
     achieved = metrics.part("request_concurrency", "successful").number("mean")
     return Run(
         place=record.place,

@@ -126,9 +126,9 @@ def _unknown(runs: Sequence[Run]) -> Iterator[str]:
 def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
     """With the concurrency that their files leave out. Raises ImportRefused where the given ones do not fit."""
     asking = []
-    for at, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if run.offered is None and not run.open_loop:
-            asking.append(at)
+            asking.append(index)
     if not given.concurrency:
         return list(runs)
     if len(given.concurrency) != len(asking):
@@ -136,7 +136,7 @@ def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
         place = runs[asking[0] if asking else 0].place
         raise refused(place, "--concurrency", reason, "one value per such run, in the order of the files")
     values = dict(zip(asking, given.concurrency, strict=True))
-    return [msgspec.structs.replace(run, offered=values.get(at, run.offered)) for at, run in enumerate(runs)]
+    return [msgspec.structs.replace(run, offered=values.get(index, run.offered)) for index, run in enumerate(runs)]
 
 
 def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> Run:

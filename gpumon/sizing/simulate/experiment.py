@@ -272,16 +272,16 @@ def decide_by_simulation(
         recorded = recorded.busiest(USUAL_S)
     by_formula = demand_of(workload, scenario, known)
     try:
-        found = least(workload, scenario, known, Asked(), recorded)
+        fewest = least(workload, scenario, known, Asked(), recorded)
     except ValueError as why:
         if str(why) == by_formula.problem:
             return by_formula
         return by_formula._replace(problem=f"by simulation: {why}")
-    decided = found.demand
+    decided = fewest.demand
     better = ""
     if decided.gpus > by_formula.gpus:
         better = _smaller_steps(by_formula, scenario, known, recorded, decided.gpus)
-    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, found), better=better)
+    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, fewest), better=better)
 
 
 def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorded: Recorded | None, gpus: float) -> str:
@@ -292,28 +292,28 @@ def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorde
         return ""
     small = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
     try:
-        found = least(small, scenario, known, Asked(), recorded)
+        fewest = least(small, scenario, known, Asked(), recorded)
     except ValueError:
         return ""
-    if found.demand.gpus >= gpus:
+    if fewest.demand.gpus >= gpus:
         return ""
-    smaller = f"max_num_batched_tokens = {SMALL_STEPS} would take {found.demand.gpus:,.0f} GPUs"
+    smaller = f"max_num_batched_tokens = {SMALL_STEPS} would take {fewest.demand.gpus:,.0f} GPUs"
     return f"{smaller} instead of {gpus:,.0f} in the simulation"
 
 
-def _decision(by_formula: Demand, found: Least) -> str:
+def _decision(by_formula: Demand, fewest: Least) -> str:
     """The decision of the simulation, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
-    figures = found.figures
+    figures = fewest.figures
     latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
-    told = []
+    p95_texts = []
     for name, spread in latencies:
         if not isinstance(spread.p95, Missing):
-            told.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
+            p95_texts.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
     formulas = "none"
     if not by_formula.problem:
         formulas = f"{by_formula.needed} of TP {by_formula.instance.tp}"
-    instances = f"{counted(found.demand.needed, 'instance')} of TP {found.demand.instance.tp}"
-    return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(told)}"
+    instances = f"{counted(fewest.demand.needed, 'instance')} of TP {fewest.demand.instance.tp}"
+    return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(p95_texts)}"
 
 
 def _check_none_refused(figures: Figures) -> None:

@@ -144,21 +144,21 @@ def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) 
 def _counted(log: Log) -> list[Served]:
     """Requests that arrived while the load was whole; all where none did."""
     counted = []
-    for one in log.served:
-        if log.counted_from_s <= one.request.arrival_s < log.counted_until_s:
-            counted.append(one)
+    for served in log.served:
+        if log.counted_from_s <= served.request.arrival_s < log.counted_until_s:
+            counted.append(served)
     return counted or log.served
 
 
-def meets(one: Served, goals: Goals) -> bool:
+def meets(served: Served, goals: Goals) -> bool:
     """Whether a request met all goals: its TTFT, the mean between its tokens, and its E2E."""
     ttft_s, itl_s, e2e_s = goals
-    arrival_s = one.request.arrival_s
-    if ttft_s is not None and one.first_s - arrival_s > ttft_s:
+    arrival_s = served.request.arrival_s
+    if ttft_s is not None and served.first_s - arrival_s > ttft_s:
         return False
-    if e2e_s is not None and one.end_s - arrival_s > e2e_s:
+    if e2e_s is not None and served.end_s - arrival_s > e2e_s:
         return False
-    return itl_s is None or one.request.answer < 2 or _mean_gap_s(one) <= itl_s
+    return itl_s is None or served.request.answer < 2 or _mean_gap_s(served) <= itl_s
 
 
 def missed(figures: Figures, goals: Goals) -> tuple[str, ...]:
@@ -203,9 +203,9 @@ def queue_of(served: Sequence[Served], delay_s: float = 0.0) -> tuple[QueuePoint
     return tuple(points)
 
 
-def _mean_gap_s(one: Served) -> float:
+def _mean_gap_s(served: Served) -> float:
     """Mean seconds between the tokens of a request that has several."""
-    return (one.end_s - one.first_s) / (one.request.answer - 1)
+    return (served.end_s - served.first_s) / (served.request.answer - 1)
 
 
 def _of_goals(value: Reading, goals: Goals) -> Reading:
@@ -216,7 +216,7 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
     """Whether more and more wait as long as requests arrive."""
     if not served:
         return False
-    last_s = max(one.request.arrival_s for one in served)
+    last_s = max(answered.request.arrival_s for answered in served)
     arriving = []
     for point in queue:
         if point.time_s <= last_s:

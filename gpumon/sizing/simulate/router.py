@@ -48,9 +48,9 @@ def prefix_aware() -> Router:
         if busiest - loads[idlest] > UNEVEN_BY and busiest > UNEVEN_TIMES * loads[idlest]:
             return idlest
         holders = []
-        for at, replica in enumerate(replicas):
+        for index, replica in enumerate(replicas):
             if replica.has_prefix(request.group):
-                holders.append(at)
+                holders.append(index)
         if not holders:
             return homes.setdefault(request.group, idlest)
         home = min(holders, key=loads.__getitem__)
@@ -61,7 +61,7 @@ def prefix_aware() -> Router:
 
 
 def _idlest(replicas: Sequence[Replica]) -> int:
-    return min(range(len(replicas)), key=lambda at: replicas[at].in_flight)
+    return min(range(len(replicas)), key=lambda index: replicas[index].in_flight)
 
 
 ROUTERS: Final[dict[str, Callable[[], Router]]] = {

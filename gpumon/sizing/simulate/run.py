@@ -28,19 +28,19 @@ def play(
         next_end_s = ends[0][0] if ends else math.inf
         if arrivals and arrivals[0][0] <= next_end_s:
             now_s, _, request = heappop(arrivals)
-            at = router(engines, request)
-            engines[at].add(request, now_s)
+            replica = router(engines, request)
+            engines[replica].add(request, now_s)
         else:
-            now_s, at = heappop(ends)
-            if engines[at].end_s != now_s:  # it was planned anew since
+            now_s, replica = heappop(ends)
+            if engines[replica].end_s != now_s:  # it was planned anew since
                 continue
-            for served in engines[at].advance():
+            for served in engines[replica].advance():
                 following = source.after(served.request, served.end_s)
                 if following is not None:
                     number += 1
                     heappush(arrivals, (following.arrival_s + delay_s, number, following))
-        if not math.isinf(engines[at].end_s):
-            heappush(ends, (engines[at].end_s, at))
+        if not math.isinf(engines[replica].end_s):
+            heappush(ends, (engines[replica].end_s, replica))
     return log
 
 
