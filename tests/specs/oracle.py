@@ -46,8 +46,13 @@ def number(row: Row, column: str) -> float:
 
 def spec(row: Row) -> LlmSpec:
     """The spec of the class that was counted (with or without an LM head). ValueError where it is refused."""
-    config = configs()[row["kind"], row["id"]]
-    return llm_from_config({**config, "architectures": [row["class"]] if row["class"] else None}, row["id"], "oracle")
+    return _spec(row["kind"], row["id"], row["class"])
+
+
+@cache
+def _spec(kind: str, name: str, class_name: str) -> LlmSpec:
+    architectures = [class_name] if class_name else None
+    return llm_from_config({**configs()[kind, name], "architectures": architectures}, name, "oracle")
 
 
 def refusal(row: Row) -> str:

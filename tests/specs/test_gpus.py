@@ -14,6 +14,7 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
 from gpumon.specs.gpu_rates import derived, never_derived
 from gpumon.specs.gpus import bandwidth_peak, parse_gpus
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 
 TEXT = files("gpumon.specs").joinpath("data", "gpus.csv").read_text("utf-8")
 ROWS = list(csv.DictReader(TEXT.splitlines()))
@@ -68,7 +69,7 @@ def matched(name: str, memory_mib: float | None = None, units: float | None = No
     return spec
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
+@each_row(lambda: ROWS, by_name)
 def test_every_row_is_found_by_every_name(row: dict[str, str]) -> None:
     memory = float(row["memory_mib"] or float(row["memory_gb"] or 0) * 1024)
     for name in row["name"].split("|"):
@@ -86,7 +87,7 @@ def test_every_row_is_found_by_every_name(row: dict[str, str]) -> None:
                 assert spec.flops_per_s[precision] == peak, "0: it has the format, and nobody tells its peak"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
+@each_row(lambda: ROWS, by_name)
 def test_every_row_has_a_source_and_says_what_stands_on_one(row: dict[str, str]) -> None:
     assert row["source"]
     unknown = any(row[column] == "?" for column in RATES)
@@ -252,7 +253,7 @@ CLOCKED = [
 ]
 
 
-@pytest.mark.parametrize("row", CLOCKED, ids=by_name)
+@each_row(lambda: CLOCKED, by_name)
 def test_every_rate_follows_from_sms_and_clock_or_is_a_named_exception(row: dict[str, str]) -> None:
     """SM count x FLOP per clock of the architecture x rated clock, for each format, within 1.6 %."""
     spec = CATALOGUE.find(row["short_name"])
@@ -300,7 +301,7 @@ CDNA_FLOP_PER_CLOCK = {
 CDNA = [row for row in ROWS if row["architecture"] in CDNA_FLOP_PER_CLOCK and row["boost_clock_mhz"]]
 
 
-@pytest.mark.parametrize("row", CDNA, ids=by_name)
+@each_row(lambda: CDNA, by_name)
 def test_every_rate_of_an_instinct_follows_from_compute_units_and_clock(row: dict[str, str]) -> None:
     spec = CATALOGUE.find(row["short_name"])
     for precision, per_clock in CDNA_FLOP_PER_CLOCK[row["architecture"]].items():
@@ -371,7 +372,7 @@ def test_an_unknown_gpu_without_clocks_has_its_bandwidth_only_or_nothing() -> No
     assert CATALOGUE.match(GpuFacts("NVIDIA X1", 8e9, 100, 2e9, None, None, "99.0")) is None
 
 
-@pytest.mark.parametrize("name", EXPORT_VARIANTS)
+@each_row(lambda: EXPORT_VARIANTS)
 def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     facts = GpuFacts(name, 90e9, 132, 1.98e9, 2.619e9, 5120, "9.0")
     spec = derived(facts)
@@ -382,7 +383,7 @@ def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     assert "[[gpu]]" in spec.source
 
 
-@pytest.mark.parametrize("name", SHARES)
+@each_row(lambda: SHARES)
 def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
     spec = CATALOGUE.match(GpuFacts(name, 40e9, 108, 1.41e9, 1.215e9, 5120, "8.0"))
     assert spec is not None
@@ -390,7 +391,7 @@ def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
     assert "vGPU" in spec.source
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
+@each_row(lambda: ROWS, by_name)
 def test_no_other_name_of_the_catalogue_counts_as_one_of_those(row: dict[str, str]) -> None:
     for name in row["name"].split("|"):
         assert bool(never_derived(name)) == (name in EXPORT_VARIANTS or "A800" in name or "H800" in name)

@@ -15,6 +15,7 @@ from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmRow, parse_llms
 from gpumon.specs.precision import Precision
 from tests import catalogue
+from tests.each_row import each_row
 
 TEXT = files("gpumon.specs").joinpath("data", "llms.jsonl").read_text("utf-8")
 CATALOGUE = llm_catalogue()
@@ -81,8 +82,9 @@ def test_a_config_is_stripped_to_what_formulas_need() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "config"), RELEASED.items(), ids=RELEASED.keys())
-def test_what_is_stripped_changes_no_figure(name: str, config: dict[str, object]) -> None:
+@each_row(lambda: RELEASED)
+def test_what_is_stripped_changes_no_figure(name: str) -> None:
+    config = RELEASED[name]
     try:
         whole = llm_from_config(config, name, "test")
     except ValueError as error:
@@ -104,7 +106,7 @@ def test_all_rows_are_read_but_those_that_are_refused_with_a_reason() -> None:
             assert row.spec
 
 
-@pytest.mark.parametrize("row", USABLE, ids=lambda row: row.name)
+@each_row(lambda: USABLE, lambda row: row.name)
 def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
     spec = row.spec
     assert row.note or spec.params / 1e9 == pytest.approx(row.params_b, rel=0.02)

@@ -6,18 +6,39 @@ counter and the real caches. `tests.specs.oracle_table` prints what is right and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
 from typing import Final
 
 import pytest
 
 from gpumon.efficiency.reach import kept
 from gpumon.specs.llm import CONVOLUTION, Attention, LlmSpec, Reach
+from tests.each_row import each_row
 from tests.specs import oracle, oracle_table
 from tests.specs.oracle import Row, number
 
 COUNTED: Final = [row for row in oracle.rows("parameters") if row["params"]]
-READ: Final = [row for row in COUNTED if not oracle.refusal(row)]
+
+
+@functools.cache
+def read() -> list[Row]:
+    """Counted models that are not refused."""
+    return [row for row in COUNTED if not oracle.refusal(row)]
+
+
+@functools.cache
+def runs() -> list[Row]:
+    """Runs of models that are not refused, with their FLOPs."""
+    return [row for row in oracle.rows("flops") if row["phase"] and not oracle.refusal(row)]
+
+
+@functools.cache
+def caches() -> list[Row]:
+    """Caches of models that are not refused."""
+    held = [row for row in oracle.rows("caches") if number(row, "tokens") and row["id"] not in WHOLE]
+    return [row for row in held if not oracle.refusal(row)]
+
+
 ENCODER_DECODERS: Final = {
     *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart"),
     *("prophetnet", "trocr", "whisper"),
@@ -29,24 +50,15 @@ def named(row: Row) -> str:
     return f"{row['id']} {row['class']}{tokens}"
 
 
-def by_architecture(rows: Iterable[Row]) -> pytest.MarkDecorator:
-    """Give a test the rows of each architecture: thousands of rows are checked, some hundred tests are run."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["model_type"], []).append(row)
-    return pytest.mark.parametrize("rows", found.values(), ids=found)
-
-
-@by_architecture(READ)
-def test_parameters(rows: list[Row]) -> None:
-    assert [named(row) for row in rows if not oracle.right(row, oracle.spec(row))] == []
+def test_parameters() -> None:
+    assert [named(row) for row in read() if not oracle.right(row, oracle.spec(row))] == []
 
 
 def test_nearly_all_models_are_known_and_the_others_are_refused_with_a_reason() -> None:
     """At least 95 % of the released and 85 % of the default decoders and encoders."""
     for kind, least in (("released", 0.95), ("defaults", 0.85)):
         ids = {row["id"] for row in COUNTED if row["kind"] == kind} - ENCODER_DECODERS
-        known = {row["id"] for row in READ if row["kind"] == kind}
+        known = {row["id"] for row in read() if row["kind"] == kind}
         # Of what transformers has gained since, no share is promised.
         asked = ids if kind == "released" else ids & oracle_table.ASKED
         assert len(known & asked) >= least * len(asked)
@@ -68,16 +80,9 @@ OTHER_WINDOW: Final = ("gemma3n", "gemma3n_text", "mimo_v2_flash")
 WHOLE: Final = ("gpt_neo", "falcon/grouped")
 """Their code masks the window instead of keeping only that, or repeats the KV heads for all heads in the cache."""
 
-RUNS: Final = [row for row in oracle.rows("flops") if row["phase"] and not oracle.refusal(row)]
 
-
-@by_architecture(RUNS)
-def test_flops_of_matrices(rows: list[Row]) -> None:
-    for row in rows:
-        check_flops_of_matrices(row)
-
-
-def check_flops_of_matrices(row: Row) -> None:
+@each_row(runs, named)
+def test_flops_of_matrices(row: Row) -> None:
     """Per token: linear layers and the token's experts. MLA's projections of the cache are those of one token."""
     found, tokens = oracle.spec(row), number(row, "tokens")
     linear = number(row, "linear") + number(row, "experts")
@@ -89,13 +94,8 @@ def check_flops_of_matrices(row: Row) -> None:
     assert 2.0 * found.head_params * tokens == pytest.approx(number(row, "head"), rel=0.001)
 
 
-@by_architecture(RUNS)
-def test_flops_of_attention(rows: list[Row]) -> None:
-    for row in rows:
-        check_flops_of_attention(row)
-
-
-def check_flops_of_attention(row: Row) -> None:
+@each_row(runs, named)
+def test_flops_of_attention(row: Row) -> None:
     """Per pair of tokens. Eager prefill multiplies the whole square, masked; sparse attention all pairs, masked too."""
     found = oracle.spec(row)
     looked = {True: 0.0, False: 0.0}
@@ -123,18 +123,8 @@ def _pairs(attention: Attention, row: Row) -> float:
     return min(whole, attention.limit if attention.reach is Reach.WINDOW else whole) / attention.stride
 
 
-CACHES: Final = [
-    row for row in oracle.rows("caches") if number(row, "tokens") and row["id"] not in WHOLE and not oracle.refusal(row)
-]
-
-
-@by_architecture(CACHES)
-def test_elements_of_the_cache(rows: list[Row]) -> None:
-    for row in rows:
-        check_elements_of_the_cache(row)
-
-
-def check_elements_of_the_cache(row: Row) -> None:
+@each_row(caches, named)
+def test_elements_of_the_cache(row: Row) -> None:
     """Exact, but for what transformers keeps otherwise than servers: one token less of a window, one input more of a
     convolution, DeepSeek-V4's one tensor under the names of keys and of values."""
     found, tokens = oracle.spec(row), number(row, "tokens")
@@ -163,11 +153,12 @@ SAME_FORMAT: Final = frozenset(
 """Families whose published configs make vLLM keep states as transformers does."""
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in CACHES if row["model_type"] in SAME_FORMAT and row["kind"] == "released"],
-    ids=lambda row: f"{row['id']} {row['tokens']}",
-)
+def released_alike() -> list[Row]:
+    """Published models of these families."""
+    return [row for row in caches() if row["model_type"] in SAME_FORMAT and row["kind"] == "released"]
+
+
+@each_row(released_alike, named)
 def test_states_of_32_bit(row: Row) -> None:
     states = oracle.spec(row).states
     assert sum(each.layers * each.elements for each in states if each.bytes_per_element == 4.0) == number(
@@ -175,13 +166,8 @@ def test_states_of_32_bit(row: Row) -> None:
     )
 
 
-@by_architecture(CACHES)
-def test_elements_of_states(rows: list[Row]) -> None:
-    for row in rows:
-        check_elements_of_states(row)
-
-
-def check_elements_of_states(row: Row) -> None:
+@each_row(caches, named)
+def test_elements_of_states(row: Row) -> None:
     found = oracle.spec(row)
     recurrent = sum(each.layers * each.elements for each in found.states if each.kind != CONVOLUTION)
     assert recurrent in (number(row, "recurrent_states"), number(row, "other"))
