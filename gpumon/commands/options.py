@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gpumon.config.load import Loaded
     from gpumon.config.options import Options
 
-OTHER_MONITORS: Final = {"--once": "gpumon snapshot"}
-"""Options of other monitors, and what they are here."""
+OTHER_OPTIONS: Final = {"--once": "gpumon snapshot", "--list": "--scenario list"}
+"""Options that people try, and what they are here."""
 LIST: Final = "list"
 """`--scenario list` prints all scenarios."""
 
@@ -115,10 +115,7 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     if unknown:
         if not name:
             above = program()
-        hint = ""
-        if above is not None:
-            hint = _hint(unknown, above)
-        parser.error(_unrecognized(unknown) + hint)
+        parser.error(_unrecognized(unknown) + _hint(unknown, parser, above))
     return chosen, name
 
 
@@ -148,7 +145,7 @@ def _check_known(words: Sequence[str], everything: argparse.ArgumentParser) -> N
     takes = _takes_value(everything)
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in takes:
-            raise Usage(f"{_unrecognized([word])}{_hint([word], everything)} (see gpumon --help)")
+            raise Usage(f"{_unrecognized([word])}{_hint([word], None, everything)} (see gpumon --help)")
 
 
 def _parser_of_action(
@@ -223,18 +220,22 @@ def _unrecognized(words: Sequence[str]) -> str:
     return f"unrecognized arguments: {' '.join(named)}"
 
 
-def _hint(words: Sequence[str], above: argparse.ArgumentParser) -> str:
-    """The commands below a parser that take the first of these options."""
+def _hint(words: Sequence[str], parser: argparse.ArgumentParser | None, above: argparse.ArgumentParser | None) -> str:
+    """What this parser has instead of the first of these options, or the commands below one above it that take it."""
     options = [word.partition("=")[0] for word in words if word.startswith("-")]
     option = ""
     if options:
         option = options[0]
+    other = OTHER_OPTIONS.get(option, "")
+    if other.startswith("--") and (parser is None or other.split()[0] not in _takes_value(parser)):
+        other = ""
     takers = []
-    for name, nested in subcommands(above).items():
-        if option in _takes_value(nested):
-            takers.append(f"{above.prog} {name} {option}")
-    meant = OTHER_MONITORS.get(option) or ", or ".join(takers[:2])
-    if meant:
+    if above is not None:
+        for name, nested in subcommands(above).items():
+            if option in _takes_value(nested):
+                takers.append(f"{above.prog} {name} {option}")
+    meant = other or ", or ".join(takers[:2])
+    if meant and (above is not None or other.startswith("--")):
         return f"; did you mean {meant}?"
     return ""
 

@@ -224,16 +224,17 @@ _SECONDS: Final = (
     (1.0, "s", 2, 0.99),
     (1.0, "s", 1, 9.9),
     (1.0, "s", 0, 999.0),
-    (1e3, "ks", 1, 9.9),
-    (1e3, "ks", 0, 999.0),
+    (60.0, "m", 0, 99.0),
+    (3600.0, "h", 1, 9.9),
+    (3600.0, "h", 0, 99.0),
 )
 """How a time may be written, the most precise first: unit, its letters, decimals, the most that is written so."""
-_LONGER: Final = ((99e3, ">99ks"), (9e3, ">9ks"), (99.0, ">99s"))
+_LONGER: Final = ((99.0 * 3600.0, ">99h"), (99.0 * 60.0, ">99m"), (99.0, ">99s"))
 """Texts of a time that no form above fits."""
 
 
 def seconds(value: Reading, width: int = 5) -> str:
-    """A latency in at most `width` (4 or 5) cells: `24ms`, `120ms` (in 4 `.12s`), `1.2s`, `999s`, `1.2ks`."""
+    """A latency in at most `width` (4 or 5) cells: `24ms`, `120ms` (in 4 `.12s`), `1.2s`, `999s`, `20m`, `3.3h`."""
     if isinstance(value, Missing):
         return short(value, width)
     return _time(value, width) or _beyond(value, width)

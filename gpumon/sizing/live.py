@@ -222,14 +222,14 @@ def _usual_load(engines: Sequence[Engine], seen: Observed | None) -> float:
 
 
 def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
-    """Source of the targets: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
+    """Source of the targets: `targets: the peak of the last 5 min, 64 running + waiting (mean 41)`."""
     if not peaks:
         return []
     seconds = 0.0
     texts = []
     for model, load in peaks.items():
         seconds = max(seconds, load.seconds)
-        text = f"{load.peak:.0f} in flight (mean {load.mean:.0f})"
+        text = f"{load.peak:.0f} running + waiting (mean {load.mean:.0f})"
         if len(peaks) > 1:
             text = f"{clean(model)} {text}"
         if load.requests_per_s is not None:

@@ -146,8 +146,8 @@ def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
     """A word in a line of the picture, from a place on; as far as the picture goes."""
     first = canvas.column(mbu)
     for number, character in enumerate(text):
-        if first + number < canvas.columns and character != " ":
-            canvas.put(line, first + number, character, tone)
+        if first + number < canvas.columns:
+            canvas.set(line, first + number, character, tone)
 
 
 def _listed(one: _Placed, width: int) -> list[Row]:

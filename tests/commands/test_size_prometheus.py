@@ -74,7 +74,7 @@ def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> N
     }
     found = json.loads(done.stdout)
     assert {each["model"]: each["target"] for each in found["workloads"]} == {"tiny-llama": 40.0}
-    assert "p95 of the last 6 h, 40 in flight (mean 6" in text
+    assert "p95 of the last 6 h, 40 running + waiting (mean 6" in text
     assert "4 requests/s" in text
 
 

@@ -20,6 +20,7 @@ from gpumon.outputs.json import MOST_CHARACTERS, encode, printed_fields
 from gpumon.outputs.schema import schema
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
+from gpumon.readings.verdict import Limit
 from gpumon.sources.nvml.figures import THROTTLE_NS
 from tests.fleet.fleets import fed, fleet_frame
 from tests.outputs import shots
@@ -182,6 +183,7 @@ def test_the_documentation_names_every_key_and_reason() -> None:
     text = (DOCS / "json.md").read_text(encoding="utf-8")
     keys = {key for keys in CONTRACT.values() for key in keys.split()}
     keys |= {key for kind in (Gpu, Engine, Process, Quantiles) for key in printed_fields(kind)}
+    keys |= {limit.value for limit in Limit}
     keys |= {reason.value for reason in Reason} | {source.value for source in BandwidthSource} - {"none"}
     assert sorted(key for key in keys if f"`{key}`" not in text) == []
 

@@ -91,9 +91,9 @@ CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.seconds, 0.9996, "1.0s"),
     (f.seconds, 1.24, "1.2s"),
     (f.seconds, 12.4, "12s"),
-    (f.seconds, 1200.0, "1.2ks"),
-    (f.seconds, 12_000.0, "12ks"),
-    (f.seconds, 1e9, ">99ks"),
+    (f.seconds, 1200.0, "20m"),
+    (f.seconds, 12_000.0, "3.3h"),
+    (f.seconds, 1e9, ">99h"),
     (f.seconds, 1e-5, "<1ms"),
     (f.ratio, 1e308, ">10x!"),
     (f.whole, 12_340.0, "12k"),
@@ -191,9 +191,9 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
         (Quantiles(p95=Missing(Reason.IDLE)), "–"),
         (Quantiles(p95=1.2, mean=0.4), "1.2s"),
         (Quantiles(p95=123.0, mean=0.4), "123s"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=1200.0), "~1ks"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=1200.0), "~20m"),
         (Quantiles(p95=Missing(Reason.FEW), mean=120.0), "~120s"),
-        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), "<2ks"),
+        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), "<20m"),
         (Quantiles(p95=1.0, mean=0.4, first_bound_s=1.21), "<1.3s"),
         (Quantiles(p95=Missing(Reason.RESET)), "reset"),
     ],
@@ -202,17 +202,17 @@ def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, expected: str
     assert f.quantile(quantiles) == expected
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.021, "21ms"), (0.21, ".21s"), (0.999, "1.0s"), (1200.0, "1ks")])
+@pytest.mark.parametrize(("value", "text"), [(0.021, "21ms"), (0.21, ".21s"), (0.999, "1.0s"), (1200.0, "20m")])
 def test_a_latency_in_four_cells(value: float, text: str) -> None:
     assert f.seconds(value, 4) == text
 
 
-UNITS = {"ms": 1e-3, "s": 1.0, "ks": 1e3}
+UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parsed(text: str) -> tuple[float, float]:
     """The seconds that a latency says, and the step of its last digit."""
-    digits, unit = re.fullmatch(r"(\d*\.?\d+)(ms|s|ks)", text).groups()  # type: ignore[union-attr]
+    digits, unit = re.fullmatch(r"(\d*\.?\d+)(ms|s|m|h)", text).groups()  # type: ignore[union-attr]
     return float(digits) * UNITS[unit], UNITS[unit] * 0.1 ** len(digits.partition(".")[2])
 
 

@@ -57,7 +57,7 @@ def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
     shot = at(301, engine(4.0), engine(4.0, "b"))
     scenario = from_live(shot, (), None, calibration.in_flight())
     assert scenario.workload[0].target == 62.0
-    assert "targets: the peak of the last 5 min, 62 in flight (mean 13)" in scenario.note
+    assert "targets: the peak of the last 5 min, 62 running + waiting (mean 13)" in scenario.note
     assert from_live(shot, ()).workload[0].target == 8.0
 
 

@@ -94,6 +94,8 @@ class HostBody:
         """Whether the triage pane stands on top."""
         self.small = self._summary = Painted(palette)
         self.zoomed = ""
+        self._zoomed_for_roofline = False
+        """Whether the history pane is zoomed because the roofline had too few lines."""
         self.commands = {
             "open": self._open,
             "zoom": self._zoom,
@@ -382,7 +384,11 @@ class HostBody:
             return
         go_to_pane(screen, PANES[2])
         self.history.turn_to_roofline()
-        if self.history.roofline and self.history.size.height <= LEAST_HEIGHT:
+        if not self.history.roofline and self._zoomed_for_roofline:
+            zoom(screen, "")
+        self._zoomed_for_roofline = False
+        if self.history.roofline and self.zoomed != PANES[2] and self.history.size.height <= LEAST_HEIGHT:
+            self._zoomed_for_roofline = True
             zoom(screen, PANES[2])
         screen.show_keys()
 

@@ -93,6 +93,7 @@ class Pages:
             if self.shown is page:
                 self.close()
             else:
+                page.to_top()
                 self.put_over(page)
 
     def put_over(self, page: Pane) -> None:

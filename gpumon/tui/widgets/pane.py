@@ -276,6 +276,10 @@ class Pane(Board, can_focus=True):
         self._top = max(0, min(self._overflow, self._top + lines))
         self.update()
 
+    def to_top(self) -> None:
+        """Begin with the first line when it is painted next."""
+        self._top = 0
+
     def leaf(self, pages: int) -> None:
         """Move by what is visible."""
         self.move(pages * self.page())

@@ -1,0 +1,129 @@
+"""Recipes of docs/extending.md and docs/engines.md: done word by word in a copy of the sources, with their checks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.mutants import ROOT, copied, failures, run_tests
+
+PAGES: Final = ("docs/extending.md", "docs/engines.md")
+STEP: Final = re.compile(
+    r"^New file `(?P<new>[^`\n]+)`:\n\n```\w+\n(?P<text>.*?)^```"
+    r"|^In `(?P<file>[^`\n]+)`, (?P<how>after|instead of) `(?P<anchor>[^`\n]+)`:\n\n```\w+\n(?P<lines>.*?)^```"
+    r"|^Then:\n\n```sh\n(?P<commands>.*?)^```"
+    r"|^Check: `pytest (?P<check>[^`\n]+)`$",
+    re.DOTALL | re.MULTILINE,
+)
+COPIED_PAGES: Final = "tests/data/pages"
+"""Recorded pages, to which the recipe of an engine adds its own."""
+LEAST_STEPS: Final = 30
+CHECKS: Final = 7
+"""A check for each recipe: column, theme, key, metric, architecture, rule, engine."""
+
+
+class Step(NamedTuple):
+    """A step of a recipe, as the page says it."""
+
+    page: str
+    words: re.Match[str]
+
+
+def steps() -> Iterator[Step]:
+    """All steps, in the order of the pages."""
+    for page in PAGES:
+        for words in STEP.finditer((ROOT / page).read_text(encoding="utf-8")):
+            yield Step(page, words)
+
+
+def own_copies(copy: Path) -> None:
+    """Put files in the place of the links to what recipes write."""
+    for name in ("docs", "themes"):
+        (copy / name).unlink()
+        shutil.copytree(ROOT / name, copy / name)
+    data = copy / "tests" / "data"
+    data.unlink()
+    data.mkdir()
+    for path in (ROOT / "tests" / "data").iterdir():
+        (data / path.name).symlink_to(path)
+    (copy / COPIED_PAGES).unlink()
+    shutil.copytree(ROOT / COPIED_PAGES, copy / COPIED_PAGES)
+
+
+def do(step: Step, copy: Path) -> None:
+    """Do one step; raises AssertionError where the page and the code have drifted apart."""
+    words = step.words
+    if words["new"]:
+        file = copy / words["new"]
+        assert not file.exists(), f"{step.page}: {words['new']} is there already"
+        file.write_text(words["text"], encoding="utf-8")
+    elif words["file"]:
+        change(step, copy / words["file"])
+    elif words["commands"]:
+        for command in words["commands"].splitlines():
+            run(step, command, copy)
+
+
+def change(step: Step, file: Path) -> None:
+    """Put lines below a line, or a text in the place of another one."""
+    words = step.words
+    text = file.read_text(encoding="utf-8")
+    anchor = words["anchor"]
+    if words["how"] == "instead of":
+        assert text.count(anchor) == 1, f"{step.page}: {words['file']} has no such text, or several: {anchor}"
+        file.write_text(text.replace(anchor, words["lines"].strip()), encoding="utf-8")
+        return
+    lines = text.splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if line.strip().startswith(anchor)]
+    assert len(places) == 1, f"{step.page}: {words['file']} has no such line, or several: {anchor}"
+    lines.insert(places[0] + 1, words["lines"])
+    file.write_text("".join(lines), encoding="utf-8")
+
+
+def run(step: Step, command: str, copy: Path) -> None:
+    """Run a command of a recipe with this Python."""
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        prepared = [f"BIN={Path(sys.executable).parent}", "-o", ".venv/.dev"]
+        words = ["make", *prepared, *arguments]
+    else:
+        assert program == "python", f"{step.page}: {command}"
+        words = [sys.executable, *arguments]
+    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(words, cwd=copy, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{step.page}: {command}: {done.stdout[-1000:]}{done.stderr[-2000:]}"
+
+
+def selection(checks: list[str]) -> list[str]:
+    """One run of pytest for all checks: their files, and whatever one of them selects."""
+    files: dict[str, None] = {}
+    words = []
+    for check in checks:
+        arguments = shlex.split(check)
+        if "-k" in arguments:
+            words.append(arguments.pop(arguments.index("-k") + 1))
+            arguments.remove("-k")
+        else:
+            words += [Path(file).stem for file in arguments]
+        files.update(dict.fromkeys(arguments))
+    return [*files, "-k", " or ".join(f"({word})" for word in words)]
+
+
+def test_each_recipe_works_as_it_is_written() -> None:
+    every = list(steps())
+    checks = [step.words["check"] for step in every if step.words["check"]]
+    assert len(every) >= LEAST_STEPS
+    assert len(checks) == CHECKS
+    with copied() as copy:
+        own_copies(copy)
+        for step in every:
+            do(step, copy)
+        done = run_tests(copy, ["-n", "0", *selection(checks)])
+    assert done.returncode == 0, "\n".join(failures(done)) or done.stdout[-3000:]
