@@ -28,7 +28,7 @@ from gpumon.readings.format import ratio
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Limit
-from gpumon.session import Session, ThisHost
+from gpumon.session.host import HostSession, ThisHost
 from gpumon.triage.thresholds import Thresholds
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.app import run as run_screen
@@ -314,7 +314,7 @@ def main(out: str, clock_hz: float) -> None:
             endpoint=(Endpoint(url=engine.url, model=MODEL, gpus=(0,)),),
             triage=Thresholds(hold_s=1.0, cpu_high_ratio=1.0, cpu_pressure_ratio=1.0),
         )
-        app = MonitorApp(Session(config, ThisHost(config, Options())), load_theme("default"), config)
+        app = MonitorApp(HostSession(config, ThisHost(config, Options())), load_theme("default"), config)
         user = User(app, recorder, screen_end, clock_hz)
         thread = threading.Thread(target=user.run)
         recorder.start()
