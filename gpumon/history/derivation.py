@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.history.frame_store import NOTED_S, FrameStore, Thing, same, thing_of
+from gpumon.history.frame_store import NOTED_S, FrameStore, Note, Thing, same, thing_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
@@ -58,8 +58,11 @@ class Derivation:
         """Get ready to take the first frame at or after a time, in small steps."""
         self._renew()
         self._log = None
-        before = self._past.frames(wall_s - WARM_UP_S, wall_s)
-        for frame in _thinned(unbroken([frame for frame in in_order(before) if frame.wall_s < wall_s]), wall_s):
+        before = []
+        for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)):
+            if frame.wall_s < wall_s:
+                before.append(frame)
+        for frame in _thinned(unbroken(before), wall_s):
             self.take(frame)
             yield
         self._log = _Log(self._past, wall_s)
@@ -76,9 +79,8 @@ class Derivation:
         snapshot = msgspec.structs.replace(snapshot, counted_since=self._counted_since)
         if self._log is not None:
             stood, events = self._log.at(frame.wall_s)
-            if stood is None:
-                verdicts = snapshot.verdicts
-            else:
+            verdicts = snapshot.verdicts
+            if stood is not None:
                 verdicts = _as_noted(snapshot, stood)
             snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
         return Derived(frame.wall_s, frame.interval_s, snapshot, points)
@@ -107,37 +109,55 @@ class _Log:
         """The verdicts at a time, which is later than that of the call before (None where no log has them), and what
         happened between the two."""
         if wall_s > self._read_s:
-            span = self._past.span()
-            since_s = math.nextafter(self._read_s, math.inf)
-            until_s = max(wall_s, min(wall_s + CHUNK_S, span[1] if span is not None else wall_s))
-            self._notes += self._past.notes(since_s, until_s)
-            self._events += self._past.events(since_s, until_s)
-            self._read_s = until_s
+            self._read_on(wall_s)
         while self._notes and self._notes[0].wall_s <= wall_s:
-            note = self._notes.popleft()
-            if note.whole:
-                self._verdicts = {}
-            if self._verdicts is not None:
-                for thing in note.over:
-                    self._verdicts.pop(thing, None)
-                self._verdicts |= {thing_of(verdict): verdict for verdict in note.verdicts}
+            self._take(self._notes.popleft())
         events = []
         while self._events and self._events[0].wall_s <= wall_s:
             events.append(self._events.popleft())
-        return None if self._verdicts is None else self._verdicts.values(), tuple(events)
+        if self._verdicts is None:
+            return (None, tuple(events))
+        return (self._verdicts.values(), tuple(events))
+
+    def _read_on(self, wall_s: float) -> None:
+        """Read the notes and events up to a time, and some behind it."""
+        since_s = math.nextafter(self._read_s, math.inf)
+        until_s = wall_s
+        span = self._past.span()
+        if span is not None:
+            _, last_s = span
+            until_s = max(wall_s, min(wall_s + CHUNK_S, last_s))
+        self._notes += self._past.notes(since_s, until_s)
+        self._events += self._past.events(since_s, until_s)
+        self._read_s = until_s
+
+    def _take(self, note: Note) -> None:
+        """Take in a note: all verdicts that stood, or those that came, changed or went since the note before."""
+        if note.whole:
+            self._verdicts = {}
+        if self._verdicts is not None:
+            for thing in note.over:
+                self._verdicts.pop(thing, None)
+            for verdict in note.verdicts:
+                self._verdicts[thing_of(verdict)] = verdict
 
 
 def _as_noted(derived: Snapshot, stood: Collection[Verdict]) -> tuple[Verdict, ...]:
     """The verdicts that stood: with the figures of now where they are worked out again, else as they were noted."""
     now = {thing_of(verdict): verdict for verdict in derived.verdicts}
-    found = []
+    verdicts = []
     for noted in stood:
         own = now.get(thing_of(noted))
-        is_same = own is not None and same(own, noted)
-        found.append(msgspec.structs.replace(own, since=noted.since) if own is not None and is_same else noted)
-    keys = (*(engine.key for engine in derived.engines), *(gpu.uuid for gpu in derived.gpus))
-    places = {key: place for place, key in enumerate(keys)}
-    return tuple(sorted(found, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
+        if own is not None and same(own, noted):
+            verdicts.append(msgspec.structs.replace(own, since=noted.since))
+        else:
+            verdicts.append(noted)
+    places: dict[str, int] = {}
+    for engine in derived.engines:
+        places[engine.key] = len(places)
+    for gpu in derived.gpus:
+        places[gpu.uuid] = len(places)
+    return tuple(sorted(verdicts, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
 
 
 def _follows(frame: Frame, before: Frame) -> bool:
@@ -147,16 +167,19 @@ def _follows(frame: Frame, before: Frame) -> bool:
 
 def in_order(frames: Iterable[Frame]) -> list[Frame]:
     """Frames of which each is later than the one before: after a clock was set back, the newest of each time."""
-    found: list[Frame] = []
+    newest_first: list[Frame] = []
     for frame in reversed([*frames]):
-        if not found or frame.wall_s < found[-1].wall_s:
-            found.append(frame)
-    return found[::-1]
+        if not newest_first or frame.wall_s < newest_first[-1].wall_s:
+            newest_first.append(frame)
+    return newest_first[::-1]
 
 
 def unbroken(frames: Sequence[Frame]) -> Sequence[Frame]:
     """The last frames of one process."""
-    start = max((at for at in range(1, len(frames)) if not _follows(frames[at], frames[at - 1])), default=0)
+    start = 0
+    for place in range(1, len(frames)):
+        if not _follows(frames[place], frames[place - 1]):
+            start = place
     return frames[start:]
 
 

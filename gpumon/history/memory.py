@@ -107,24 +107,33 @@ class MemoryStore:
             points = self._cell.taken()
         self._cell.add(wall_s, kept.frame.interval_s, kept.points)
         with self._lock:
-            chunk = self._chunks[-1] if self._chunks else None
-            self._turns += chunk is not None and wall_s <= chunk.walls[-1]
-            if chunk is not None and points is not None:
-                chunk.points.append(points)
-            if chunk is None or not _belongs(wall_s, chunk):
-                if chunk is not None:
-                    self._full.append(chunk)
-                chunk = _Chunk(self._turns)
-                self._chunks.append(chunk)
-                self._log.renew()  # whatever minute is dropped, the next one says what stands
+            if points is not None and self._chunks:
+                self._chunks[-1].points.append(points)
+            chunk = self._chunk_for(wall_s)
             self._bytes += chunk.add(kept, packed)
-            if kept.verdicts is None:
-                note = None
-            else:
+            if kept.verdicts is not None:
                 note = self._log.note(wall_s, kept.verdicts)
-            if note is not None:
-                self._bytes += chunk.noted(codec.noted(note))
+                if note is not None:
+                    self._bytes += chunk.noted(codec.noted(note))
             self._drop(kept.frame.monotonic_s)
+        self._squeeze_aside()
+
+    def _chunk_for(self, wall_s: float) -> _Chunk:
+        """The chunk that a frame goes into: the last one, or a new one after which the last one is full."""
+        if self._chunks:
+            last = self._chunks[-1]
+            if wall_s <= last.walls[-1]:
+                self._turns += 1
+            if _belongs(wall_s, last):
+                return last
+            self._full.append(last)
+        chunk = _Chunk(self._turns)
+        self._chunks.append(chunk)
+        self._log.renew()  # whatever minute is dropped, the next one says what stands
+        return chunk
+
+    def _squeeze_aside(self) -> None:
+        """Pack full chunks in a thread, where none does so already."""
         if self._full and (self._squeezer is None or not self._squeezer.is_alive()):
             self._squeezer = threading.Thread(target=self._squeeze, name="flight recorder", daemon=True)
             self._squeezer.start()
@@ -147,7 +156,7 @@ class MemoryStore:
             cells = codec.cells(points)
             with self._lock:
                 saved = chunk.squeezed(block, cells)
-                if any(chunk is each for each in self._chunks):
+                if chunk in self._chunks:
                     self._bytes -= saved
 
     def settle(self) -> None:
@@ -168,73 +177,84 @@ class MemoryStore:
 
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included; of a time that came again only those of the newer one."""
-        found: list[Frame] = []
+        frames: list[Frame] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
                 block = chunk.block
                 packed = [*chunk.packed]
                 again = self._came_again(chunk)
-            frames = codec.unpacked(codec.unblocked(block) if block else packed)
-            found += [frame for frame in frames if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again)]
-        return found
+            if block:
+                packed = codec.unblocked(block)
+            for frame in codec.unpacked(packed):
+                if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again):
+                    frames.append(frame)
+        return frames
 
     def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
         """Spans of time of the chunks that were taken after the clock was set back behind this one."""
-        later = []
-        for each in self._chunks:
-            if each.run > chunk.run:
-                later.append(each)
-        runs = {}
-        for run in {each.run for each in later}:
-            runs[run] = [each.walls for each in later if each.run == run]
-        return [(walls[0][0], walls[-1][-1]) for walls in runs.values()]
+        spans: dict[int, tuple[float, float]] = {}
+        for later in self._chunks:
+            if later.run > chunk.run:
+                first_s, _ = spans.get(later.run, (later.walls[0], 0.0))
+                spans[later.run] = (first_s, later.walls[-1])
+        return list(spans.values())
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
+        known = []
         with self._lock:
-            found = (bisect_left(chunk.walls, wall_s) for chunk in self._chunks)
-            known = []
-            for chunk, at in zip(self._chunks, found, strict=True):
-                if at:
-                    known.append(chunk.walls[at - 1])
+            for chunk in self._chunks:
+                place = bisect_left(chunk.walls, wall_s)
+                if place > 0:
+                    known.append(chunk.walls[place - 1])
         return max(known, default=None)
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
+        known = []
         with self._lock:
-            later = []
             for chunk in self._chunks:
-                if chunk.walls[-1] > wall_s:
-                    later.append(chunk.walls)
-            known = [walls[bisect_right(walls, wall_s)] for walls in later]
+                place = bisect_right(chunk.walls, wall_s)
+                if place < len(chunk.walls):
+                    known.append(chunk.walls[place])
         return min(known, default=None)
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
-        found: list[Points] = []
+        inside: list[Points] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
                 cells = chunk.cells
                 points = [*chunk.points]
-            found += [each for each in (codec.points(cells) if cells else points) if from_s <= each.wall_s <= to_s]
-        return found
+            if cells:
+                points = codec.points(cells)
+            for cell in points:
+                if from_s <= cell.wall_s <= to_s:
+                    inside.append(cell)
+        return inside
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
+        events = []
         with self._lock:
-            found = [event for chunk in self._chunks for event in chunk.events if from_s <= event.wall_s <= to_s]
-        return sorted(found, key=lambda event: event.wall_s)
+            for chunk in self._chunks:
+                for event in chunk.events:
+                    if from_s <= event.wall_s <= to_s:
+                        events.append(event)
+        return sorted(events, key=lambda event: event.wall_s)
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Notes on the verdicts, oldest first; of a time that came again only those of the newer one."""
-        found: list[Note] = []
+        notes: list[Note] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
                 packed = [*chunk.notes]
                 again = self._came_again(chunk)
-            notes = (note for data in packed for note in codec.notes(data))
-            found += [note for note in notes if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again)]
-        return sorted(found, key=lambda note: note.wall_s)
+            for data in packed:
+                for note in codec.notes(data):
+                    if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again):
+                        notes.append(note)
+        return sorted(notes, key=lambda note: note.wall_s)
 
     def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
         with self._lock:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 import sqlite3
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -118,59 +117,62 @@ class Recording:
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""
         with self._reading():
-            found: list[codec.Packed] = []
+            packed: list[codec.Packed] = []
             for run, since_s, until_s in self._runs_to(from_s, to_s):
-                packed: list[codec.Packed] = []
+                of_run: list[codec.Packed] = []
                 for block in self._blocks(run, since_s, until_s):
-                    packed += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
-                found = packed + found
-        frames = codec.unpacked(found)
-        if len(frames) < len(found):
-            good = {(frame.seq, frame.wall_s) for frame in frames}
-            self._damaged_frames |= {moment for one in found if (moment := codec.moment(one)) not in good}
+                    of_run += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
+                packed = of_run + packed
+        frames = codec.unpacked(packed)
+        if len(frames) < len(packed):
+            self._damaged_frames.update(codec.moment(frame) for frame in packed)
+            self._damaged_frames.difference_update((frame.seq, frame.wall_s) for frame in frames)
         return frames
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
         with self._reading():
             last = self._last_to(math.nextafter(wall_s, -math.inf), self._visible())
-        return None if last is None else last[0]
+        if last is None:
+            return None
+        latest_s, _ = last
+        return latest_s
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
         with self._reading():
             for since_s, until_s, run in self._visible():
                 first_s = max(since_s, math.nextafter(wall_s, math.inf))
-                for block in self._blocks(run, first_s, until_s) if first_s <= until_s else ():
-                    at = bisect_left(block.times, first_s)
-                    if at < len(block.times) and block.times[at] <= until_s:
-                        return block.times[at]
+                if first_s > until_s:
+                    continue
+                for block in self._blocks(run, first_s, until_s):
+                    place = bisect_left(block.times, first_s)
+                    if place < len(block.times) and block.times[place] <= until_s:
+                        return block.times[place]
         return None
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
-        found = self._told(Kind.POINTS, from_s, to_s, codec.points)
         points = []
-        for point in found:
-            if from_s <= point.wall_s <= to_s:
-                points.append(point)
+        for cell in self._content(Kind.POINTS, from_s, to_s, codec.points):
+            if from_s <= cell.wall_s <= to_s:
+                points.append(cell)
         return points
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
-        found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
         events = []
-        for event in found:
+        for event in self._content(Kind.EVENTS, from_s, to_s, codec.events):
             if from_s <= event.wall_s <= to_s:
                 events.append(event)
         return events
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
-        found = self._told(Kind.VERDICTS, from_s, to_s, codec.notes)
         notes = []
-        for note in found:
-            notes.append(msgspec.structs.replace(note, verdicts=tuple(map(vetted_verdict, note.verdicts))))
+        for note in self._content(Kind.VERDICTS, from_s, to_s, codec.notes):
+            verdicts = tuple(vetted_verdict(verdict) for verdict in note.verdicts)
+            notes.append(msgspec.structs.replace(note, verdicts=verdicts))
         return notes
 
     def _runs(self) -> list[_Run]:
@@ -216,10 +218,12 @@ class Recording:
         """Time and run of the last visible frame at or before a time; None where there is none."""
         for since_s, until_s, run in reversed(visible):
             latest_s = min(until_s, wall_s)
-            for block in self._blocks(run, since_s, latest_s, newest=True) if since_s <= latest_s else ():
-                at = bisect_right(block.times, latest_s) - 1
-                if at >= 0 and block.times[at] >= since_s:
-                    return block.times[at], run
+            if since_s > latest_s:
+                continue
+            for block in self._blocks(run, since_s, latest_s, newest=True):
+                place = bisect_right(block.times, latest_s) - 1
+                if place >= 0 and block.times[place] >= since_s:
+                    return (block.times[place], run)
         return None
 
     def _runs_to(self, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
@@ -229,42 +233,57 @@ class Recording:
         span has such a run, all runs are given as they are visible.
         """
         visible = self._visible()
+        newest = 0
         last = self._last_to(to_s, visible)
-        newest = last[1] if last is not None else 0
+        if last is not None:
+            _, newest = last
         inside = []
-        for span in visible:
-            if span[0] <= to_s and span[1] >= from_s:
-                inside.append(span)
-        later = {run for _, _, run in inside if run > newest}
-        if any(self._fills_gap(run, newest) for run in self._runs() if run.number in later):
-            for since_s, until_s, run in reversed(inside):
-                yield run, max(since_s, from_s), min(until_s, to_s)
-            return
+        for since_s, until_s, run in visible:
+            if since_s <= to_s and until_s >= from_s:
+                inside.append((run, max(since_s, from_s), min(until_s, to_s)))
+        if self._clock_was_ahead([run for run, _, _ in inside], newest):
+            yield from reversed(inside)
+        else:
+            yield from self._runs_before(newest, from_s, to_s)
+
+    def _clock_was_ahead(self, runs: Iterable[int], newest: int) -> bool:
+        """Whether one of these runs is later than the newest that led to a moment, and lies before it in time."""
+        later = {run for run in runs if run > newest}
+        return any(run.number in later and self._fills_gap(run, newest) for run in self._runs())
+
+    def _runs_before(self, newest: int, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
+        """A run and those before it, the newest first: each up to the beginning of the next one."""
         until_s = to_s
-        for found in reversed(self._runs()):
-            if found.number <= newest and found.first_s <= until_s:
-                yield found.number, from_s, until_s
-                until_s = math.nextafter(found.first_s, -math.inf)
+        for run in reversed(self._runs()):
+            if run.number <= newest and run.first_s <= until_s:
+                yield (run.number, from_s, until_s)
+                until_s = math.nextafter(run.first_s, -math.inf)
             if until_s < from_s:
                 return
 
     def _fills_gap(self, run: _Run, older: int) -> bool:
         """Whether a run lies where an older one has no frames, as its clock had leapt ahead."""
         for block in self._blocks(older, run.first_s, run.last_s, newest=True):
-            at = bisect_right(block.times, run.last_s) - 1
-            if at >= 0:
-                last_s = block.times[at]
+            place = bisect_right(block.times, run.last_s) - 1
+            if place >= 0:
+                last_s = block.times[place]
                 return last_s < run.first_s or run.last_s - last_s > LONGEST_BLOCK_S
         return True
 
     def _blocks(self, run: int, from_s: float, to_s: float, *, newest: bool = False) -> Iterator[_Block]:
         """Blocks of a run that may hold frames of a span, oldest or newest first; read as they are asked for."""
+        order = "ASC"
+        since_s = from_s - LONGEST_BLOCK_S
+        if newest:
+            order = "DESC"
+            since_s = -math.inf
         rows = self._rows(
-            f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {'DESC' if newest else 'ASC'}",
-            (Kind.FRAMES, run, -math.inf if newest else from_s - LONGEST_BLOCK_S, to_s, from_s),
+            f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {order}",
+            (Kind.FRAMES, run, since_s, to_s, from_s),
         )
         for row in rows:
-            if (block := self._block(row)) is not None:
+            block = self._block(row)
+            if block is not None:
                 yield block
 
     def _rows(self, where: str, values: tuple[object, ...]) -> Iterator[int]:
@@ -281,36 +300,40 @@ class Recording:
 
     def _data(self, row: int) -> object:
         """Content of a row; None if it is larger than any block, or gone meanwhile."""
-        found = self._query(
-            "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?", (row, codec.MOST_PACKED_BYTES)
-        )
-        return found[0][0] if found else None
+        sql = "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?"
+        for (data,) in self._query(sql, (row, codec.MOST_PACKED_BYTES)):
+            return data
+        return None
 
     def _block(self, row: int) -> _Block | None:
         """The frames of a row; None where it is damaged."""
-        if (block := self._cache.get(row)) is not None:
+        if row in self._cache:
             self._cache.move_to_end(row)
-            return block
-        timed = self._read(_timed, row)
-        if not timed:
+            return self._cache[row]
+        times = []
+        frames = []
+        heads_bytes = 0
+        engines_bytes: dict[int, int] = {}
+        for wall_s, frame in self._read(_timed, row):
+            times.append(wall_s)
+            frames.append(frame)
+            heads_bytes += len(frame.head)
+            for engine in frame.engines:  # frames share what did not change
+                engines_bytes[id(engine)] = len(engine)
+        if not times:
             return None
-        times = [at_s for at_s, _ in timed]
-        frames = [frame for _, frame in timed]
-        engines = {}
-        for frame in frames:
-            for each in frame.engines:
-                engines[id(each)] = len(each)
-        size = sum(len(frame.head) for frame in frames) + sum(engines.values())
-        block = self._cache[row] = _Block(times, frames, size)
-        self._cached_bytes += size
+        block = _Block(times, frames, heads_bytes + sum(engines_bytes.values()))
+        self._cache[row] = block
+        self._cached_bytes += block.size
         while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
-            self._cached_bytes -= self._cache.popitem(last=False)[1].size
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= oldest.size
         return block
 
-    def _told(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
+    def _content(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
         """Content of the rows of a kind, oldest first. Events of one tick may be of very different times."""
         with self._reading():
-            found: list[T] = []
+            content: list[T] = []
             seen: set[int] = set()
             reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
             for run, since_s, until_s in self._runs_to(from_s, to_s):
@@ -318,13 +341,13 @@ class Recording:
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, run, since_s - reach_s, until_s, since_s),
                 )
-                fresh = []
-                for row in rows:
-                    if row not in seen:
-                        fresh.append(row)
+                fresh = [row for row in rows if row not in seen]
                 seen.update(fresh)
-                found = [each for row in fresh for each in self._read(read, row)] + found
-            return found
+                of_run: list[T] = []
+                for row in fresh:
+                    of_run += self._read(read, row)
+                content = of_run + content
+            return content
 
     def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:
         """Contents of a row; empty if it is damaged. Raises ConfigError where too many are."""
@@ -370,10 +393,15 @@ class Recording:
 def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
     """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
     frames = codec.unblocked(data)
-    times = [codec.moment(frame)[1] for frame in frames]
-    if not all(_FIRST_S <= at_s <= _LAST_S for at_s in times) or not all(map(operator.lt, times, times[1:])):
-        raise ValueError("damaged: its times are in no order")
-    return list(zip(times, frames, strict=True))
+    timed = []
+    last_s = -math.inf
+    for frame in frames:
+        _, wall_s = codec.moment(frame)
+        if not _FIRST_S <= wall_s <= _LAST_S or wall_s <= last_s:
+            raise ValueError("damaged: its times are in no order")
+        last_s = wall_s
+        timed.append((wall_s, frame))
+    return timed
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -381,7 +409,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         return _answering(path, "ro")
     except sqlite3.OperationalError as error:
-        if not any(each in str(error) for each in _UNWRITABLE):
+        if not any(words in str(error) for words in _UNWRITABLE):
             raise
     if _begun(path, "-journal"):  # what a killed writer had begun is taken back first: this writes
         with contextlib.suppress(sqlite3.OperationalError):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.ratio import times
+from gpumon.efficiency.ratio import minus, times
 from gpumon.efficiency.service import adding_up
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
@@ -55,15 +55,20 @@ class _Mean:
     __slots__ = ("seconds", "total")
 
     def __init__(self) -> None:
-        self.seconds = self.total = 0.0
+        self.seconds = 0.0
+        self.total = 0.0
 
     def add(self, value: float, seconds: float) -> None:
-        if value == value:
+        """Take in a point; NaN is a gap."""
+        if not math.isnan(value):
             self.total += value * seconds
             self.seconds += seconds
 
     def reading(self, otherwise: Missing) -> Reading:
-        return self.total / self.seconds if self.seconds else otherwise
+        """The mean; `otherwise` where there is no point."""
+        if self.seconds:
+            return self.total / self.seconds
+        return otherwise
 
 
 class _Means(NamedTuple):
@@ -92,17 +97,26 @@ class _Counted:
 
     def __init__(self) -> None:
         self.last: float | None = None
-        self.total = self.seconds = 0.0
+        self.total = 0.0
+        self.seconds = 0.0
 
     def add(self, value: Reading, seconds: float) -> None:
-        known = number(value)
-        if known is None:
-            self.last = None
-            return
-        if self.last is not None:
-            self.total += known - self.last if known >= self.last else known
+        """Take in the counter's newest value; `seconds`: since the one before."""
+        counter = number(value)
+        if counter is not None and self.last is not None:
+            growth = counter - self.last
+            if growth < 0.0:  # it began anew
+                growth = counter
+            self.total += growth
             self.seconds += seconds
-        self.last = known
+        self.last = counter
+
+    @property
+    def reading(self) -> Reading:
+        """The growth; missing where the counter was not seen twice."""
+        if self.seconds:
+            return self.total
+        return NOT_EXPOSED
 
 
 class _Sample(NamedTuple):
@@ -152,10 +166,15 @@ def summed_up(
     """A part of a past, both ends included (Unix time). `prices`: as `Triage` takes them. Reads a disk."""
     means = _means(past, from_s, to_s)
     counts = _counts(past, catalogue, from_s, to_s, means.gaps)
-    indices = Counter(gpu.index for gpu in counts.gpus.values() if not gpu.parent_uuid)
+    cards = set()
+    indices: Counter[int] = Counter()
+    for gpu in counts.gpus.values():
+        if not gpu.parent_uuid:
+            cards.add(gpu.uuid)
+            indices[gpu.index] += 1
     gpus = [_gpu(gpu, counts, means, prices, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
     engines = [_engine(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
-    found, left_out = incidents(past.events(from_s, to_s), to_s)
+    worst, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(
         begin=rfc3339(from_s),
         end=rfc3339(to_s),
@@ -169,13 +188,12 @@ def summed_up(
         busy_ratio=means.mean("busy", NOT_SUPPORTED),
         mfu_ratio=means.mean("mfu", NOT_SUPPORTED),
         mbu_ratio=means.mean("mbu", NOT_SUPPORTED),
-        incidents=found,
+        incidents=worst,
         incidents_left_out=left_out,
         busy_known_s=means.known_s("busy"),
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
-    cards = {uuid for uuid, gpu in counts.gpus.items() if not gpu.parent_uuid}
     return _with_sums(whole, adding_up(counts.engines.values()), cards)
 
 
@@ -188,8 +206,8 @@ def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
         begin_s = points.wall_s - points.seconds
         if begin_s - last_s > GAP_S:
             gaps.append((last_s, begin_s))
-        else:  # ticks that came late are no gap: the next one stands for the time before it
-            seconds += max(0.0, begin_s - last_s) if last_s == last_s else 0.0
+        elif begin_s > last_s:  # ticks that came late are no gap: the next one stands for the time before it
+            seconds += begin_s - last_s
         last_s = points.wall_s
         covered_s += seconds
         for series, value in points.values.items():
@@ -200,7 +218,9 @@ def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
 
 def _tail_s(past: FrameStore, from_s: float, to_s: float, last_s: float) -> float:
     """Seconds of frames behind the last points (NaN: there are none): the mean of those is not made yet."""
-    begin_s = last_s if last_s == last_s else past.after(math.nextafter(from_s, -math.inf))
+    begin_s: float | None = last_s
+    if math.isnan(last_s):
+        begin_s = past.after(math.nextafter(from_s, -math.inf))
     end_s = past.before(math.nextafter(to_s, math.inf))
     if begin_s is None or end_s is None or not 0.0 < end_s - begin_s <= GAP_S:
         return 0.0
@@ -249,20 +269,34 @@ def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[
     """The first frame, one per minute from there on, and the last one; all of a minute in which an engine or a GPU came
     or went, or with a gap, as what was counted there is in none of the others."""
     last: Frame | None = None
-    for at_s in _minutes(past, from_s, to_s):
-        frames = past.frames(at_s, at_s)[-1:]
-        if frames and last is not None:
-            since_s = last.wall_s
-            holed = any(begin_s < at_s and since_s < end_s for begin_s, end_s in gaps)
-            if holed or _counting(frames[0]) != _counting(last):
-                frames = [frame for frame in past.frames(since_s, at_s) if frame.seq != last.seq]
-                for frame in frames:
-                    yield _Sample(frame, broken=frame.wall_s - since_s > GAP_S + frame.interval_s)
-                    since_s = frame.wall_s
-                last = frames[-1] if frames else last
-                continue
-        yield from (_Sample(frame, broken=False) for frame in frames)
-        last = frames[-1] if frames else last
+    for minute_s in _minutes(past, from_s, to_s):
+        frames = past.frames(minute_s, minute_s)
+        if not frames:
+            continue
+        samples = [_Sample(frames[-1], broken=False)]
+        if last is not None and _has_changed(last, frames[-1], gaps):
+            samples = _samples_between(past, last, minute_s)
+        for sample in samples:
+            last = sample.frame
+            yield sample
+
+
+def _has_changed(last: Frame, frame: Frame, gaps: Sequence[tuple[float, float]]) -> bool:
+    """Whether an engine or a GPU came or went between two frames, or nothing was recorded for a while."""
+    if any(begin_s < frame.wall_s and last.wall_s < end_s for begin_s, end_s in gaps):
+        return True
+    return _counting(frame) != _counting(last)
+
+
+def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[_Sample]:
+    """All frames after the last one."""
+    samples = []
+    since_s = last.wall_s
+    for frame in past.frames(last.wall_s, to_s):
+        if frame.seq != last.seq:
+            samples.append(_Sample(frame, broken=frame.wall_s - since_s > GAP_S + frame.interval_s))
+            since_s = frame.wall_s
+    return samples
 
 
 def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
@@ -285,8 +319,14 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
 
 def _counting(frame: Frame) -> frozenset[str]:
     """Things that give counters: engines that answer, GPUs that count their energy."""
-    gpus = (gpu.uuid for gpu in frame.gpus if not isinstance(gpu.energy_j, Missing))
-    return frozenset((*(reading.key for reading in frame.engines if reading.ranks), *gpus))
+    counting = set()
+    for reading in frame.engines:
+        if reading.ranks:
+            counting.add(reading.key)
+    for gpu in frame.gpus:
+        if not isinstance(gpu.energy_j, Missing):
+            counting.add(gpu.uuid)
+    return frozenset(counting)
 
 
 def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], shared: bool) -> GpuPeriod:
@@ -300,11 +340,15 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
         return means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
 
     busy = mean("busy")
-    if slice_:
-        price = math.nan
-    else:
-        price = prices.get(gpu.gpu_type, prices.get("", math.nan))
-    cost: Reading = price * counts.seconds[gpu.uuid] / _HOUR_S if price == price else NO_PRICE
+    energy_j: Reading = NOT_SUPPORTED
+    power_w: Reading = NOT_SUPPORTED
+    if joules.seconds:
+        energy_j = joules.total
+        power_w = joules.total / joules.seconds
+    cost: Reading = NO_PRICE
+    price = prices.get(gpu.gpu_type, prices.get(""))
+    if price is not None and not slice_:
+        cost = price * counts.seconds[gpu.uuid] / _HOUR_S
     return GpuPeriod(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -312,29 +356,25 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
         busy_ratio=busy,
         mfu_ratio=mean("mfu"),
         mbu_ratio=mean("mbu"),
-        power_w=joules.total / joules.seconds if joules.seconds else NOT_SUPPORTED,
-        energy_j=joules.total if joules.seconds else NOT_SUPPORTED,
+        power_w=power_w,
+        energy_j=energy_j,
         cost=cost,
-        idle_cost=times(cost, busy if isinstance(busy, Missing) else 1.0 - busy),
+        idle_cost=times(cost, minus(1.0, busy)),
     )
 
 
 def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
-    totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
+    totals = {field: counts.tokens[engine.key, field].reading for field in _TOTALS}
     own_means = {}
     for field, series in _MEANS.items():
         own_means[field] = means.mean(f"{series}@{engine.key}")
     energy: Reading = Missing(Reason.NO_GPU)
     cost: Reading = Missing(Reason.NO_GPU)
-    own_gpus = []
-    for gpu in gpus:
-        if gpu.index in engine.hardware.gpus:
-            own_gpus.append(gpu)
+    own_gpus = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
     if own_gpus and not _shares_gpus(engine, counts):
         energy = _sum([gpu.energy_j for gpu in own_gpus])
         cost = _sum([gpu.cost for gpu in own_gpus])
-    tokens = (totals["decode_tokens"], totals["trained_tokens"])
-    made = _sum([total for total in tokens if not isinstance(total, Missing)])
+    made = _sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -361,17 +401,11 @@ def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
 def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:
     """`cards`: uuids of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
-    here = []
-    for engine in period.engines:
-        if engine.key in keys:
-            here.append(engine)
+    in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {}
     for field in _TOTALS:
-        sums[field] = _sum_of_known([getattr(engine, field) for engine in here])
-    gpus = []
-    for gpu in period.gpus:
-        if gpu.uuid in cards:
-            gpus.append(gpu)
+        sums[field] = _sum_of_known([getattr(engine, field) for engine in in_totals])
+    gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy = _sum([gpu.energy_j for gpu in gpus])
     cost = _sum([gpu.cost for gpu in gpus])
     made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
@@ -386,16 +420,16 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
     )
 
 
-def _counted(counted: _Counted) -> Reading:
-    return counted.total if counted.seconds else NOT_EXPOSED
-
-
 def _sum(readings: Sequence[Reading]) -> Reading:
     """The sum; the first reason where a part is missing."""
-    missing = next((reading for reading in readings if isinstance(reading, Missing)), None)
-    if missing is not None or not readings:
-        return missing if missing is not None else NOT_EXPOSED
-    return math.fsum(reading for reading in readings if not isinstance(reading, Missing))
+    if not readings:
+        return NOT_EXPOSED
+    numbers = []
+    for reading in readings:
+        if isinstance(reading, Missing):
+            return reading
+        numbers.append(reading)
+    return math.fsum(numbers)
 
 
 def _sum_of_known(readings: Sequence[Reading]) -> Reading:
@@ -439,35 +473,46 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
             continue
         if event.kind not in _TOLD or not any(_led_to(event, begun, end_s) for begun, end_s, _ in lasting):
             moments.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
-    found = [_lasting(*one) for one in lasting] + [_moment(same) for same in moments.values()]
-    found.sort(key=lambda one: (URGENCY[one.level], -one.seconds, one.begin))
-    return tuple(found[:MOST]), max(0, len(found) - MOST)
+    every = []
+    for begun, end_s, ended in lasting:
+        every.append(_lasting(begun, end_s, ended))
+    for same in moments.values():
+        every.append(_moment(same))
+    every.sort(key=lambda incident: (URGENCY[incident.level], -incident.seconds, incident.begin))
+    return tuple(every[:MOST]), max(0, len(every) - MOST)
 
 
 def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, float, bool]]:
     """Verdicts that hurt, when each was over, and whether it was."""
-    found: list[tuple[Event, float, bool]] = []
+    lasting: list[tuple[Event, float, bool]] = []
     standing: dict[tuple[str, str], Event] = {}
     for event in events:
-        if event.kind is EventKind.VERDICT:
-            at = (event.key, event.scope)
-            begun = standing.pop(at, None)
-            if (
-                begun is not None
-                and event.level in URGENT
-                and (code := _code(begun)) is not None
-                and code is _code(event)
-            ):
-                standing[at] = min(begun, _worse(begun, event), key=lambda one: URGENCY[one.level])
-                continue
-            found += [] if begun is None else [(begun, event.wall_s, True)]
-            if event.level in URGENT:
-                standing[at] = event
-    return found + [(begun, to_s, False) for begun in standing.values()]
+        if event.kind is not EventKind.VERDICT:
+            continue
+        thing = (event.key, event.scope)
+        begun = standing.pop(thing, None)
+        if begun is not None and _goes_on(begun, event):
+            standing[thing] = _worse(begun, event)
+            continue
+        if begun is not None:
+            lasting.append((begun, event.wall_s, True))
+        if event.level in URGENT:
+            standing[thing] = event
+    for begun in standing.values():
+        lasting.append((begun, to_s, False))
+    return lasting
+
+
+def _goes_on(begun: Event, event: Event) -> bool:
+    """Whether an event is but another level of the verdict that began."""
+    code = _code(begun)
+    return event.level in URGENT and code is not None and code is _code(event)
 
 
 def _worse(begun: Event, event: Event) -> Event:
-    """The verdict that began, as it was told when its level changed."""
+    """The verdict that began; as it was told when its level changed, where that is the more urgent one."""
+    if URGENCY[begun.level] <= URGENCY[event.level]:
+        return begun
     return msgspec.structs.replace(begun, verdict=event.verdict, level=event.level)
 
 

@@ -319,9 +319,8 @@ class DerivedTimeline:
         place = await self._worker.call(derived)
         if place is None:
             return None
-        if self._live is not None:
-            history = self._live
-        else:
+        history = self._live
+        if history is None:
             history = place.segment.history(place.at)
         return Moment(place.segment.taken[place.at].snapshot, history)
 
@@ -338,98 +337,121 @@ class DerivedTimeline:
             span = self._past.span()
             if span is None:
                 return None
+            first_s, _ = span
             earlier_s = self._past.before(wall_s)
-            wall_s = span[0] if earlier_s is None else earlier_s
+            wall_s = first_s if earlier_s is None else earlier_s
             segment = self._segment(self._number(wall_s))
         if segment is None:
             return None
         return _Place(segment, max(0, bisect_right(segment.walls, wall_s) - 1))
 
     def _moved(self, wall_s: float, frames: int) -> _Place | None:
+        """The place so many frames from that of a time; the first or the last one where there are not so many."""
         place = self._find(wall_s)
         if place is None:
             return None
         segment = place.segment
-        at = place.at + frames
-        while not 0 <= at < len(segment.walls):
-            over = at >= len(segment.walls)
-            # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
-            if over:
-                next_s = self._past.after(segment.walls[-1])
-            else:
-                next_s = self._past.before(segment.number * SEGMENT_S)
-            if not over and next_s is not None:
-                self._lead_to(self._number(next_s))
-            if next_s is None:
-                other = None
-            else:
-                other = self._segment(self._number(next_s))
-            if other is None or (other.number > segment.number) is not over:
-                if over:
-                    at = len(segment.walls) - 1
-                else:
-                    at = 0
-            else:
-                if over:
-                    at = at - len(segment.walls)
-                else:
-                    at = at + len(other.walls)
-                segment = other
-        return _Place(segment, at)
+        frame = place.at + frames
+        while frame >= len(segment.walls):
+            later = self._segment_after(segment)
+            if later is None:
+                return _Place(segment, len(segment.walls) - 1)
+            frame -= len(segment.walls)
+            segment = later
+        while frame < 0:
+            earlier = self._segment_before(segment)
+            if earlier is None:
+                return _Place(segment, 0)
+            frame += len(earlier.walls)
+            segment = earlier
+        return _Place(segment, frame)
+
+    def _segment_after(self, segment: Segment) -> Segment | None:
+        """The next segment that has frames; None behind the last one."""
+        next_s = self._past.after(segment.walls[-1])
+        if next_s is None:
+            return None
+        later = self._segment(self._number(next_s))
+        if later is None or later.number <= segment.number:
+            return None
+        return later
+
+    def _segment_before(self, segment: Segment) -> Segment | None:
+        """The segment before that has frames, with the minute before it worked out; None before the first one."""
+        # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
+        earlier_s = self._past.before(segment.number * SEGMENT_S)
+        if earlier_s is None:
+            return None
+        self._lead_to(self._number(earlier_s))
+        earlier = self._segment(self._number(earlier_s))
+        if earlier is None or earlier.number > segment.number:
+            return None
+        return earlier
 
     def _lead_to(self, number: int) -> None:
         """Work out the minute before a segment: whoever goes back comes to all of it, and one warm-up does for it."""
         if number not in self._segments:
-            for each in range(number - number % AHEAD, number):
-                segment = self._segment(each)
+            for earlier in range(number - number % AHEAD, number):
+                segment = self._segment(earlier)
                 if segment is not None:
                     segment.at(len(segment.walls) - 1)
 
     def _changed(self, wall_s: float, step: int) -> _Place | None:
+        """The place of the next event (`step` 1), or of the one before (-1)."""
         span = self._past.span()
         if span is None:
             return None
-        events = self._past.events(*((wall_s, span[1]) if step > 0 else (span[0], wall_s)))
-        times = {event.wall_s for event in events}
-        for at_s in sorted(times, reverse=step < 0):
-            place = self._find(at_s)
+        first_s, last_s = span
+        if step > 0:
+            first_s = wall_s
+        else:
+            last_s = wall_s
+        times = {event.wall_s for event in self._past.events(first_s, last_s)}
+        for event_s in sorted(times, reverse=step < 0):
+            place = self._find(event_s)
             if place is not None and (place.wall_s - wall_s) * step > 0.0:
                 return place
         return None
 
     def _segment(self, number: int) -> Segment | None:
         """A part of the past, where there are frames in it; its moments are derived when they are asked for."""
-        found = self._segments.pop(number, None)
-        if found is not None:
-            found.read_on()
-        if found is None or (found.spent and len(found.taken) < len(found.walls)):
-            before = self._segments.get(number - 1)
-            if before is not None:
-                before.read_on()
-            derivation = before.handed_on() if before is not None else None
-            for each in [each for each in self._segments.values() if not each.spent][:-MOST_DERIVATIONS]:
-                each.let_go()
-            found = Segment(
-                self._past,
-                number,
-                derivation or Derivation(self._past, self._make),
-                goes_on=derivation is not None,
-                before=before if derivation is not None and self._live is None else None,
-            )
-        if not found.walls:
+        segment = self._segments.pop(number, None)
+        if segment is not None:
+            segment.read_on()
+        if segment is None or (segment.spent and len(segment.taken) < len(segment.walls)):
+            segment = self._new_segment(number)
+        if not segment.walls:
             return None
-        self._segments[number] = found
-        return found
+        self._segments[number] = segment
+        return segment
+
+    def _new_segment(self, number: int) -> Segment:
+        """A segment whose derivation goes on from the one before where that has reached its end, else warms up."""
+        before = self._segments.get(number - 1)
+        derivation = None
+        if before is not None:
+            before.read_on()
+            derivation = before.handed_on()
+        unfinished = [segment for segment in self._segments.values() if not segment.spent]
+        for segment in unfinished[:-MOST_DERIVATIONS]:
+            segment.let_go()
+        if derivation is None:
+            return Segment(self._past, number, Derivation(self._past, self._make), goes_on=False, before=None)
+        if self._live is not None:
+            before = None
+        return Segment(self._past, number, derivation, goes_on=True, before=before)
 
     def _look(self, number: int) -> None:
         """Note where the screen is and where it goes; forget what it has not looked at for longest."""
         if self._shown is not None and number != self._shown:
             self._travel = 1 if number > self._shown else -1
         self._shown = number
-        while len(self._segments) > 1 and (
-            len(self._segments) > MOST_SEGMENTS or sum(each.things for each in self._segments.values()) > MOST_THINGS
-        ):
+        while len(self._segments) > 1 and (len(self._segments) > MOST_SEGMENTS or self._things() > MOST_THINGS):
             self._segments.popitem(last=False)
+
+    def _things(self) -> int:
+        """Things of all moments that are kept."""
+        return sum(segment.things for segment in self._segments.values())
 
     def _ahead(self) -> bool:
         """One step of what may be asked for next: the rest of this minute, and the one after in the same direction."""
@@ -440,16 +462,24 @@ class DerivedTimeline:
             return False
         if here.step():
             return True
-        if sum(each.things for each in self._segments.values()) > MOST_THINGS / 2:
+        if self._things() > MOST_THINGS / 2:
             return False
-        return any((known := self._next_to(here, away)) is not None and known.step() for away in range(1, AHEAD + 1))
+        for away in range(1, AHEAD + 1):
+            segment = self._next_to(here, away)
+            if segment is not None and segment.step():
+                return True
+        return False
 
     def _next_to(self, here: Segment, away: int) -> Segment | None:
+        """The segment so many away in the direction in which the screen goes; derived where that is not known yet."""
         number = here.number + self._travel * away
         known = self._segments.get(number)
         if known is None and len(self._segments) < MOST_SEGMENTS:
             edge = self._past.span()
-            if edge is not None and self._number(edge[0]) <= number <= self._number(edge[1]):
+            if edge is None:
+                return None
+            first_s, last_s = edge
+            if self._number(first_s) <= number <= self._number(last_s):
                 known = self._segment(number)
                 if known is not None:
                     self._segments.move_to_end(here.number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,8 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
 _LEVELS: Final = {level.value: at for at, level in enumerate(Level)}
 _MOST_NAMED: Final = 8
+_NUMBERS: Final = (Reading, float, int)
+"""Types of fields that are numbers."""
 _FINE: Final = frozenset({Limit.HEALTHY.value, Limit.EVALUATING.value})
 _LIMITS: Final = frozenset(limit.value for limit in Limit)
 
@@ -75,9 +77,9 @@ def parse(text: str) -> Condition:
     name = word["word"]
     glob = word["glob"] or "*"
     if name in _LEVELS and name != Level.OK.value:
-        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: _at_least(one, name)))
+        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda verdict: _at_least(verdict, name)))
     if name in _LIMITS and name not in _FINE:
-        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda one: one.code.value == name))
+        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda verdict: verdict.code.value == name))
     known = sorted({*_LIMITS, *_LEVELS} - {*_FINE, Level.OK.value})
     raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {FORMS.partition(', or ')[2]}")
 
@@ -90,36 +92,37 @@ def _verdicts(snapshot: Snapshot, glob: str, wanted: Callable[[Verdict], bool]) 
     """One sight per thing: the first verdict of it that is wanted."""
     seen: set[tuple[str, str]] = set()
     for verdict in snapshot.verdicts:
-        at = (verdict.kind.value, verdict.key)
-        if at not in seen and fnmatchcase(verdict.scope, glob) and wanted(verdict):
-            seen.add(at)
+        thing = (verdict.kind.value, verdict.key)
+        if thing not in seen and fnmatchcase(verdict.scope, glob) and wanted(verdict):
+            seen.add(thing)
             text = f"{verdict.code.value}: {verdict_text(verdict)}"
-            yield Sight("/".join(at), verdict.scope, True, text, NOT_EXPOSED, verdict)
+            yield Sight("/".join(thing), verdict.scope, True, text, NOT_EXPOSED, verdict)
 
 
-def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
-    kind = _LISTS.get(found["list"])
+def _figure(words: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
+    """The look at a figure that a condition names. Raises ValueError where there is no such figure."""
+    kind = _LISTS.get(words["list"])
     if kind is None:
         raise ValueError(f"must begin with {', '.join(_LISTS)} or a verdict's word")
-    path = tuple(found["path"].split("."))
+    path = tuple(words["path"].split("."))
     _check(kind, path)
     try:
-        limit = float(found["number"])
+        limit = float(words["number"])
     except ValueError:
         raise ValueError("must end with a number, in the unit that the field's name has; shares are 0 to 1") from None
-    glob = found["glob"] or "*"
-    sign = found["sign"]
-    compare = _SIGNS[found["sign"]]
+    glob = words["glob"] or "*"
+    sign = words["sign"]
+    compare = _SIGNS[words["sign"]]
 
     def look(snapshot: Snapshot) -> Iterator[Sight]:
-        for key, names, thing in _things(snapshot, found["list"]):
+        for key, names, thing in _things(snapshot, words["list"]):
             if not any(fnmatchcase(name, glob) for name in names):
                 continue
-            value = value_of(thing, found["path"])
+            value = value_of(thing, words["path"])
             if isinstance(value, Missing):
                 yield Sight(key, names[0], None, "", value)
             else:
-                text = f"{found['path']} {value:.4g} {sign} {limit:g}"
+                text = f"{words['path']} {value:.4g} {sign} {limit:g}"
                 yield Sight(key, names[0], compare(value, limit), text, float(value))
 
     return look
@@ -128,36 +131,53 @@ def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
 def _things(snapshot: Snapshot, name: str) -> Iterator[tuple[str, tuple[str, ...], msgspec.Struct]]:
     """Key, names (the shown one first) and struct of each thing in a list."""
     if name == "gpus":
-        yield from ((gpu.uuid, (f"gpu {gpu.index}", str(gpu.index), gpu.uuid), gpu) for gpu in snapshot.gpus)
+        for gpu in snapshot.gpus:
+            yield (gpu.uuid, (f"gpu {gpu.index}", str(gpu.index), gpu.uuid), gpu)
     elif name == "engines":
-        yield from ((engine.key, (engine.name, engine.model), engine) for engine in snapshot.engines)
+        for engine in snapshot.engines:
+            yield (engine.key, (engine.name, engine.model), engine)
     elif name == "replicas":
-        yield from ((group.model, (group.model,), group) for group in snapshot.replicas)
+        for group in snapshot.replicas:
+            yield (group.model, (group.model,), group)
     else:
-        yield "host", ("host", snapshot.host.name), snapshot.host
+        yield ("host", ("host", snapshot.host.name), snapshot.host)
 
 
 def _check(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
     """Raises ValueError unless the path leads to a number."""
-    at: Any = kind
+    field_type: Any = kind
     for depth, name in enumerate(path):
-        struct = isinstance(at, type) and issubclass(at, msgspec.Struct)
-        if struct:
-            types = {key: field.type for key, (_, field) in flat_fields(at).items()}
-        else:
-            types = {}
+        types = _types_of_fields(field_type)
         if name not in types:
             before = ".".join(path[:depth]) or "it"
-            numbers = sorted(field for field, of in types.items() if _leads_on(of))
-            near = get_close_matches(name, numbers, n=3, cutoff=0.4) or numbers[:_MOST_NAMED]
-            raise ValueError(f"{before} has no field {name}; known there (docs/json.md): {', '.join(near) or 'none'}")
-        at = types[name]
-    if at not in (Reading, float, int):
+            raise ValueError(f"{before} has no field {name}; known there (docs/json.md): {_near(name, types)}")
+        field_type = types[name]
+    if field_type not in _NUMBERS:
         raise ValueError(f"{'.'.join(path)} is no number")
 
 
-def _leads_on(of: Any) -> bool:
-    return of in (Reading, float, int) or (isinstance(of, type) and issubclass(of, msgspec.Struct))
+def _types_of_fields(field_type: Any) -> dict[str, Any]:
+    """Name of a field of a struct -> its type; empty where the type is no struct."""
+    types: dict[str, Any] = {}
+    if _is_struct(field_type):
+        for name, (_, field) in flat_fields(field_type).items():
+            types[name] = field.type
+    return types
+
+
+def _near(name: str, types: Mapping[str, Any]) -> str:
+    """The fields whose names are like this one, else the first ones, of those that lead to a number."""
+    names = []
+    for field, field_type in types.items():
+        if field_type in _NUMBERS or _is_struct(field_type):
+            names.append(field)
+    names.sort()
+    near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:_MOST_NAMED]
+    return ", ".join(near) or "none"
+
+
+def _is_struct(field_type: Any) -> bool:
+    return isinstance(field_type, type) and issubclass(field_type, msgspec.Struct)
 
 
 _MOST_TEXT: Final = 300
@@ -213,12 +233,19 @@ class Alerts:
         changes: list[AlertChange] = []
         for number, rule in enumerate(self._rules):
             sights = {sight.key: sight for sight in rule.condition.look(snapshot)}
-            known = [key for at, key in self._states if at == number]
-            for key in dict.fromkeys((*sights, *known)):
+            keys = list(sights)
+            for known_number, key in self._states:
+                if known_number == number:
+                    keys.append(key)
+            for key in dict.fromkeys(keys):
                 change = self._step(number, rule, key, sights.get(key), frame)
-                changes += [] if change is None else [change]
-        raised = tuple(state.raised for state in self._states.values() if state.raised is not None)
-        return msgspec.structs.replace(snapshot, alerts=raised), tuple(changes)
+                if change is not None:
+                    changes.append(change)
+        raised = []
+        for state in self._states.values():
+            if state.raised is not None:
+                raised.append(state.raised)
+        return msgspec.structs.replace(snapshot, alerts=tuple(raised)), tuple(changes)
 
     def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
         place = (number, key)
@@ -268,16 +295,21 @@ class Alerts:
 
 def _raised(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
     """A verdict has held for a while before it is given, and so before it was seen."""
-    verdict = sight.verdict
-    seen = rfc3339(since_wall_s)
-    return RaisedAlert(
+    alert = RaisedAlert(
         name=clean(rule.name, 80),
         scope=clean(sight.scope, 80),
         text=clean(sight.text, _MOST_TEXT),
-        since=min(seen, verdict.since) if verdict is not None else seen,
-        value=sight.value if sight.value is not None else NOT_EXPOSED,
+        since=rfc3339(since_wall_s),
+        value=NOT_EXPOSED if sight.value is None else sight.value,
         bell=rule.bell,
         title=rule.title,
-        level=verdict.level.value if verdict is not None else "",
-        action=clean(actions_text(verdict), _MOST_ACTION) if verdict is not None else "",
+    )
+    verdict = sight.verdict
+    if verdict is None:
+        return alert
+    return msgspec.structs.replace(
+        alert,
+        since=min(alert.since, verdict.since),
+        level=verdict.level.value,
+        action=clean(actions_text(verdict), _MOST_ACTION),
     )

@@ -12,7 +12,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.replicas import beside
 from gpumon.triage.saturation import bandwidth_is_full, queued_share
-from gpumon.triage.signals import TOKENS, UNSEEN, Case, Finding, action, finite, kv_requests, params
+from gpumon.triage.signals import TOKENS, UNSEEN, Activity, Case, Finding, action, finite, kv_requests, params
 
 MOST_BATCH: Final = 4.0
 """A batch so many times as large is outside what was seen."""
@@ -29,35 +29,38 @@ def bandwidth(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None or not _may_be_full(case) or not case.works():
         return None
-    slow = case.late()
-    suffers = bool(slow or case.waiting_mean())
+    suffers = bool(case.late() or case.waiting_mean())
     seen, others = case.own_activity(urgent=suffers)
     if not bandwidth_is_full(case, seen):
         return None
-    is_full = seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio
-    shared = others if is_full else ""
-    if is_full:
+    share = case.mean("mbu_ratio")
+    shared = ""
+    if seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio:
         share = seen.dram
-    else:
-        share = case.mean("mbu_ratio")
-    batch = finite(engine.rates.batch)
+        shared = others
     bigger = _bigger_batch(case, engine)
     wider = _wider(bigger)
-    proof = [*case.work(seen), *slow]
-    if batch:
-        proof.append(case.evidence("batch", "batch", batch, "running"))
-    if bigger is not None:
-        proof.append(bigger)
     finding = Finding(
         Limit.BANDWIDTH_BOUND,
         "bandwidth_full",
-        params(share=share, shared=shared, batch=batch) | wider,
-        tuple(proof),
+        params(share=share, shared=shared, batch=finite(engine.rates.batch)) | wider,
+        tuple(_proof(case, engine, seen, bigger)),
         _actions(case, engine, shared, wider),
         _level(case, engine),
         _confidence(engine, shared, is_measured=seen.dram is not None),
     )
     return beside(case, finding, "running" if suffers else "")
+
+
+def _proof(case: Case, engine: Engine, seen: Activity, bigger: Evidence | None) -> list[Evidence]:
+    """Figures of the work that is done, of late requests, and of the batch with the one that it could be."""
+    proof = [*case.work(seen), *case.late()]
+    batch = finite(engine.rates.batch)
+    if batch:
+        proof.append(case.evidence("batch", "batch", batch, "running"))
+    if bigger is not None:
+        proof.append(bigger)
+    return proof
 
 
 def _may_be_full(case: Case) -> bool:
@@ -202,7 +205,8 @@ def _room(case: Case, engine: Engine) -> float | None:
     fits = kv_requests(engine)
     if fits is not None:
         bounds.append(KV_SHARE * fits / ranks)
-    known = case.slots()
-    if known is not None:
-        bounds.append(known[0] / ranks)
+    slots = case.slots()
+    if slots is not None:
+        most, _ = slots
+        bounds.append(most / ranks)
     return min(bounds, default=None)

@@ -18,28 +18,35 @@ def long_prefill(case: Case) -> Finding | None:
     if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):
         return None
     seen = case.activity()
-    at_work = seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio
-    if not at_work and not _may_compute(case, seen):
+    confidence = _confidence_of_prefill(case, seen)
+    if confidence is None:
         return None
-    slow = case.late()
-    waiting = case.waiting_mean()
-    said = params(
+    parameters = params(
         seconds=quiet_s,
         tensor=seen.tensor,
         sm=seen.sm,
-        waiting=waiting or None,
+        waiting=case.waiting_mean() or None,
         tokens=finite(engine.load.prompt_tokens_mean),
     )
-    # Whoever waits for its first token has waited that long already.
-    overdue = quiet_s >= (case.goals.ttft_s or case.thresholds.late_ttft_s)
-    if waiting or slow or overdue:
-        level = Level.WARN
-    else:
-        level = Level.NOTE
-    confidence = Confidence.HIGH if at_work else Confidence.LOW
-    proof = (*_evidence_of_prefill(case, seen, quiet_s), *slow)
+    level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
+    proof = (*_evidence_of_prefill(case, seen, quiet_s), *case.late())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
-    return Finding(Limit.COMPUTE_BOUND, "long_prefill", said, proof, actions, level, confidence)
+    return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, proof, actions, level, confidence)
+
+
+def _confidence_of_prefill(case: Case, seen: Activity) -> Confidence | None:
+    """How sure it is that the GPUs compute; None where they do not."""
+    if seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio:
+        return Confidence.HIGH
+    if _may_compute(case, seen):
+        return Confidence.LOW
+    return None
+
+
+def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
+    """Whether users notice: whoever waits for its first token has waited that long already."""
+    longest_s = case.goals.ttft_s or case.thresholds.late_ttft_s
+    return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late())
 
 
 def _may_compute(case: Case, seen: Activity) -> bool:
@@ -54,7 +61,9 @@ def _may_compute(case: Case, seen: Activity) -> bool:
 def _evidence_of_prefill(case: Case, seen: Activity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work. MFU and MBU show none of it until its end, so they are not among them."""
     proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
-    proof += [evidence for evidence in case.work(seen) if evidence.quantity not in ("mfu", "mbu")]
+    for evidence in case.work(seen):
+        if evidence.quantity not in ("mfu", "mbu"):
+            proof.append(evidence)
     if seen.sm is not None:
         proof.append(case.of_gpus("sm_active", "sm_active_ratio", seen.sm, "sm"))
     return proof
@@ -65,28 +74,27 @@ def compute(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None or not arithmetic_is_full(case, case.activity()) or not case.works():
         return None
-    waiting = case.waiting_mean()
-    slow = case.late()
-    suffers = bool(waiting or slow)
+    suffers = bool(case.waiting_mean() or case.late())
     seen, others = case.own_activity(urgent=suffers)
     if not arithmetic_is_full(case, seen):
         return None
     is_measured = seen.tensor is not None and seen.tensor >= case.thresholds.compute_tensor_ratio
     shared = others if is_measured else ""
-    of_prompts = _prefill_share(case) is not None
-    actions = _less_work(case, engine, of_prompts=of_prompts)
+    actions = _less_work(case, engine, of_prompts=_prefill_share(case) is not None)
     if shared:
         actions = (action("own_gpus", shared=shared), *actions)
     finding = Finding(
         Limit.COMPUTE_BOUND,
         "compute_full",
         _parameters(case, seen, shared, is_measured=is_measured),
-        (*_evidence_of_compute(case, seen), *slow),
+        (*_evidence_of_compute(case, seen), *case.late()),
         actions,
-        Level.WARN if suffers else Level.NOTE,
+        Level.NOTE,
         _confidence(engine, shared, is_measured=is_measured),
     )
-    return beside(case, finding, "running" if suffers else "")
+    if suffers:
+        return beside(case, finding._replace(level=Level.WARN), "running")
+    return beside(case, finding, "")
 
 
 def _prefill_share(case: Case) -> float | None:
@@ -100,13 +108,12 @@ def _prefill_share(case: Case) -> float | None:
 
 def _parameters(case: Case, seen: Activity, shared: str, *, is_measured: bool) -> Parameters:
     """Numbers of the sentence: the tensor cores' activity where it is measured, else MFU."""
-    return params(
-        tensor=seen.tensor if is_measured else None,
-        mfu=None if is_measured else case.mean("mfu_ratio"),
-        shared=shared,
-        prefill=_prefill_share(case) or None,
-        waiting=case.waiting_mean() or None,
-    )
+    if is_measured:
+        work = params(tensor=seen.tensor)
+    else:
+        work = params(mfu=case.mean("mfu_ratio"))
+    prefill = _prefill_share(case) or None
+    return work | params(shared=shared, prefill=prefill, waiting=case.waiting_mean() or None)
 
 
 def _evidence_of_compute(case: Case, seen: Activity) -> list[Evidence]:

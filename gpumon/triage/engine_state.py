@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Verdict
-from gpumon.triage.samples import KEPT_S
+from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.signals import Case, Finding, action, finite, params
 
 _MOST_NAMED: Final = 4
@@ -74,13 +74,15 @@ def _loads(case: Case, seconds: float) -> bool:
         return True
     for gpu in case.gpus:
         recent = case.others.get(gpu.uuid)
-        if recent is None:
-            used = []
-        else:
-            used = [value for _, value in recent.values("vram_used_bytes", seconds)]
-        if not used or min(used) < STEADY * max(used):
+        if recent is None or not _is_steady(recent, seconds):
             return True
     return False
+
+
+def _is_steady(recent: Recent, seconds: float) -> bool:
+    """Whether the memory in use of a GPU is known, and hardly moved in the last seconds."""
+    used = [value for _, value in recent.values("vram_used_bytes", seconds)]
+    return bool(used) and min(used) >= STEADY * max(used)
 
 
 def restarting(case: Case) -> Finding | None:
@@ -93,8 +95,10 @@ def restarting(case: Case) -> Finding | None:
         return None
     said = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
     proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=said),)
-    alone = not any(one.model == engine.model and one.key != engine.key for one in case.snapshot.engines)
-    level = Level.CRITICAL if alone else Level.WARN
+    level = Level.CRITICAL
+    for other in case.snapshot.engines:
+        if other.model == engine.model and other.key != engine.key:
+            level = Level.WARN
     fixes = (action("read_last_log"),)
     return Finding(Limit.UNRESPONSIVE, "restart_loop", said, proof, fixes, level, began_s=case.now_s - max(ago))
 
@@ -111,19 +115,49 @@ def degraded(case: Case) -> Finding | None:
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state is not EndpointState.OK:
         return None
-    bad = [(gpu, verdict) for gpu in case.gpus for verdict in case.standing.get(gpu.uuid, ()) if _is_bad(verdict)]
-    if not bad:
+    faults = _gpu_faults(case)
+    if not faults:
         return None
-    gpu, worst = min(bad, key=lambda pair: (pair[1].level is not Level.CRITICAL, list(Limit).index(pair[1].code)))
-    parameters = params(gpu=f"gpu {gpu.index}", fault=worst.cause, of=float(len(case.gpus)), bad=float(len(bad)))
+    worst = min(faults, key=_badness)
+    bad = float(len(faults))
+    parameters = params(gpu=f"gpu {worst.gpu.index}", fault=worst.verdict.cause, of=float(len(case.gpus)), bad=bad)
     for name in ("clock_hz", "clock_max_hz", "xid"):
-        if name in worst.parameters:
-            parameters[name] = worst.parameters[name]
-    if worst.level is Level.CRITICAL and case.suffers(engine):
+        if name in worst.verdict.parameters:
+            parameters[name] = worst.verdict.parameters[name]
+    level = Level.WARN
+    if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
         level = Level.CRITICAL
-    else:
-        level = Level.WARN
-    return Finding(worst.code, "gpu_degraded", parameters, worst.evidence, worst.actions, level, worst.confidence)
+    return Finding(
+        worst.verdict.code,
+        "gpu_degraded",
+        parameters,
+        worst.verdict.evidence,
+        worst.verdict.actions,
+        level,
+        worst.verdict.confidence,
+    )
+
+
+class _GpuFault(NamedTuple):
+    """A GPU that is broken or slow, with the verdict that says so."""
+
+    gpu: Gpu
+    verdict: Verdict
+
+
+def _gpu_faults(case: Case) -> list[_GpuFault]:
+    """The faults of the engine's GPUs, each with its verdict."""
+    faults = []
+    for gpu in case.gpus:
+        for verdict in case.standing.get(gpu.uuid, ()):
+            if _is_bad(verdict):
+                faults.append(_GpuFault(gpu, verdict))
+    return faults
+
+
+def _badness(fault: _GpuFault) -> tuple[bool, int]:
+    """Order of faults, the worst first: by level, then in the order of `Limit`."""
+    return (fault.verdict.level is not Level.CRITICAL, list(Limit).index(fault.verdict.code))
 
 
 def _is_bad(verdict: Verdict) -> bool:
@@ -138,18 +172,18 @@ def processes(case: Case, engine: Engine) -> list[Process]:
 
 def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
     """By pid the processes of an engine on these GPUs; where it has them alone, whatever runs there."""
-    found = {}
+    by_pid = {}
     for gpu in gpus:
         for process in gpu.processes:
             if process.engine == engine.name:
-                found[process.pid] = process
-    if not found and all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
-        found = {}
-        for gpu in gpus:
-            for process in gpu.processes:
-                if not process.engine:
-                    found[process.pid] = process
-    return found
+                by_pid[process.pid] = process
+    if by_pid or not all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
+        return by_pid
+    for gpu in gpus:
+        for process in gpu.processes:
+            if not process.engine:
+                by_pid[process.pid] = process
+    return by_pid
 
 
 def busiest_cpu(holding: Iterable[Process]) -> float | None:
@@ -189,11 +223,13 @@ def log_of(process: Process | None) -> str:
 
 def look_and_restart(holding: Sequence[Process]) -> Action:
     """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
-    first = holding[0] if holding else None
+    if not holding:
+        return action("save_stacks_and_restart")
+    first = holding[0]
     return action(
         "save_stacks_and_restart",
         pids=pids_of(holding),
-        pid=None if first is None else str(first.pid),
+        pid=str(first.pid),
         log=log_of(first),
-        container=first.container[:12] if first is not None else "",
+        container=first.container[:12],
     )

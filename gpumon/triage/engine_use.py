@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
@@ -27,6 +27,7 @@ from gpumon.triage.signals import (
     Finding,
     action,
     finite,
+    first_known,
     kv_requests,
     lacking,
     missing,
@@ -55,18 +56,20 @@ _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointSta
 
 def idle_s(case: Case) -> float | None:
     """For how long no request has been there; None where one is or just was, or where nothing tells."""
-    recent = case.recent
-    loads = []
+    quiet: list[float] = []
     for field in ("running", "waiting", "inferences_per_s"):
-        if recent.last(field) is not None:
-            loads.append(field)
-    if any(recent.last(field) != 0.0 for field in loads):
-        return None
-    counts = case.still_s(TOKENS)
-    if not loads and counts is None:
-        return None
-    quiet_s = min([*(recent.steady_s(field) for field in loads), *([] if counts is None else [counts])])
-    return quiet_s if quiet_s >= NOW_S else None
+        newest = case.recent.last(field)
+        if newest is None:
+            continue
+        if newest != 0.0:
+            return None
+        quiet.append(case.recent.steady_s(field))
+    tokens_still_s = case.still_s(TOKENS)
+    if tokens_still_s is not None:
+        quiet.append(tokens_still_s)
+    if quiet and min(quiet) >= NOW_S:
+        return min(quiet)
+    return None
 
 
 def _judged_s(case: Case) -> float:
@@ -102,12 +105,10 @@ def _little(case: Case, engine: Engine) -> Little | None:
     if room < 1.0 or running > limits.under_used_slots_ratio * room:
         return None
     seen = case.activity(seconds)
-    mfu = case.mean("mfu_ratio", seconds)
-    mbu = case.mean("mbu_ratio", seconds)
-    arithmetic = seen.tensor if mfu is None else mfu
-    reads = seen.dram if mbu is None else mbu
+    arithmetic = first_known(case.mean("mfu_ratio", seconds), seen.tensor)
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
+    reads = first_known(case.mean("mbu_ratio", seconds), seen.dram)
     if reads is None or reads > limits.under_used_mbu_ratio:
         return None
     return Little(room, bound, running, seen, arithmetic, reads)
@@ -157,7 +158,8 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     count = _freed(case, engine)
     proof = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
     cost = None
-    if count and (price := _price_per_hour(case, engine)) is not None:
+    price = _price_per_hour(case, engine)
+    if count and price is not None:
         cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
     said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
@@ -181,36 +183,61 @@ def _low(case: Case, engine: Engine, little: Little) -> Finding:
         _share(case, engine, "mfu", arithmetic, seen.tensor, limits.under_used_mfu_ratio),
         _share(case, engine, "mbu", reads, seen.dram, limits.under_used_mbu_ratio),
     ]
-    modelled = not isinstance(engine.efficiency.mfu_ratio, Missing)
-    said = params(
-        mfu=arithmetic if modelled else None,
-        tensor=None if modelled else arithmetic,
-        running=running,
-        slots=room if by_slots else None,
-        kv_requests=None if by_slots else room,
-        restarted=min(case.restarts_s, default=None),
+    if isinstance(engine.efficiency.mfu_ratio, Missing):
+        parameters = params(tensor=arithmetic, running=running)
+    else:
+        parameters = params(mfu=arithmetic, running=running)
+    if by_slots:
+        parameters |= params(slots=room)
+    else:
+        parameters |= params(kv_requests=room)
+    parameters |= params(restarted=min(case.restarts_s, default=None))
+    remedy = _remedy(case, engine, running)
+    return Finding(
+        Limit.LOW_EFFICIENCY,
+        "few_requests",
+        parameters | remedy.parameters,
+        (*proof, *remedy.evidence),
+        remedy.actions,
+        Level.NOTE,
+        Confidence.MEDIUM,
     )
+
+
+class _Remedy(NamedTuple):
+    """Actions against few requests, with the figures and the evidence that it is derived from."""
+
+    actions: tuple[Action, ...]
+    parameters: Parameters
+    evidence: tuple[Evidence, ...] = ()
+
+
+def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
+    """Fewer GPUs where they are enough; requests that come sooner where they come in bursts; else more requests."""
     fewer = _fewer(case, engine, running)
     if fewer is not None:
-        fixes: tuple[Action, ...] = (fewer.action,)
-        if fewer.needed:
-            said |= params(needed=float(fewer.needed), gpus=float(fewer.here))
-            proof.append(
-                Evidence("gpus_needed", float(fewer.needed), float(fewer.here), "capacity, weights, KV and use")
-            )
-            price = _price_per_hour(case, engine)
-            if price and (saved := price * (fewer.here - fewer.needed)):
-                said |= params(cost=saved)
-                proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=said["gpus"])))
-    elif (bursts := rhythm_of(case)) is not None:
-        said |= params(period=bursts.period_s)
-        proof.append(bursts.evidence(case.of_gpus("busy_drops", "busy_ratio", bursts.lower, "busy")))
-        fixes = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
-    else:
-        fixes = (action("more_requests"), action("share_gpu"))
-    level = Level.NOTE
-    sure = Confidence.MEDIUM
-    return Finding(Limit.LOW_EFFICIENCY, "few_requests", said, tuple(proof), fixes, level, sure)
+        return _remedy_of_fewer(case, engine, fewer)
+    bursts = rhythm_of(case)
+    if bursts is not None:
+        drops = bursts.evidence(case.of_gpus("busy_drops", "busy_ratio", bursts.lower, "busy"))
+        actions = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
+        return _Remedy(actions, params(period=bursts.period_s), (drops,))
+    return _Remedy((action("more_requests"), action("share_gpu")), {})
+
+
+def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
+    """Fewer GPUs, and what they would save where this engine's verdict is the one that says it."""
+    if not fewer.needed:
+        return _Remedy((fewer.action,), {})
+    needed = float(fewer.needed)
+    gpus = float(fewer.here)
+    parameters = params(needed=needed, gpus=gpus)
+    proof = [Evidence("gpus_needed", needed, gpus, "capacity, weights, KV and use")]
+    saved = (_price_per_hour(case, engine) or 0.0) * (gpus - needed)
+    if saved:
+        parameters |= params(cost=saved)
+        proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=gpus)))
+    return _Remedy((fewer.action,), parameters, tuple(proof))
 
 
 def _share(
@@ -237,12 +264,10 @@ class _Fewer(NamedTuple):
 
 def _taken(case: Case, keys: set[str]) -> set[str]:
     """GPUs that engines other than these run on: they do not become free."""
-    others = (one for one in case.frame.engines if one.state in _THERE and one.kind not in FRONTENDS)
-    taken = set()
-    for one in others:
-        if one.key not in keys:
-            for uuid in one.gpus:
-                taken.add(uuid)
+    taken: set[str] = set()
+    for reading in case.frame.engines:
+        if reading.key not in keys and reading.state in _THERE and reading.kind not in FRONTENDS:
+            taken.update(reading.gpus)
     return taken
 
 
@@ -250,31 +275,45 @@ def _freed(case: Case, engine: Engine) -> int:
     """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
     if not case.gpus:
         return round(min(finite(engine.hardware.gpu_count) or 0.0, 1e6))
-
-    def works(gpu: Gpu) -> bool:
-        recent = case.others.get(gpu.uuid)
-        return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
-
     taken = _taken(case, {engine.key})
-    return sum(not (gpu.parent_uuid or gpu.uuid in taken or works(gpu)) for gpu in case.gpus)
+    freed = 0
+    for gpu in case.gpus:
+        if not gpu.parent_uuid and gpu.uuid not in taken and not _is_awake(case, gpu):
+            freed += 1
+    return freed
+
+
+def _is_awake(case: Case, gpu: Gpu) -> bool:
+    """Whether a GPU did something at least half of the last minutes."""
+    recent = case.others.get(gpu.uuid)
+    return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
 def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas(case, engine)
-    gpus = {uuid for _, reading in siblings for uuid in reading.gpus}
-    if not _taken(case, {sibling.key for sibling, _ in siblings}).isdisjoint(gpus) or engine.hardware.ranks > 1:
+    keys: set[str] = set()
+    gpus: set[str] = set()
+    for sibling, reading in siblings:
+        keys.add(sibling.key)
+        gpus.update(reading.gpus)
+    if engine.hardware.ranks > 1 or not _taken(case, keys).isdisjoint(gpus):
         return None
     if len(siblings) == 1:
         return _smaller(case, engine, running)
+    return _fewer_instances(case, engine, siblings, gpus)
+
+
+def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Collection[str]) -> _Fewer | None:
+    """The instances of the model that its traffic needs; None where it needs all, or where that is not known."""
     size = _common_size(case, siblings, gpus)
     load = _load_of(case, siblings)
     if not size or load is None:
         return None
     low = _replicas_with_little(case, engine, siblings)
-    engines = [sibling for sibling, _ in siblings]
-    wanted = _instances(case, engines, load, min(work.room for _, work in low))
-    here = round(size * sum(not reading.gpus for _, reading in siblings) + len(gpus))
+    wanted = _instances(case, siblings, load, min(work.room for _, work in low))
+    without_gpus = sum(not reading.gpus for _, reading in siblings)
+    here = round(size * without_gpus + len(gpus))
     needed = math.ceil(wanted * here / len(siblings))
     if needed >= here:
         return None
@@ -289,13 +328,14 @@ def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
     """GPUs of each of these engines; None where they differ, in number or type, or are not known."""
     sizes = set()
+    types = set()
     for engine, reading in siblings:
         sizes.add(len(reading.gpus) or finite(engine.hardware.gpu_count))
-    types = set()
+        if not reading.gpus:
+            types.add(engine.hardware.gpu_type)
     for gpu in case.snapshot.gpus:
         if gpu.uuid in gpus:
             types.add(gpu.gpu_type)
-    types |= {engine.hardware.gpu_type for engine, reading in siblings if not reading.gpus}
     if len(sizes) == 1 and len(types) <= 1:
         return sizes.pop()
     return None
@@ -307,9 +347,8 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
     for engine, _ in siblings:
         recent = case.others.get(engine.key)
         if recent is None:
-            running = None
-        else:
-            running = finite(recent.mean("running", _judged_s(case)))
+            return None
+        running = finite(recent.mean("running", _judged_s(case)))
         if running is None:
             return None
         total += running
@@ -318,73 +357,83 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
 
 def _replicas_with_little(case: Case, engine: Engine, siblings: Siblings) -> list[tuple[Case, Little]]:
     """The replicas that do little, worked out once in a sample of the host, as many of them may ask."""
-    kept = case.others[""].worked_out
+    worked_out = case.others[""].worked_out
     key = ("replicas that do little", *(sibling.key for sibling, _ in siblings))
-    if key not in kept:
-        low: list[tuple[Case, Little]] = []
-        for other in alike(case, engine):
-            work = _few(other)
-            if work is not None:
-                low.append((other, work))
-        kept[key] = low
-    found: list[tuple[Case, Little]] = kept[key]
-    return found
+    if key in worked_out:
+        known: list[tuple[Case, Little]] = worked_out[key]
+        return known
+    low: list[tuple[Case, Little]] = []
+    for other in alike(case, engine):
+        work = _few(other)
+        if work is not None:
+            low.append((other, work))
+    worked_out[key] = low
+    return low
 
 
-def _instances(case: Case, engines: list[Engine], running: float, each: float) -> int:
+def _instances(case: Case, siblings: Siblings, running: float, slots: float) -> int:
     """ceil(running / (slots of an instance x planning share)), and no more than its chips can do.
 
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
     """
-    wanted = running / (each * max(case.thresholds.planning_ratio, 0.01))
-    mfu = kv_mbu = 0.0
-    for one in engines:
-        done = one.efficiency
-        read = finite(one.efficiency.bytes_per_s)
-        kv = finite(one.efficiency.kv_bytes_per_s)
-        mfu += min(finite(done.mfu_ratio) or 0.0, 1.0)
-        kv_mbu += min((finite(done.mbu_ratio) or 0.0) * kv / read, 1.0) if read and kv else 0.0
+    wanted = running / (slots * max(case.thresholds.planning_ratio, 0.01))
+    mfu = 0.0
+    kv_mbu = 0.0
+    for engine, _ in siblings:
+        efficiency = engine.efficiency
+        mfu += min(finite(efficiency.mfu_ratio) or 0.0, 1.0)
+        read = finite(efficiency.bytes_per_s)
+        kv = finite(efficiency.kv_bytes_per_s)
+        if read and kv:
+            kv_mbu += min((finite(efficiency.mbu_ratio) or 0.0) * kv / read, 1.0)
     return max(1, math.ceil(min(max(wanted, mfu / MOST_SHARE, kv_mbu / MOST_SHARE), 1e6) - 1e-9))
 
 
 def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
     here = len(case.gpus)
-    shares = (case.mean("mfu_ratio"), case.mean("mbu_ratio"))
-    most = max((share for share in shares if share is not None), default=0.0)
-    if None in shares:
+    mfu = case.mean("mfu_ratio")
+    mbu = case.mean("mbu_ratio")
+    if mfu is None or mbu is None:
         return None
     needed = here
     while needed and needed % 2 == 0:
-        if not fits(case, engine, needed // 2, running) or most * here / (needed // 2) > MOST_SHARE:
+        half = needed // 2
+        if not fits(case, engine, half, running) or max(mfu, mbu) * here / half > MOST_SHARE:
             break
-        needed //= 2
+        needed = half
     if needed >= here:
         return None
-    # Fewer stages first, as they only add to the latency.
-    words = advice(engine.kind)
-    tp = min(engine.hardware.tp, needed)
-    stages = here // engine.hardware.tp if engine.hardware.tp else 1
-    split = params(tp_flag=words.tp, tp_to=float(needed))
-    if stages >= 2:
-        split = params(pp_flag=words.pp, pp=float(stages), pp_to=float(max(1, needed // tp)))
-        split |= params(tp_flag=words.tp, tp_to=float(tp)) if tp < engine.hardware.tp else {}
+    split = _split(engine, here, needed)
     return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
+
+
+def _split(engine: Engine, here: int, needed: int) -> Parameters:
+    """Options that split the model over fewer GPUs: fewer stages first, as they only add to the latency."""
+    words = advice(engine.kind)
+    tp_now = engine.hardware.tp
+    stages = 1
+    if tp_now:
+        stages = here // tp_now
+    if stages < 2:
+        return params(tp_flag=words.tp, tp_to=float(needed))
+    tp = min(tp_now, needed)
+    split = params(pp_flag=words.pp, pp=float(stages), pp_to=float(max(1, needed // tp)))
+    if tp < tp_now:
+        split |= params(tp_flag=words.tp, tp_to=float(tp))
+    return split
 
 
 def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
-    sizes = []
-    for gpu in case.gpus:
-        sizes.append(finite(gpu.vram_total_bytes) or 0.0)
     llm = engine.dimensions.llm
     if llm is None:
-        weights = None
-    else:
-        weights = finite(llm.stored_bytes or llm.read_bytes)
-    if not weights or not sizes or not min(sizes):
         return None
-    room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
+    weights = finite(llm.stored_bytes or llm.read_bytes)
+    vram = min((finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus), default=0.0)
+    if not weights or not vram:
+        return None
+    room = gpus * (RESERVED * vram - OVERHEAD_BYTES) - weights
     kv = finite(engine.dimensions.kv_bytes_per_token)
     context = finite(engine.load.context_tokens)
     if room < 0.0:
@@ -399,11 +448,13 @@ def _price_per_hour(case: Case, engine: Engine) -> float | None:
     if any(gpu.parent_uuid for gpu in case.gpus):
         return None
     kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}
-    prices = [case.prices.get(kind, case.prices.get("")) for kind in kinds]
-    known = [price for price in prices if price is not None]
-    if known and len(known) == len(prices):
-        return finite(sum(known) / len(known))
-    return None
+    prices = []
+    for kind in kinds:
+        price = case.prices.get(kind, case.prices.get(""))
+        if price is None:
+            return None
+        prices.append(price)
+    return finite(sum(prices) / len(prices))
 
 
 def stands_still(case: Case) -> bool:
@@ -413,8 +464,8 @@ def stands_still(case: Case) -> bool:
         return False
     if any(gpu.state is not GpuState.OK for gpu in case.gpus):
         return True
-    rates = [case.now(field) for field in ("decode_tokens_per_s", "prefill_tokens_per_s")]
-    return bool(case.now("running") and case.now("waiting")) and rates == [0.0, 0.0]
+    has_requests = case.now("running") and case.now("waiting")
+    return bool(has_requests) and case.now("decode_tokens_per_s") == 0.0 and case.now("prefill_tokens_per_s") == 0.0
 
 
 def healthy(case: Case) -> Finding | None:
@@ -430,6 +481,11 @@ def healthy(case: Case) -> Finding | None:
         return apart(case, _ready(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
+    return _at_work(case, engine, restarted)
+
+
+def _at_work(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
+    """It has requests: it is judged still, it has room, or its figures allow no answer."""
     seen = case.activity()
     doubt = _doubt(case, engine, seen)
     if doubt is not None:
@@ -504,44 +560,85 @@ def _evaluating(case: Case, said: Parameters) -> Finding:
 
 def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
     """How much more traffic until each limit that is known, the nearest first."""
-    limits = case.thresholds
-    found: list[tuple[float, Parameters, Evidence]] = []
+    distances = [
+        *_kv_distance(case),
+        *_slots_distance(case),
+        *_bandwidth_distance(case, engine, seen),
+        *_compute_distance(case, engine, seen),
+    ]
+    if not distances:
+        return None
+    distances.sort(key=lambda distance: distance.factor)
+    nearest = distances[0]
+    parameters = nearest.parameters
+    if nearest.factor < SHOWN:
+        parameters = parameters | params(headroom=nearest.factor)
+    proof = tuple(distance.evidence for distance in distances)
+    return Finding(Limit.HEALTHY, "headroom", parameters, proof, (), Level.OK, Confidence.MEDIUM)
 
-    def add(name: str, value: float | None, most: float, proof: Callable[[float], Evidence]) -> None:
-        """At least once the traffic of now: a verdict that nothing holds it back does not tell it to slow down."""
-        if value:
-            if name:
-                said = params(nearest=name, share=value)
-            else:
-                said = params(running=value, slots=most)
-            found.append((min(max(most / value, 1.0), FACTOR), said, proof(value)))
 
-    add("KV", case.mean("kv_usage_ratio"), 1.0, lambda v: case.evidence("kv_usage", "kv_usage_ratio", v, "kv", 1.0))
-    if (known := case.slots()) is not None:
-        of = known[0]
-        add("", case.mean("running"), of, lambda v: case.evidence("running", "running", v, "running", of))
+class _Distance(NamedTuple):
+    """How far it is to a limit."""
+
+    factor: float
+    """Traffic at the limit / traffic of now."""
+    parameters: Parameters
+    evidence: Evidence
+
+
+def _factor(value: float, most: float) -> float:
+    """`most / value`, and at least 1: a verdict that nothing holds it back does not tell it to slow down."""
+    return min(max(most / value, 1.0), FACTOR)
+
+
+def _kv_distance(case: Case) -> Iterator[_Distance]:
+    """Distance to a full KV cache."""
+    usage = case.mean("kv_usage_ratio")
+    if usage:
+        proof = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
+        yield _Distance(_factor(usage, 1.0), params(nearest="KV", share=usage), proof)
+
+
+def _slots_distance(case: Case) -> Iterator[_Distance]:
+    """Distance to as many requests as may run at once."""
+    running = case.mean("running")
+    slots = case.slots()
+    if running and slots is not None:
+        most, _ = slots
+        proof = case.evidence("running", "running", running, "running", most)
+        yield _Distance(_factor(running, most), params(running=running, slots=most), proof)
+
+
+def _bandwidth_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_Distance]:
+    """Distance to full memory bandwidth: a measured one outweighs MBU, as it does where it is the limit."""
+    if seen.dram is None:
+        most = case.thresholds.bandwidth_mbu_ratio
+        mbu = case.mean("mbu_ratio")
+        if mbu:
+            proof = _share(case, engine, "mbu", mbu, None, most)
+            yield _Distance(_factor(mbu, most), params(nearest="MBU", share=mbu), proof)
+        return
+    most = case.thresholds.bandwidth_dram_ratio
+    if seen.dram:
+        proof = case.of_gpus("dram_active", "bandwidth_bytes_per_s", seen.dram, "dram", most)
+        yield _Distance(_factor(seen.dram, most), params(nearest="DRAM", share=seen.dram), proof)
+
+
+def _compute_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_Distance]:
+    """Distance to full arithmetic: by MFU at the clock of now, else by the tensor cores."""
     mfu = case.mean("mfu_ratio")
-    most = limits.bandwidth_mbu_ratio
-    if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
-        most = limits.bandwidth_dram_ratio
-        field = "bandwidth_bytes_per_s"
-        add("DRAM", seen.dram, most, lambda v: case.of_gpus("dram_active", field, v, "dram", most))
-    else:
-        add("MBU", case.mean("mbu_ratio"), most, lambda v: _share(case, engine, "mbu", v, None, most))
-    if mfu is not None:
+    if mfu is None:
+        most = case.thresholds.compute_tensor_ratio
+        if seen.tensor:
+            proof = _share(case, engine, "mfu", seen.tensor, seen.tensor, most)
+            yield _Distance(_factor(seen.tensor, most), params(nearest="tensor cores", share=seen.tensor), proof)
+        return
+    if mfu:
         clock = _clock(case)
         slow = clock if clock < HELD else None
-        room = limits.compute_mfu_ratio * (slow or 1.0)
-        add("MFU", mfu, room, lambda v: case.evidence("mfu", "mfu_ratio", v, "mfu", room, clock=slow))
-    else:
-        full = limits.compute_tensor_ratio
-        add("tensor cores", seen.tensor, full, lambda v: _share(case, engine, "mfu", v, v, full))
-    if not found:
-        return None
-    found.sort(key=lambda one: one[0])
-    factor, said, _ = found[0]
-    said = said | params(headroom=factor if factor < SHOWN else None)
-    return Finding(Limit.HEALTHY, "headroom", said, tuple(one[2] for one in found), (), Level.OK, Confidence.MEDIUM)
+        most = case.thresholds.compute_mfu_ratio * (slow or 1.0)
+        proof = case.evidence("mfu", "mfu_ratio", mfu, "mfu", most, clock=slow)
+        yield _Distance(_factor(mfu, most), params(nearest="MFU", share=mfu), proof)
 
 
 def _clock(case: Case) -> float:
@@ -611,7 +708,8 @@ def training_well(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None:
         return None
-    if (unknown := missing("mfu", engine.efficiency.mfu_ratio)) is not None:
+    unknown = missing("mfu", engine.efficiency.mfu_ratio)
+    if unknown is not None:
         return unsure((unknown,))
     mfu = case.mean("mfu_ratio")
     limit = case.thresholds.under_used_training_mfu_ratio
@@ -632,8 +730,9 @@ def _training(case: Case) -> Engine | None:
 
 
 def _training_proof(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
-    found = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
+    proof = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
-        if value := finite(value_of(engine, field)):
-            found.append(case.evidence(quantity, field, value))
-    return found
+        rate = finite(value_of(engine, field))
+        if rate:
+            proof.append(case.evidence(quantity, field, rate))
+    return proof

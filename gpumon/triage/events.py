@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import rfc3339, wall_of
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, XidEvent
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
@@ -24,7 +24,7 @@ MOST_MODEL: Final = 80
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-_QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
+_QUIET: Final = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
 
 
@@ -73,13 +73,13 @@ class Events:
         """Events of this snapshot, in the order engines, replicas, GPUs, verdicts."""
         if self._began_s is None:
             self._began_s = frame.wall_s
-        found = (
+        events = [
             *self._of_engines(frame, snapshot),
             *self._of_replicas(snapshot, self._began_s),
             *self._of_gpus(frame, snapshot, self._began_s),
             *self._of_verdicts(snapshot, self._began_s),
-        )
-        return tuple(filter(self._is_news, found))
+        ]
+        return tuple(event for event in events if self._is_news(event))
 
     def _is_news(self, event: Event) -> bool:
         """Whether it was not told just before; a clock that was set back makes all of it news again."""
@@ -88,63 +88,74 @@ class Events:
         same = (event.kind, event.key or event.scope, event.code, about, verdict)
         if 0.0 <= event.wall_s - self._told.get(same, -APART_S) < APART_S:
             return False
-        self._told = {known: told_s for known, told_s in self._told.items() if 0.0 <= event.wall_s - told_s < APART_S}
+        for known, told_s in list(self._told.items()):
+            if not 0.0 <= event.wall_s - told_s < APART_S:
+                del self._told[known]
         self._told[same] = event.wall_s
         return True
 
     def _of_engines(self, frame: Frame, snapshot: Snapshot) -> list[Event]:
-        found: list[Event] = []
+        """Engines that ended, answer again, began anew, changed their model, or are not listed any more."""
+        events: list[Event] = []
         seen: dict[str, _Seen] = {}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            known = self._engines.get(key := engine.key) or self._gone.pop(key, None)
+            key = engine.key
+            known = self._engines.get(key) or self._gone.pop(key, None)
             if known is not None and known.up and known.said is reading:  # between two polls
                 seen[key] = known
                 continue
-            seen[key] = now = _seen(known, reading, frame.wall_s)
+            now = _seen(known, reading, frame.wall_s)
+            seen[key] = now
             if known is not None and now is not known:
-                found += _of_engine(known, now, engine, frame.wall_s)
+                events += _engine_events(known, now, engine, frame.wall_s)
         for key in self._engines.keys() - seen.keys():
-            gone = self._engines[key]
-            if gone.up and not gone.ended:
-                name = clean(gone.said.name, MOST_MODEL)
-                found.append(Event(frame.wall_s, EventKind.ENGINE, name, "gone", Level.NOTE, key))
-            if gone.up is not None:
-                self._gone[key] = gone._replace(up=False)
+            events += self._gone_events(key, frame.wall_s)
+        self._engines = seen
+        return events
+
+    def _gone_events(self, key: str, wall_s: float) -> Iterator[Event]:
+        """The event of an engine that is not listed any more, which is remembered in case that it comes back."""
+        gone = self._engines[key]
+        if gone.up is not None:
+            self._gone[key] = gone._replace(up=False)
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
-        self._engines = seen
-        return found
+        if gone.up and not gone.ended:
+            yield Event(wall_s, EventKind.ENGINE, clean(gone.said.name, MOST_MODEL), "gone", Level.NOTE, key)
 
     def _of_replicas(self, snapshot: Snapshot, began_s: float) -> Iterator[Event]:
         """Models of which more or fewer engines answer, where there are several."""
-        up = (engine.model for engine in snapshot.engines if engine.model and engine.state is EndpointState.OK)
         before = self._models
-        self._models = Counter(up)
-        for model in sorted(before.keys() | self._models.keys()) if snapshot.wall_s - began_s >= SETTLE_S else ():
+        self._models = Counter()
+        for engine in snapshot.engines:
+            if engine.model and engine.state is EndpointState.OK:
+                self._models[engine.model] += 1
+        if snapshot.wall_s - began_s < SETTLE_S:
+            return
+        for model in sorted(before.keys() | self._models.keys()):
             old = before[model]
             new = self._models[model]
             if old != new and max(old, new) > 1:
                 level = Level.NOTE if new > old else Level.WARN
-                counts = {"before": float(old), "now": float(new)}
+                counts: Parameters = {"before": float(old), "now": float(new)}
                 name = clean(model, MOST_MODEL)
-                yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters={**counts})
+                yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters=counts)
 
     def _of_gpus(self, frame: Frame, snapshot: Snapshot, began_s: float) -> list[Event]:
-        found: list[Event] = []
+        """New Xids, and GPUs that are lost, back or slowed down."""
+        events: list[Event] = []
         seen = {}
         for reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-            seen[gpu.uuid] = gpu, reading
-            known, raw = self._gpus.get(gpu.uuid, (None, None))
-            old = () if raw is None else raw.xid
-            for xid in reading.xid if reading.xid != old else ():
-                if xid not in old and (raw is not None or xid.wall_s >= began_s):
-                    level = xid_of(xid.code).level
-                    said = {"xid": float(xid.code)}
-                    found.append(_gpu_event(frame.wall_s, EventKind.XID, gpu, "xid", level, {**said}))
+            seen[gpu.uuid] = (gpu, reading)
+            known, known_reading = self._gpus.get(gpu.uuid, (None, None))
+            for xid in _new_xids(known_reading, reading, began_s):
+                code: Parameters = {"xid": float(xid.code)}
+                level = xid_of(xid.code).level
+                events.append(_gpu_event(frame.wall_s, EventKind.XID, gpu, "xid", level, code))
             if known is not None or self._gpus:
-                found += _of_gpu(known, gpu, frame.wall_s)
+                events += _gpu_events(known, gpu, frame.wall_s)
         self._gpus = seen
-        return found
+        return events
 
     def _of_verdicts(self, snapshot: Snapshot, began_s: float) -> list[Event]:
         """Verdicts that came, changed (their level or cause, too) or went."""
@@ -173,15 +184,26 @@ class Events:
         if verdict.level not in (Level.NOTE, Level.OK):
             return False
         known = self._engines.get(verdict.key)
-        return verdict.since <= rfc3339((began_s if known is None else known.since_s) + SETTLE_S)
+        if known is not None:
+            began_s = known.since_s
+        return verdict.since <= rfc3339(began_s + SETTLE_S)
+
+
+def _new_xids(known: GpuReading | None, reading: GpuReading, began_s: float) -> list[XidEvent]:
+    """Xids that came since the reading before; of a GPU that had none those since the first frame."""
+    if known is None:
+        return [xid for xid in reading.xid if xid.wall_s >= began_s]
+    if reading.xid == known.xid:
+        return []
+    return [xid for xid in reading.xid if xid not in known.xid]
 
 
 def _change(verdict: Verdict, old: _Stands | None) -> str:
     """Code of the event by which a verdict differs from the one that stood there; empty: none."""
-    limit = None if old is None else old.verdict.code
-    if limit in _QUIET and verdict.code in _QUIET:
+    was_quiet = old is None or old.verdict.code in _QUIET
+    if was_quiet and verdict.code in _QUIET:
         return ""
-    if old is None or limit is not verdict.code:
+    if old is None or old.verdict.code is not verdict.code:
         return _BEGAN
     if old.verdict.level is not verdict.level:
         return _NEW_LEVEL
@@ -211,7 +233,9 @@ def _ended(before: Mapping[_Place, _Stands], standing: Mapping[_Place, _Stands],
             gone.append(old.verdict)
     if not gone:
         return []
-    present = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
+    present = {""}
+    present.update(engine.key for engine in snapshot.engines)
+    present.update(gpu.uuid for gpu in snapshot.gpus)
     ended = []
     for verdict in gone:
         if verdict.key in present:
@@ -228,7 +252,9 @@ def _verdict_event(
 
 def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     """Memory of an engine after this reading; the last answer of a silent one stays."""
-    since_s = known.since_s if known is not None else wall_s
+    since_s = wall_s
+    if known is not None:
+        since_s = known.since_s
     ended = reading.departure is not None
     answers = reading.state is EndpointState.OK
     up: bool | None = answers
@@ -241,7 +267,8 @@ def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     return _Seen(since_s, up, reading, ended)
 
 
-def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
+def _engine_events(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
+    """It does not answer any more, answers again, began anew, or serves another model."""
     name = clean(now.said.name, MOST_MODEL)
     is_settled = wall_s - now.since_s >= SETTLE_S
     if known.up and not now.up and not now.ended:  # the verdict tells of an end
@@ -251,15 +278,24 @@ def _of_engine(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Itera
         yield Event(wall_s, EventKind.ENGINE, name, "answers", Level.OK, engine.key, {})
     if _began_anew(known.said, now.said):
         yield Event(wall_s, EventKind.RESTART, name, "restarted", Level.WARN, engine.key, {})
-    before = known.said.model
-    model = now.said.model
+    code = _model_change(known.said.model, now.said.model, is_settled=is_settled)
+    if code:
+        models: Parameters = {
+            "before": clean(known.said.model, MOST_MODEL),
+            "model": clean(now.said.model, MOST_MODEL),
+        }
+        yield Event(wall_s, EventKind.MODEL, name, code, Level.NOTE, engine.key, models)
+
+
+def _model_change(before: str, model: str, *, is_settled: bool) -> str:
+    """Code of the event that an engine serves another model, or its first one; empty: none."""
     if not model or model == before:
-        return
-    names: Parameters = {"before": clean(before, MOST_MODEL), "model": clean(model, MOST_MODEL)}
+        return ""
     if before:
-        yield Event(wall_s, EventKind.MODEL, name, "model_changed", Level.NOTE, engine.key, names)
-    elif is_settled:
-        yield Event(wall_s, EventKind.MODEL, name, "model_loaded", Level.NOTE, engine.key, names)
+        return "model_changed"
+    if is_settled:
+        return "model_loaded"
+    return ""
 
 
 def _began_anew(known: EngineReading, now: EngineReading) -> bool:
@@ -286,24 +322,26 @@ def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
     return totals
 
 
-def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
+def _gpu_events(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
     """Lost, back, slowed down; `known` is None for a GPU that was not listed before."""
     was_down = known is not None and known.state in _DOWN
     if gpu.state in _DOWN and not was_down:
         code = "gpu_lost" if gpu.state is GpuState.LOST else "gpu_reset_required"
-        what: Parameters = {"what": clean(gpu.state_text, MOST_TEXT)} if gpu.state_text else {}
+        what: Parameters = {}
+        if gpu.state_text:
+            what["what"] = clean(gpu.state_text, MOST_TEXT)
         yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, what)
     elif was_down and gpu.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)
-    if known is None or known.state is not GpuState.OK or gpu.state is not GpuState.OK:
-        return
     cause = _new_slowdown(known, gpu)
     if cause:
         yield _gpu_event(wall_s, EventKind.THROTTLE, gpu, "throttling", Level.WARN, {"cause": cause})
 
 
-def _new_slowdown(known: Gpu, gpu: Gpu) -> str:
-    """The first cause of a slowdown that was not there before; empty: none."""
+def _new_slowdown(known: Gpu | None, gpu: Gpu) -> str:
+    """The first cause of a slowdown that was not there before, of a GPU that is and was well; empty: none."""
+    if known is None or known.state is not GpuState.OK or gpu.state is not GpuState.OK:
+        return ""
     for reason, cause in SLOWDOWNS.items():
         if reason in gpu.throttle and reason not in known.throttle:
             return cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from gpumon.readings.format import spans
@@ -50,9 +51,8 @@ def _number(action: Action, name: str) -> float | None:
 
 def instance_gpus(case: Case) -> int:
     """GPUs of one instance of the engine on this host; 0 where they are not known."""
-    if case.engine is None:
-        ranks = 1
-    else:
+    ranks = 1
+    if case.engine is not None:
         ranks = max(1, case.engine.hardware.ranks)
     if len(case.gpus) % ranks == 0:
         return len(case.gpus) // ranks
@@ -62,11 +62,14 @@ def instance_gpus(case: Case) -> int:
 def free_gpus(case: Case) -> list[int]:
     """Indices of free GPUs, a whole number of instances of them; empty where not even one fits."""
     size = instance_gpus(case)
-    totals = [finite(gpu.vram_total_bytes) for gpu in case.gpus]
-    known = [total for total in totals if total is not None]
-    if not size or len(known) < len(totals) or any(gpu.parent_uuid for gpu in case.gpus):
+    if not size:
         return []
-    least_bytes = SAME_SIZE * min(known)
+    least_bytes = math.inf
+    for gpu in case.gpus:
+        total = finite(gpu.vram_total_bytes)
+        if total is None or gpu.parent_uuid:
+            return []
+        least_bytes = min(least_bytes, SAME_SIZE * total)
     free = []
     for gpu in case.snapshot.gpus:
         if _is_free(case, gpu, least_bytes):
@@ -77,17 +80,27 @@ def free_gpus(case: Case) -> list[int]:
 def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
     """Whether a GPU works, is large enough, and nothing has run on it for a minute."""
     recent = case.others.get(gpu.uuid)
+    if recent is None or recent.free_s < case.now_s or case.now_s - recent.used_s < MINUTE_S:
+        return False
     total = finite(gpu.vram_total_bytes)
-    if recent is None or total is None or total < least_bytes:
+    if total is None or total < least_bytes:
         return False
-    if gpu.state is not GpuState.OK or gpu.mig_profile or gpu.parent_uuid or _is_split(case, gpu):
-        return False
-    if recent.free_s < case.now_s or case.now_s - recent.used_s < MINUTE_S:
-        return False
-    return not any(
-        verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN)
-        for verdict in case.standing.get(gpu.uuid, ())
-    )
+    return _is_whole(case, gpu) and not _is_faulty(case, gpu)
+
+
+def _is_whole(case: Case, gpu: Gpu) -> bool:
+    """Whether a GPU is neither a MIG slice nor split into such."""
+    return not (gpu.mig_profile or gpu.parent_uuid or _is_split(case, gpu))
+
+
+def _is_faulty(case: Case, gpu: Gpu) -> bool:
+    """Whether a GPU does not answer, or a verdict on it says that it is broken or slow."""
+    if gpu.state is not GpuState.OK:
+        return True
+    for verdict in case.standing.get(gpu.uuid, ()):
+        if verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN):
+            return True
+    return False
 
 
 def _is_split(case: Case, gpu: Gpu) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free, is_unmapped
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuState, Phase, XidEvent
+from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuReading, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.process_words import named, program
 from gpumon.readings.snapshot import Engine, Gpu, Process
@@ -31,7 +30,7 @@ from gpumon.triage.signals import (
     unsure,
 )
 from gpumon.triage.thresholds import Thresholds
-from gpumon.triage.xid import RESET, xid_of
+from gpumon.triage.xid import RESET, Xid, xid_of
 
 STANDS_S: Final = 86400.0
 """A critical Xid that a dcgm-exporter still tells is told for a day."""
@@ -59,11 +58,15 @@ def program_fault(case: Case) -> Finding | None:
     return _worst([*_xids(case, is_application=True)])
 
 
-def _worst(found: list[Finding]) -> Finding | None:
-    if not found:
+def _worst(findings: list[Finding]) -> Finding | None:
+    """The most urgent finding, with the evidence of all."""
+    if not findings:
         return None
-    found.sort(key=lambda one: URGENCY[one.level])
-    return found[0]._replace(evidence=tuple(evidence for one in found for evidence in one.evidence))
+    findings.sort(key=lambda finding: URGENCY[finding.level])
+    evidence: list[Evidence] = []
+    for finding in findings:
+        evidence += finding.evidence
+    return findings[0]._replace(evidence=tuple(evidence))
 
 
 def _fault(
@@ -80,9 +83,17 @@ def _fault(
 
 def taken(frame: Frame) -> set[str]:
     """GPUs with a process or an engine on them, or on one of their slices."""
-    found = {uuid for engine in frame.engines for uuid in engine.gpus}
-    found |= {reading.uuid for reading in frame.gpus if reading.processes}
-    return found | {reading.parent_uuid for reading in frame.gpus if reading.parent_uuid and reading.uuid in found}
+    in_use: set[str] = set()
+    for engine in frame.engines:
+        in_use.update(engine.gpus)
+    for reading in frame.gpus:
+        if reading.processes:
+            in_use.add(reading.uuid)
+    parents = set()
+    for reading in frame.gpus:
+        if reading.parent_uuid and reading.uuid in in_use:
+            parents.add(reading.parent_uuid)
+    return in_use | parents
 
 
 def is_unused(case: Case) -> bool:
@@ -101,64 +112,101 @@ def _state(case: Case) -> Iterator[Finding]:
     if gpu.state is GpuState.RESET_REQUIRED:
         yield _fault(case, Level.CRITICAL, "reset_required", shown, RESET)
         return
-    if case.gpu_reading is not None:
-        codes = [event.code for event in case.gpu_reading.xid]
-    else:
-        codes = []
-    worst = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
-    code = OFF_THE_BUS if OFF_THE_BUS in codes else worst
-    if code is None:
-        xid = None
-    else:
-        xid = float(code)
     seconds = gpu.age_s if gpu.age_s >= 1.0 else None
-    yield _fault(case, Level.CRITICAL, "lost", shown, xid_of(OFF_THE_BUS).actions, xid=xid, seconds=seconds)
+    actions = xid_of(OFF_THE_BUS).actions
+    yield _fault(case, Level.CRITICAL, "lost", shown, actions, xid=_xid_of_loss(case), seconds=seconds)
+
+
+def _xid_of_loss(case: Case) -> float | None:
+    """The Xid that tells why the GPU is lost: that it fell off the bus, else the newest critical one."""
+    codes = [event.code for event in _xid_log(case)]
+    if OFF_THE_BUS in codes:
+        return float(OFF_THE_BUS)
+    for code in reversed(codes):
+        if xid_of(code).level is Level.CRITICAL:
+            return float(code)
+    return None
+
+
+def _xid_log(case: Case) -> Sequence[XidEvent]:
+    """The Xids of the GPU, the newest last."""
+    if case.gpu_reading is None:
+        return ()
+    return case.gpu_reading.xid
+
+
+def _xid_events(case: Case) -> dict[int, list[XidEvent]]:
+    """The Xids of the GPU by their code."""
+    by_code: dict[int, list[XidEvent]] = {}
+    for event in _xid_log(case):
+        by_code.setdefault(event.code, []).append(event)
+    return by_code
 
 
 def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
-    """One for each code that came lately, with how often and when last."""
-    newest: dict[int, list[XidEvent]] = {}
-    for event in case.gpu_reading.xid if case.gpu_reading is not None else ():
-        newest.setdefault(event.code, []).append(event)
-    for code, events in newest.items():
+    """A finding for each code that came lately, with how often and when last."""
+    if is_application:
+        cause = "xid_program"
+        processes = named(_gpu(case).processes)
+    else:
+        cause = "xid"
+        processes = ""
+    for code, events in _xid_events(case).items():
         kind = xid_of(code)
         ago_s = case.frame.wall_s - events[-1].wall_s
-        kept_s = case.thresholds.xid_application_s if is_application else case.thresholds.xid_s
-        gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
-        if gauge and kind.level is Level.CRITICAL:
-            kept_s = max(kept_s, STANDS_S)  # the exporter's gauge stands until the GPU is reset
-        if kind.is_application is not is_application or ago_s > kept_s:
+        if kind.is_application is not is_application or ago_s > _xid_kept_s(case, kind):
             continue
-        many = params(times=float(len(events)) if len(events) > 1 else None, ago=max(0.0, ago_s))
-        shown = Evidence("xid", float(code), source="NVML Xid event", parameters=many)
-        who = ""
-        if is_application:
-            who = named(_gpu(case).processes)
-        cause = "xid_program" if is_application else "xid"
-        found = _fault(case, kind.level, cause, shown, kind.actions, xid=float(code), processes=who)
-        yield found._replace(confidence=kind.confidence)
+        times = float(len(events)) if len(events) > 1 else None
+        how_often = params(times=times, ago=max(0.0, ago_s))
+        shown = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
+        fault = _fault(case, kind.level, cause, shown, kind.actions, xid=float(code), processes=processes)
+        yield fault._replace(confidence=kind.confidence)
+
+
+def _xid_kept_s(case: Case, kind: Xid) -> float:
+    """Seconds for which an Xid is told."""
+    kept_s = case.thresholds.xid_s
+    if kind.is_application:
+        kept_s = case.thresholds.xid_application_s
+    is_gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
+    if is_gauge and kind.level is Level.CRITICAL:
+        return max(kept_s, STANDS_S)  # the exporter's gauge stands until the GPU is reset
+    return kept_s
 
 
 def _memory(case: Case) -> Iterator[Finding]:
+    """Faults of its memory: rows that can not be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = _gpu(case)
     if finite(gpu.remap_failed):
         shown = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
         yield _fault(case, Level.CRITICAL, "remap_failed", shown, ("replace_gpu",))
-    if count := finite(gpu.ecc_uncorrected):
-        risen = ecc_risen(case.recent) or None
-        shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
-        level, cause = (Level.CRITICAL, "ecc_rising") if risen else (Level.WARN, "ecc")
-        fixes = ("reset_gpu", "diagnose_if_again") if risen else ("reset_when_free", "replace_if_again")
-        yield _fault(case, level, cause, shown, fixes, count=count, risen=risen)
+    ecc_count = finite(gpu.ecc_uncorrected)
+    if ecc_count:
+        yield _ecc_fault(case, ecc_count)
     if finite(gpu.remap_pending):
         shown = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
         yield _fault(case, Level.WARN, "remap_pending", shown, RESET)
 
 
+def _ecc_fault(case: Case, count: float) -> Finding:
+    """The finding on uncorrectable ECC errors: critical while more of them come."""
+    risen = ecc_risen(case.recent) or None
+    shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
+    if risen:
+        fixes = ("reset_gpu", "diagnose_if_again")
+        return _fault(case, Level.CRITICAL, "ecc_rising", shown, fixes, count=count, risen=risen)
+    fixes = ("reset_when_free", "replace_if_again")
+    return _fault(case, Level.WARN, "ecc", shown, fixes, count=count, risen=risen)
+
+
 def ecc_risen(recent: Recent) -> float:
     """Uncorrectable ECC errors of a GPU that came in the last 3 minutes."""
     values = recent.values("ecc_uncorrected", KEPT_S)
-    return values[-1][1] - values[0][1] if values else 0.0
+    if not values:
+        return 0.0
+    _, first = values[0]
+    _, last = values[-1]
+    return last - first
 
 
 SLOWDOWNS: Final[Mapping[str, str]] = {
@@ -203,22 +251,32 @@ def throttled(case: Case) -> Finding | None:
     gpu = _gpu(case)
     if gpu.mig_profile:
         return None
-    band = 1.0 - (5.0 * BAND if Limit.THROTTLED in case.near else 0.0)
-    shares = {reason: _share(case.recent, reason) for reason in SLOWDOWNS}
+    least_share = case.thresholds.throttled_ratio
+    if Limit.THROTTLED in case.near:
+        least_share *= 1.0 - 5.0 * BAND
+    shares = {}
     active = []
-    for reason, share in shares.items():
-        if share > band * case.thresholds.throttled_ratio:
+    for reason in SLOWDOWNS:
+        shares[reason] = _share(case.recent, reason)
+        if shares[reason] > least_share:
             active.append(reason)
     if active:
-        since_s = min(0.0 if case.recent.last(one) else case.recent.steady_s(one) for one in active)
-        if since_s < GONE_S:
-            return _slowed(case, gpu, active[0], shares, since_s)
+        past_s = min(_past_s(case.recent, reason) for reason in active)
+        if past_s < GONE_S:
+            return _slowed(case, gpu, active[0], shares, past_s)
     return _held_down(case, gpu)
 
 
 def slowed_lately(recent: Recent, limits: Thresholds) -> bool:
     """Whether a fault held its clocks down in the last minute."""
     return any(_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
+
+
+def _past_s(recent: Recent, reason: str) -> float:
+    """Seconds since a clock event reason was active last; 0 while it is."""
+    if recent.last(reason):
+        return 0.0
+    return recent.steady_s(reason)
 
 
 def _share(recent: Recent, reason: str) -> float:
@@ -252,22 +310,22 @@ def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past
     clock = _clock(case, gpu)
     busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
     level = _level_of_slowdown(case, clock, busy, is_over=is_over)
-    said = params(
-        was="yes" if is_over else None,
-        idle="yes" if level is Level.NOTE else None,
-        ended=case.frame.wall_s - past_s if is_over else None,
-    )
+    parameters: Parameters = {}
+    if is_over:
+        parameters |= params(was="yes")
+    if level is Level.NOTE:
+        parameters |= params(idle="yes")
+    if is_over:
+        parameters |= params(ended=case.frame.wall_s - past_s)
     if clock is not None and level is not Level.NOTE:
         hz = clock.newest if is_over else clock.mean
-        said = said | params(clock_hz=hz, clock_max_hz=clock.most)
+        parameters |= params(clock_hz=hz, clock_max_hz=clock.most)
     actions = [action(_FIXES[cause], index=float(gpu.index))]
     if cause.startswith("thermal"):
-        said = said | params(celsius=finite(gpu.temperature_c))
-        cooler = _cooler(case, gpu)
-        if cooler is not None:
-            actions.append(cooler)
+        parameters |= params(celsius=finite(gpu.temperature_c))
+        actions += _cooler(case, gpu)
     proof = (*_evidence_of_slowdown(case, gpu, shares), *_load(case, gpu, clock, busy))
-    return Finding(Limit.THROTTLED, cause, said, proof, tuple(actions), level)
+    return Finding(Limit.THROTTLED, cause, parameters, proof, tuple(actions), level)
 
 
 def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> Iterator[Evidence]:
@@ -288,12 +346,17 @@ def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, 
         return Level.NOTE
     if is_over:
         return Level.WARN
-    if any(case.suffers(engine) for engine in case.engines):
+    if _is_felt(case):
         return Level.CRITICAL
     is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
     if is_loaded and clock is not None and _far(clock):
         return Level.CRITICAL
     return Level.WARN
+
+
+def _is_felt(case: Case) -> bool:
+    """Whether users of an engine on the GPU wait for what it does."""
+    return any(case.suffers(engine) for engine in case.engines)
 
 
 def _far(clock: _Clock) -> bool:
@@ -303,7 +366,9 @@ def _far(clock: _Clock) -> bool:
 def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
     """Clock, busy share and power of the last minute."""
     if clock is not None:
-        newest = params(newest=clock.newest if abs(clock.newest - clock.mean) >= 5e6 else None)
+        newest: Parameters = {}
+        if abs(clock.newest - clock.mean) >= 5e6:
+            newest = params(newest=clock.newest)
         yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", of_gpu(gpu, "clock"), newest)
     if busy is not None:
         yield Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=MINUTE_S))
@@ -330,13 +395,20 @@ class _Held(NamedTuple):
     """Other GPUs of its instance run faster, and wait for it."""
 
     @property
+    def is_sure(self) -> bool:
+        """Whether a setting explains the clock."""
+        return self.lowered or (self.locked and self.chosen is not None)
+
+    @property
     def cause(self) -> str:
         """Code of the verdict's sentence."""
         if self.capped:
             return "power_cap"
         if self.chosen:
             return self.chosen
-        return "locked_clock" if self.locked else "low_clock"
+        if self.locked:
+            return "locked_clock"
+        return "low_clock"
 
 
 def _held_down(case: Case, gpu: Gpu) -> Finding | None:
@@ -344,9 +416,8 @@ def _held_down(case: Case, gpu: Gpu) -> Finding | None:
     held = _held(case, gpu)
     if held is None or not _is_worth_saying(case, held):
         return None
-    is_felt = held.apart or any(case.suffers(engine) for engine in case.engines)
+    is_felt = held.apart or _is_felt(case)
     is_wrong = held.lowered or held.cause != "power_cap"
-    is_sure = held.lowered or (held.locked and held.chosen is not None)
     return Finding(
         Limit.THROTTLED,
         held.cause,
@@ -354,7 +425,7 @@ def _held_down(case: Case, gpu: Gpu) -> Finding | None:
         tuple(_load(case, gpu, held.clock, held.busy)),
         (_unlock(gpu, held),),
         Level.WARN if is_felt and is_wrong else Level.NOTE,
-        Confidence.HIGH if is_sure else Confidence.MEDIUM,
+        Confidence.HIGH if held.is_sure else Confidence.MEDIUM,
     )
 
 
@@ -460,27 +531,25 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
     """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
     if engine.hardware.tp < 2:
         return False
-    peers = []
-    for one in case.snapshot.gpus:
-        if one.uuid != gpu.uuid and engine.name in one.engines:
-            peers.append(one)
-    clocks = []
-    for one in peers:
-        clocks.append(case.gpu_mean(one, "sm_clock_hz", MINUTE_S) or 0.0)
-    return any(hz > clock.mean / FAR_BELOW for hz in clocks)
+    for peer in case.snapshot.gpus:
+        if peer.uuid == gpu.uuid or engine.name not in peer.engines:
+            continue
+        peer_hz = case.gpu_mean(peer, "sm_clock_hz", MINUTE_S) or 0.0
+        if peer_hz > clock.mean / FAR_BELOW:
+            return True
+    return False
 
 
-def _cooler(case: Case, gpu: Gpu) -> Action | None:
-    """The power limit below its draw that it may hold without the clocks going up and down."""
+def _cooler(case: Case, gpu: Gpu) -> Iterator[Action]:
+    """A power limit below its draw that it may hold without the clocks going up and down, where there is one."""
     limit = finite(gpu.power_limit_w)
     draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
-        return None
-    least, most = (share * limit for share in COOLER)
-    watts = math.floor(min(BELOW_DRAW * draw, most) / 10.0 + 1e-9) * 10.0
-    if watts >= least:
-        return action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)
-    return None
+        return
+    least_share, most_share = COOLER
+    watts = math.floor(min(BELOW_DRAW * draw, most_share * limit) / 10.0 + 1e-9) * 10.0
+    if watts >= least_share * limit:
+        yield action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)
 
 
 POOLED: Final = frozenset(
@@ -511,21 +580,39 @@ def _unplaced(case: Case) -> str | None:
     reading = case.gpu_reading
     if reading is None or case.engines:
         return None
-    named_so = any(is_called(_SERVER, process) for process in gpu.processes)
-    unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
-    found = islice(filter(is_unmapped, case.frame.engines), 3) if named_so or unknown else ()
-    names = " or ".join(clean(engine.name, 40) for engine in found)
-    if names or named_so:
+    is_server = any(is_called(_SERVER, process) for process in gpu.processes)
+    if not is_server and not _hides_programs(gpu, reading):
+        return None
+    names = _unmapped_engines(case)
+    if names or is_server:
         return names
     return None
+
+
+def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
+    """Whether a program is on the GPU whose command line can not be read."""
+    if gpu.processes:
+        return any(not process.command for process in gpu.processes)
+    return not is_free(reading)
+
+
+def _unmapped_engines(case: Case) -> str:
+    """Names of up to three engines whose GPUs are not known."""
+    names = []
+    for engine in case.frame.engines:
+        if is_unmapped(engine):
+            names.append(clean(engine.name, 40))
+    return " or ".join(names[:3])
 
 
 def _asleep_s(case: Case) -> float:
     """For how long a GPU has done nothing; 0 where it works, or where nobody knows."""
     if case.recent.last("awake") != 0.0:
         return 0.0
-    since_s = case.gpu_reading.idle_since_wall_s if case.gpu_reading is not None else 0.0
-    return max(case.recent.steady_s("awake"), case.frame.wall_s - since_s if since_s else 0.0)
+    seen_s = case.recent.steady_s("awake")
+    if case.gpu_reading is None or not case.gpu_reading.idle_since_wall_s:
+        return max(seen_s, 0.0)
+    return max(seen_s, case.frame.wall_s - case.gpu_reading.idle_since_wall_s)
 
 
 def _vram(gpu: Gpu) -> tuple[float, float] | None:
@@ -538,16 +625,18 @@ def _vram(gpu: Gpu) -> tuple[float, float] | None:
 
 
 def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
-    over = total if limit is None else limit * total
+    """Evidence of the VRAM in use, of all or of a share (`limit`) of it."""
+    over = total
+    if limit is not None:
+        over = limit * total
     return Evidence("vram_used", used, over, _MEMORY, of_gpu(gpu, "vram"), params(total=total))
 
 
 def _idle_cost(case: Case, gpu: Gpu) -> float | None:
     """Price of an idle GPU per hour; None where none is known, as of a part of a GPU."""
     if gpu.parent_uuid:
-        price = 0.0
-    else:
-        price = case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
+        return None
+    price = case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
     return price or None
 
 
@@ -565,32 +654,42 @@ def memory_idle(case: Case) -> Finding | None:
     used, total = room
     if engine or used < limits.held_ratio * total:
         return None
+    holders = _memory_holders(gpu)
+    proof = [
+        _vram_used(gpu, used, total, limits.held_ratio),
+        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
+    ]
+    for process in holders[:4]:
+        proof.append(_holds(process))
+    parameters: Parameters = {}
+    if holders:
+        parameters |= params(processes=named(holders))
+    if len(holders) > 1:
+        parameters |= params(several="yes")
+    parameters |= params(vram_bytes=used, seconds=idle_s, cost=_idle_cost(case, gpu))
+    fixes = _free_memory(holders, used, may_serve=engine is not None)
+    began_s = case.now_s - idle_s
+    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, tuple(proof), fixes, Level.NOTE, began_s=began_s)
+
+
+def _memory_holders(gpu: Gpu) -> list[Process]:
+    """The processes that hold memory of the GPU."""
     holders = []
     for process in gpu.processes:
         if (finite(process.vram_bytes) or 0.0) > 0.0:
             holders.append(process)
-    proof = (
-        _vram_used(gpu, used, total, limits.held_ratio),
-        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
-        *(_holds(process) for process in holders[:4]),
-    )
-    parameters = params(
-        processes=named(holders) if holders else None,
-        several="yes" if len(holders) > 1 else None,
-        vram_bytes=used,
-        seconds=idle_s,
-        cost=_idle_cost(case, gpu),
-    )
-    fixes = _free_memory(holders, used, may_serve=engine is not None)
-    began_s = case.now_s - idle_s
-    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, proof, fixes, Level.NOTE, began_s=began_s)
+    return holders
 
 
 def _free_memory(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
     """End the programs that hold memory; an engine that may serve is not to be ended before its answer is looked at."""
     if not holders:
         return (action("find_hidden_process"),)
-    owners = ", ".join(sorted({clean(process.user, 24) for process in holders if process.user}))
+    users = set()
+    for process in holders:
+        if process.user:
+            users.add(clean(process.user, 24))
+    owners = ", ".join(sorted(users))
     if not may_serve:
         return (action("end_program", owner=owners, vram_bytes=vram_bytes),)
     return (
@@ -616,24 +715,26 @@ def memory_full(case: Case) -> Finding | None:
     if room is None:
         return None
     used, total = room
-    if used < limits.vram_note_ratio * total or _is_pooled(case, gpu):
-        return None
-    if _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+    if used < limits.vram_note_ratio * total:
         return None
     trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
-    if not trains and _may_be_an_engine(case):
+    if not _grows(case, gpu, trains=trains):
         return None
-    proof = (
-        _vram_used(gpu, used, total, limits.vram_note_ratio),
-        *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
-    )
-    names = "training"
-    if gpu.processes:
-        names = named(gpu.processes)
-    parameters = params(share=used / total, left=total - used, processes=names)
+    proof = [_vram_used(gpu, used, total, limits.vram_note_ratio)]
+    for process in gpu.processes[:3]:
+        if finite(process.vram_bytes) is not None:
+            proof.append(_holds(process))
+    parameters = params(share=used / total, left=total - used, processes=_program_names(gpu) or "training")
     fix = action("less_vram" if trains else "keep_vram_free")
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
-    return Finding(Limit.MEMORY_FULL, "vram_full", parameters, proof, (fix,), level)
+    return Finding(Limit.MEMORY_FULL, "vram_full", parameters, tuple(proof), (fix,), level)
+
+
+def _grows(case: Case, gpu: Gpu, *, trains: bool) -> bool:
+    """Whether the programs on the GPU take memory as they go: they work, and are no engine."""
+    if _is_pooled(case, gpu) or _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+        return False
+    return trains or not _may_be_an_engine(case)
 
 
 def _is_pooled(case: Case, gpu: Gpu) -> bool:
@@ -722,6 +823,11 @@ def at_work(case: Case) -> Finding | None:
     low = case.thresholds.busy_low_ratio
     if case.recent.seconds < MINUTE_S or busy < low or _worked_for_what_ended(case, low):
         return None
+    return _works(case, gpu, busy)
+
+
+def _works(case: Case, gpu: Gpu, busy: float) -> Finding | None:
+    """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     proof = _proof_of_work(case, gpu, busy, sm)
     programs = _program_names(gpu) or "a program that is not visible here"
@@ -769,7 +875,9 @@ def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
     """Code of the fix for a GPU whose work nobody tells of."""
     if unplaced:
         return "map_engine"
-    return "" if case.engines else "add_endpoint"
+    if case.engines:
+        return ""
+    return "add_endpoint"
 
 
 def _mean_busy(case: Case) -> float | None:
@@ -788,8 +896,8 @@ def _is_told(case: Case) -> bool:
     for gpu in case.snapshot.gpus:
         if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
             lost.add(gpu.uuid)
-    for one in case.frame.engines:
-        if case.key in one.gpus and not lost.isdisjoint(one.gpus):
+    for reading in case.frame.engines:
+        if case.key in reading.gpus and not lost.isdisjoint(reading.gpus):
             return True
     return False
 

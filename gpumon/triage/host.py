@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EngineKind, Phase
+from gpumon.readings.missing import number
 from gpumon.readings.process_words import named, program, titled
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
@@ -105,38 +108,42 @@ def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm
     upper = values[int(0.9 * (len(values) - 1))]
     if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
         return None
-    half = upper / 2.0
-    drops = []
-    for (_, before), (now_s, now) in pairwise(samples):
-        if before >= half > now:
-            drops.append(now_s)
+    drops = _drops(samples, upper / 2.0)
     if len(drops) < max(2.0, limits.starved_drops):
         return None
     gaps = [after - before for before, after in pairwise(drops)]
     period_s = fmean(gaps)
     spread_s = math.sqrt(fmean([(gap - period_s) ** 2 for gap in gaps]))
-    if spread_s > limits.starved_regular_ratio * period_s or samples[-1][0] - drops[-1] > 2.0 * period_s:
+    newest_s, _ = samples[-1]
+    if spread_s > limits.starved_regular_ratio * period_s or newest_s - drops[-1] > 2.0 * period_s:
         return None
-    return Rhythm(period_s, len(drops), upper, fmean(value for value in values if value < half))
+    lower_values = values[: bisect_left(values, upper / 2.0)]
+    return Rhythm(period_s, len(drops), upper, fmean(lower_values))
+
+
+def _drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
+    """Times at which the busy share fell below half of its upper level."""
+    drops = []
+    for (_, before), (now_s, now) in pairwise(samples):
+        if before >= half > now:
+            drops.append(now_s)
+    return drops
 
 
 def rhythm_of(case: Case) -> Rhythm | None:
     """The rhythm in which its GPUs are busy: of the first one that tells, as a step takes all of them."""
-    recents = (case.others[gpu.uuid] for gpu in case.gpus)
-    known = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
-    if known is not None:
-        return rhythm(known.values("busy_ratio", WINDOW_S), case.thresholds)
+    for gpu in case.gpus:
+        recent = case.others[gpu.uuid]
+        if recent.last("busy_ratio") is not None:
+            return rhythm(recent.values("busy_ratio", WINDOW_S), case.thresholds)
     return None
 
 
 def even_drops(case: Case) -> Finding | None:
     """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
-    found = None
-    if _low_busy(case) is not None and _pending(case) is not None:
-        found = rhythm_of(case)
-    answer = None
-    if found is not None:
-        answer = input_starved(case)
+    if _low_busy(case) is None or _pending(case) is None or rhythm_of(case) is None:
+        return None
+    answer = input_starved(case)
     if answer is None or answer.code is Limit.UNKNOWN:
         return None
     return answer
@@ -145,10 +152,10 @@ def even_drops(case: Case) -> Finding | None:
 def input_starved(case: Case) -> Finding | None:
     """GPUs that wait for their host with requests or steps pending."""
     busy = _low_busy(case)
-    pending = None
-    if busy is not None:
-        pending = _pending(case)
-    if busy is None or pending is None:
+    if busy is None:
+        return None
+    pending = _pending(case)
+    if pending is None:
         return None
     rhythm = rhythm_of(case)
     if rhythm is None and (case.kind is Kind.GPU or busy >= case.thresholds.starved_busy_ratio):
@@ -166,46 +173,57 @@ def input_starved(case: Case) -> Finding | None:
 
 def _low_busy(case: Case) -> float | None:
     """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
-    if Limit.HUNG in case.found or not case.gpus or (case.kind is Kind.GPU and case.engines):
+    if Limit.HUNG in case.found or not case.gpus or case.recent.seconds < LEAST_S:
         return None
-    if case.recent.seconds < LEAST_S:
+    if case.kind is Kind.GPU and case.engines:
         return None
-    means = []
-    for gpu in case.gpus:
-        means.append(finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)))
-    known = [value for value in means if value is not None]
-    if known:
-        busy = fmean(known)
-    else:
-        busy = HARDLY
-    return busy if busy < HARDLY else None
+    busy = mean_known(_busy(case, gpu) for gpu in case.gpus)
+    if busy is None or busy >= HARDLY:
+        return None
+    return busy
+
+
+def _busy(case: Case, gpu: Gpu) -> float | None:
+    """Mean busy share of a GPU in the last minute."""
+    return finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S))
 
 
 def _judged(case: Case, said: Parameters, proof: tuple[Evidence, ...], *, is_even: bool) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _figures_of_host(case)
-    elsewhere = next((gpu.host for gpu in case.gpus if gpu.host), "")
+    elsewhere = _other_host(case)
     if elsewhere or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
         return unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
     spins = _spins(case)
     evidence = (*proof, *figures.values())
     cause = _cause(figures, spins=spins)
     if cause is not None:
-        value = figures[cause.quantity].value
-        waits = params(
-            pending="steps" if _trains(case) else "requests",
-            part=cause.quantity,
-            value=value if isinstance(value, float) else 0.0,
-        )
+        pending = "steps" if _trains(case) else "requests"
+        waits = params(pending=pending, part=cause.quantity, value=number(figures[cause.quantity].value))
         return _waits_for(case, cause, said | waits, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
+    return _waits_for_unknown(case, evidence, spins=spins)
+
+
+def _other_host(case: Case) -> str:
+    """The host of its GPUs, where that is not this one: nothing is known of its load."""
+    for gpu in case.gpus:
+        if gpu.host:
+            return gpu.host
+    return ""
+
+
+def _waits_for_unknown(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
+    """The finding on GPUs that wait in a rhythm, where nothing of their host is over its threshold."""
+    parameters: Parameters = {}
+    if spins:
+        parameters = params(spins="yes")
     if _trains(case):
         look = action("profile_steps")
     else:
         look = profile(case)
-    signal = Signal("input_wait", parameters=params(spins="yes" if spins else None))
-    return unsure((signal,), evidence, actions=(look,))
+    return unsure((Signal("input_wait", parameters=parameters),), evidence, actions=(look,))
 
 
 def _figures_of_host(case: Case) -> dict[str, Evidence]:
@@ -284,8 +302,10 @@ def profile(case: Case) -> Action:
         here = processes(case, engine)
     if not here:
         return action("profile_process", pid="PID")
-    serves = engine is not None and engine.phase is not Phase.TRAINING
-    return action("profile_process", pid=str(here[0].pid), parent="yes" if serves else None)
+    pid = str(here[0].pid)
+    if engine is not None and engine.phase is not Phase.TRAINING:
+        return action("profile_process", pid=pid, parent="yes")
+    return action("profile_process", pid=pid)
 
 
 def is_called(pattern: re.Pattern[str], process: Process) -> bool:
@@ -295,9 +315,12 @@ def is_called(pattern: re.Pattern[str], process: Process) -> bool:
 
 def _spins(case: Case) -> bool:
     """Whether an engine is here that keeps a core at work while it waits."""
-    return any(engine.kind is EngineKind.SGLANG for engine in case.snapshot.engines) or any(
-        is_called(SPINNER, process) for gpu in case.snapshot.gpus for process in gpu.processes
-    )
+    if any(engine.kind is EngineKind.SGLANG for engine in case.snapshot.engines):
+        return True
+    for gpu in case.snapshot.gpus:
+        if any(is_called(SPINNER, process) for process in gpu.processes):
+            return True
+    return False
 
 
 def _pending(case: Case) -> Evidence | None:
@@ -367,18 +390,18 @@ class _Consumer(NamedTuple):
 
 def _consumers(case: Case) -> list[_Consumer]:
     """The processes that use most of the cores, the largest first, as far as they are known."""
-    found: dict[int, _Consumer] = {}
-    for each in case.frame.host.consumers:
-        of = ""
-        if each.user:
-            of = f" of {clean(each.user, 24)}"
-        found[each.pid] = _Consumer(each.cores, f"{clean(each.name, 32) or 'a process'} (pid {each.pid}){of}")
+    by_pid: dict[int, _Consumer] = {}
+    for consumer in case.frame.host.consumers:
+        name = f"{clean(consumer.name, 32) or 'a process'} (pid {consumer.pid})"
+        if consumer.user:
+            name += f" of {clean(consumer.user, 24)}"
+        by_pid[consumer.pid] = _Consumer(consumer.cores, name)
     for gpu in case.snapshot.gpus:
         for process in gpu.processes:
             cores = finite(process.cpu_ratio)
             if cores is not None and cores >= LEAST_CORES:
-                found[process.pid] = _Consumer(cores, program(process))
-    return sorted(found.values(), key=lambda one: -one.cores)[:MOST_CONSUMERS]
+                by_pid[process.pid] = _Consumer(cores, program(process))
+    return sorted(by_pid.values(), key=lambda consumer: -consumer.cores)[:MOST_CONSUMERS]
 
 
 def _names_consumers(case: Case, finding: Finding) -> Finding:
@@ -386,13 +409,12 @@ def _names_consumers(case: Case, finding: Finding) -> Finding:
     consumers = _consumers(case)
     if not consumers:
         return finding
-    shown = []
-    for one in consumers:
-        shown.append(
-            Evidence("cpu_process", one.cores, source="processes of this host", parameters=params(process=one.name))
-        )
+    proof = list(finding.evidence)
+    for consumer in consumers:
+        name = params(process=consumer.name)
+        proof.append(Evidence("cpu_process", consumer.cores, source="processes of this host", parameters=name))
     first = params(process=consumers[0].name, cores=consumers[0].cores)
-    return finding._replace(parameters=finding.parameters | first, evidence=(*finding.evidence, *shown))
+    return finding._replace(parameters=finding.parameters | first, evidence=tuple(proof))
 
 
 def cpu_saturated(case: Case) -> Finding | None:
@@ -402,33 +424,46 @@ def cpu_saturated(case: Case) -> Finding | None:
     pressure = _mean(case, "cpu_pressure_ratio")
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
-    proof = tuple(one for one in _figures(case.recent, limits) if one.quantity in ("cpu", "cpu_pressure"))
-    felt = _is_felt(case)
-    said = params(cpu=cpu, pressure=pressure)
-    if felt:
-        said = said | params(felt="yes")
+    proof = _figures_named(case, ("cpu", "cpu_pressure"))
+    sure = Confidence.MEDIUM if pressure is None else Confidence.HIGH
+    parameters = params(cpu=cpu, pressure=pressure)
+    level = Level.NOTE
+    fixes: tuple[Action, ...] = (action("free_cores"),)
+    if _is_felt(case):
+        level = Level.WARN
+        parameters |= params(felt="yes")
     elif case.gpus:
-        said = said | params(felt="no")
-    sure = Confidence.HIGH if pressure is not None else Confidence.MEDIUM
-    level = Level.WARN if felt else Level.NOTE
-    fixes = (action("free_cores"),) if felt or not case.gpus else ()
-    return _names_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", said, proof, fixes, level, sure))
+        parameters |= params(felt="no")
+        fixes = ()
+    return _names_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, proof, fixes, level, sure))
 
 
 def _is_felt(case: Case) -> bool:
     """Whether a server's users wait, or a training run's GPUs do."""
-    runs = []
-    for engine in case.engines:
-        if engine.phase is Phase.TRAINING:
-            runs.append(engine)
-    at_work = {uuid for one in case.frame.engines if one.phase is Phase.TRAINING for uuid in one.gpus} if runs else ()
-    busy = []
+    return _training_waits(case) or any(case.suffers(engine) for engine in case.engines)
+
+
+def _training_waits(case: Case) -> bool:
+    """Whether a GPU of a training run is idle now and then."""
+    trained: set[str] = set()
+    for reading in case.frame.engines:
+        if reading.phase is Phase.TRAINING:
+            trained.update(reading.gpus)
     for gpu in case.gpus:
-        if gpu.uuid in at_work:
-            busy.append(finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S)))
-    if any(share is not None and share < HARDLY for share in busy):
-        return True
-    return any(case.suffers(engine) for engine in case.engines)
+        if gpu.uuid in trained:
+            busy = _busy(case, gpu)
+            if busy is not None and busy < HARDLY:
+                return True
+    return False
+
+
+def _figures_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, ...]:
+    """Some of the host's figures beside their thresholds."""
+    named = []
+    for evidence in _figures(case.recent, case.thresholds):
+        if evidence.quantity in quantities:
+            named.append(evidence)
+    return tuple(named)
 
 
 def disk_waits(case: Case) -> Finding | None:
@@ -438,12 +473,10 @@ def disk_waits(case: Case) -> Finding | None:
     disk = _mean(case, "disk_busy_ratio")
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
-    proof = tuple(
-        one for one in _figures(case.recent, limits) if one.quantity in ("io_pressure", "iowait", "disk_busy")
-    )
-    said = params(pressure=pressure)
-    level = Level.NOTE
-    return Finding(Limit.HOST_DISK, "disk_full", said, proof, (action("find_reader"),), level, Confidence.MEDIUM)
+    proof = _figures_named(case, ("io_pressure", "iowait", "disk_busy"))
+    fixes = (action("find_reader"),)
+    parameters = params(pressure=pressure)
+    return Finding(Limit.HOST_DISK, "disk_full", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
 def memory_full(case: Case) -> Finding | None:
@@ -459,20 +492,28 @@ def memory_full(case: Case) -> Finding | None:
     full = used > limits.host_memory_ratio * total
     if not full and not waits:
         return None
-    left = params(left=total - used)
-    proof = [Evidence("host_memory", used / total, limits.host_memory_ratio, "/proc/meminfo", parameters=left)]
-    if pressure is not None:
-        proof.append(Evidence("memory_pressure", pressure, limits.memory_pressure_ratio, "/proc/pressure/memory"))
-    said = left | params(share=used / total, pressure=pressure if waits else None)
+    parameters = params(left=total - used, share=used / total)
+    if waits:
+        parameters |= params(pressure=pressure)
+    proof = tuple(_memory_proof(limits, used, total, pressure))
     if used < limits.host_memory_tight_ratio * total:
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
-        fix = (action("raise_cgroup_limit"),)
-        return Finding(Limit.MEMORY_FULL, "cgroup_full", said, tuple(proof), fix, Level.NOTE, Confidence.LOW)
-    worst = full and (waits or total - used < FULL_LEFT_BYTES)
-    cause = "host_memory_full" if full else "host_memory_waits"
-    level = Level.CRITICAL if worst else Level.WARN
-    sure = Confidence.HIGH if full else Confidence.MEDIUM
-    return Finding(Limit.MEMORY_FULL, cause, said, tuple(proof), (action("less_host_memory"),), level, sure)
+        fix = action("raise_cgroup_limit")
+        return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, proof, (fix,), Level.NOTE, Confidence.LOW)
+    fix = action("less_host_memory")
+    if not full:
+        code = "host_memory_waits"
+        return Finding(Limit.MEMORY_FULL, code, parameters, proof, (fix,), Level.WARN, Confidence.MEDIUM)
+    level = Level.CRITICAL if waits or total - used < FULL_LEFT_BYTES else Level.WARN
+    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, (fix,), level, Confidence.HIGH)
+
+
+def _memory_proof(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
+    """Use of the host's memory, and the share of the time in which tasks wait for it."""
+    left = params(left=total - used)
+    yield Evidence("host_memory", used / total, limits.host_memory_ratio, "/proc/meminfo", parameters=left)
+    if pressure is not None:
+        yield Evidence("memory_pressure", pressure, limits.memory_pressure_ratio, "/proc/pressure/memory")
 
 
 def _mean(case: Case, field: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
@@ -41,25 +41,27 @@ def kv_cache(case: Case) -> Finding | None:
     usage = case.mean("kv_usage_ratio")
     if engine is None or usage is None or not _costs_requests(case):
         return None
-    full_at = _full_at(case)
-    blocked = case.waiting_mean() > 0.0 and _lacks_room(engine, usage) and not _has_other_limit(case)
-    if usage < full_at and not blocked:
+    is_full = usage >= _full_at(case)
+    if not is_full and not _is_blocked(case, engine, usage):
         return None
     running = case.mean("running") or 0.0
     waiting = case.waiting_mean()
     thrown = case.mean("preemptions_per_s") or 0.0
-    said = params(
-        usage=usage,
-        running=running,
-        tokens=request_tokens(engine),
-        waiting=waiting or None,
-        thrown=None if waiting else thrown,
-    )
+    parameters = params(usage=usage, running=running, tokens=request_tokens(engine))
+    if waiting:
+        parameters |= params(waiting=waiting)
+    else:
+        parameters |= params(thrown=thrown)
     proof = (*_evidence(case, engine, usage, waiting, thrown), *case.late())
-    sure = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
+    confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
-    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", said, proof, actions, Level.WARN, sure)
+    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, proof, actions, Level.WARN, confidence)
     return beside(case, finding, "kv_usage_ratio")
+
+
+def _is_blocked(case: Case, engine: Engine, usage: float) -> bool:
+    """Whether requests wait because the next prompt does not fit in what is left of the cache."""
+    return case.waiting_mean() > 0.0 and _lacks_room(engine, usage) and not _has_other_limit(case)
 
 
 def _costs_requests(case: Case) -> bool:
@@ -121,15 +123,24 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
     if words.fp8_kv and not precision.startswith(NARROW_FORMATS):
         actions.append(action("fp8_kv", flag=words.fp8_kv))
-    share = _memory_share(case.info)
-    if not words.memory or (share is not None and share >= MOST_SHARE):
+    if not words.memory:
         return tuple(actions)
-    given = None if share is None else case.info["gpu_memory_utilization"]
-    more = action("more_kv_memory", flag=words.memory, now=given)
-    if share is not None and share < LITTLE_SHARE:
+    return tuple(_with_more_memory(case, words.memory, actions))
+
+
+def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[Action]:
+    """The actions with more of the GPU's memory for the engine: the first where it has little, none where it has all
+    that it may."""
+    share = _memory_share(case.info)
+    if share is None:
+        return [*actions, action("more_kv_memory", flag=flag)]
+    if share >= MOST_SHARE:
+        return list(actions)
+    more = action("more_kv_memory", flag=flag, now=case.info["gpu_memory_utilization"])
+    if share < LITTLE_SHARE:
         # Costs nothing, and there is much to take.
-        return (more, *actions)
-    return (*actions, more)
+        return [more, *actions]
+    return [*actions, more]
 
 
 def _instances(engine: Engine, load: float, fits: float | None) -> Parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from gpumon.efficiency.checks import ROLES
@@ -39,13 +40,13 @@ def _connected(case: Case) -> bool:
     reading = case.reading
     if reading is not None and (KV_TRANSFERRED_BYTES in reading.live or ROLE in reading.info):
         return True
-    own = "" if case.engine is None else case.engine.name
-    commands = []
+    if case.engine is None:
+        return False
     for gpu in case.gpus:
         for process in gpu.processes:
-            if process.engine == own:
-                commands.append(process.command)
-    return any(_CONNECTOR in command for command in commands)
+            if process.engine == case.engine.name and _CONNECTOR in process.command:
+                return True
+    return False
 
 
 def explains_stall(case: Case) -> bool:
@@ -62,31 +63,34 @@ def transfer_waits(case: Case) -> Finding | None:
         return None
     seconds = without_tokens_s(case) or 0.0
     stalls = seconds >= SUSPECTED_S
-    late = case.late()
-    if not stalls and not late:
+    if not stalls and not case.late():
         return None
+    parameters = params(waiting=waiting)
     proof = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
+    began_s = math.inf
     if stalls:
+        parameters |= params(seconds=seconds)
         proof.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
-    proof += _transfers(case, engine)
-    said = params(waiting=waiting, seconds=seconds if stalls else None, role=case.info.get(ROLE))
-    finding = Finding(
+        began_s = case.now_s - seconds
+    parameters |= params(role=case.info.get(ROLE))
+    return Finding(
         Limit.KV_TRANSFER,
         "kv_transfer_waits",
-        said,
-        (*proof, *late),
+        parameters,
+        (*proof, *_transfers(case, engine), *case.late()),
         (check_other_side(case),),
         Level.WARN,
         Confidence.HIGH if _connected(case) else Confidence.LOW,
+        began_s,
     )
-    if stalls:
-        return finding._replace(began_s=case.now_s - seconds)
-    return finding
 
 
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of its transfers: bytes that move, and transfers that failed."""
-    links = tuple(sign for sign in signs(case, engine) if sign.name in ("kv", "nvlink", "pcie"))
+    links = []
+    for sign in signs(case, engine):
+        if sign.name in ("kv", "nvlink", "pcie"):
+            links.append(sign)
     proof = list(sign_evidence(links))
     failures = finite(engine.rates.kv_transfer_failures_per_s)
     if failures:
@@ -103,7 +107,9 @@ def check_other_side(case: Case) -> Action:
         if halved and engine.key != case.key and _is_prefill(reading) is not prefills:
             names.append(engine.name)
     code = "check_decode_side" if prefills else "check_prefill_side"
-    return action(code, engine=names[0] if len(names) == 1 else None)
+    if len(names) == 1:
+        return action(code, engine=names[0])
+    return action(code)
 
 
 def _is_prefill(reading: EngineReading) -> bool:

@@ -40,23 +40,27 @@ def speculation(case: Case) -> Finding | None:
     if before is None and not _is_hardly_accepted(case, now, per_step):
         return None
     parameters = params(now=now, before=before, per_step=per_step)
-    proof = [case.evidence("acceptance", "acceptance_ratio", now, limit=before)]
-    if per_step is not None:
-        proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
     slower = slower_tokens(case)
-    if slower is not None:
-        proof.append(slower)
-    late = case.late()
-    evidence = (*proof, *late)
+    evidence = _speculation_proof(case, now, before, per_step, slower)
     if before is None:
         fixes = (action("stop_speculation"),)
         return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
+    is_felt = bool(case.late()) or slower is not None
+    level = Level.WARN if is_felt else Level.NOTE
     fixes = (action("check_draft_model"),)
-    if late or slower is not None:
-        level = Level.WARN
-    else:
-        level = Level.NOTE
     return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
+
+
+def _speculation_proof(
+    case: Case, now: float, before: float | None, per_step: float | None, slower: Evidence | None
+) -> tuple[Evidence, ...]:
+    """Acceptance beside its own of before, tokens of a step, and latencies that are longer or late."""
+    proof = [case.evidence("acceptance", "acceptance_ratio", now, limit=before)]
+    if per_step is not None:
+        proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
+    if slower is not None:
+        proof.append(slower)
+    return (*proof, *case.late())
 
 
 def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -> bool:
@@ -70,24 +74,17 @@ def slower_tokens(case: Case) -> Evidence | None:
     """The time per token beside its own of before, where it is far longer."""
     now = case.mean("itl_mean_s")
     if now is None:
-        before = None
-    else:
-        before = case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
-    if now is None or before is None:
+        return None
+    before = case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
+    if before is None:
         return None
     return case.evidence("itl_before", "itl_mean_s", now, "itl", before)
 
 
 def prefix_hits(case: Case) -> Finding | None:
     """The prefix cache knows far fewer of the prompts' tokens than it did."""
-    engine = case.served()
     now = case.mean("cached_ratio")
-    if engine is None or now is None:
-        return None
-    requests_per_s = case.mean("requests_per_s", MINUTE_S)
-    if requests_per_s is not None and requests_per_s * MINUTE_S < LEAST_PROMPTS:
-        return None
-    if _thrown_out(case):
+    if case.served() is None or now is None or _has_few_prompts(case) or _thrown_out(case):
         return None
     before = case.recent.hour.before_fall("cached_ratio", now, HITS_FELL)
     if before is None or before - now < HITS_MATTER:
@@ -101,6 +98,12 @@ def prefix_hits(case: Case) -> Finding | None:
     if restarted_s is not None and restarted_s < COLD_S:
         return _cold_cache(case, parameters, proof, restarted_s)
     return _fewer_hits(case, parameters, proof)
+
+
+def _has_few_prompts(case: Case) -> bool:
+    """Whether so few requests came in the last minute that each of them moves the share."""
+    requests_per_s = case.mean("requests_per_s", MINUTE_S)
+    return requests_per_s is not None and requests_per_s * MINUTE_S < LEAST_PROMPTS
 
 
 def _cold_cache(case: Case, parameters: Parameters, proof: Sequence[Evidence], restarted_s: float) -> Finding:
@@ -134,9 +137,8 @@ def later_first_tokens(case: Case) -> Evidence | None:
     """The time to first token beside its own of before, where it is far longer."""
     now = case.mean("ttft_s.mean")
     if now is None:
-        before = None
-    else:
-        before = case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
-    if now is None or before is None:
+        return None
+    before = case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
+    if before is None:
         return None
     return case.evidence("ttft_before", "ttft_s", now, "ttft", before)

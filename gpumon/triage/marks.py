@@ -56,19 +56,30 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     A limit of an engine that is a mere warning, such as its queue, says nothing about its GPUs.
     """
     worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
-    carried = [
-        verdict for verdict in snapshot.verdicts if verdict.level is Level.CRITICAL or verdict.family is Family.STATE
-    ]
-    of_engines = urgent_by_key(carried, Kind.ENGINE)
-    if not of_engines:
+    by_engine = _carried_by_engine(snapshot)
+    if not by_engine:
         return worst
-    named = {}
-    for engine in snapshot.engines:
-        if engine.key in of_engines:
-            named[engine.name] = of_engines[engine.key]
     for gpu in snapshot.gpus:
-        for verdict in (named[name] for name in gpu.engines if name in named):
-            own = worst.get(gpu.uuid)
-            if own is None or URGENCY[verdict.level] < URGENCY[own.level]:
-                worst[gpu.uuid] = verdict
+        for name in gpu.engines:
+            if name in by_engine and _is_more_urgent(by_engine[name], worst.get(gpu.uuid)):
+                worst[gpu.uuid] = by_engine[name]
     return worst
+
+
+def _carried_by_engine(snapshot: Snapshot) -> dict[str, Verdict]:
+    """Name of an engine -> its worst verdict of those that say something about its GPUs."""
+    carried = []
+    for verdict in snapshot.verdicts:
+        if verdict.level is Level.CRITICAL or verdict.family is Family.STATE:
+            carried.append(verdict)
+    by_key = urgent_by_key(carried, Kind.ENGINE)
+    by_name = {}
+    for engine in snapshot.engines:
+        if engine.key in by_key:
+            by_name[engine.name] = by_key[engine.key]
+    return by_name
+
+
+def _is_more_urgent(verdict: Verdict, known: Verdict | None) -> bool:
+    """Whether a verdict is more urgent than the one that is known, if there is one."""
+    return known is None or URGENCY[verdict.level] < URGENCY[known.level]

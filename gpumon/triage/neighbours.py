@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
+from gpumon.readings.frame import EngineReading
 from gpumon.readings.process_words import titled
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
@@ -58,11 +59,7 @@ def neighbour(case: Case) -> Finding | None:
     is_felt = bool(late or risen or slow_step is not None)
     if not is_felt and (beside.sm_ratio is None or beside.sm_ratio < TAKES_MUCH):
         return None
-    proof: list[Evidence] = []
-    if beside.sm_ratio is not None:
-        proof.append(_sm_share(beside, beside.sm_ratio))
-    if slow_step is not None:
-        proof.append(slow_step)
+    proof = _neighbour_proof(beside, slow_step)
     proof += [*risen, *late, *case.work(case.activity())]
     parameters = _neighbour_parameters(case, beside, risen, slow_step)
     if is_felt and beside.is_at_work:
@@ -74,10 +71,23 @@ def neighbour(case: Case) -> Finding | None:
     return Finding(Limit.GPU_SHARED, "neighbour", parameters, tuple(proof), fixes, level, confidence)
 
 
+def _neighbour_proof(beside: Neighbour, slow_step: Evidence | None) -> list[Evidence]:
+    """The SM time that the program takes, and the step that takes longer than its own work explains."""
+    proof: list[Evidence] = []
+    if beside.sm_ratio is not None:
+        proof.append(_sm_share(beside, beside.sm_ratio))
+    if slow_step is not None:
+        proof.append(slow_step)
+    return proof
+
+
 def _risen_latencies(case: Case) -> list[Evidence]:
     """Latencies far above the engine's own of before."""
-    latencies = (slower_tokens(case), later_first_tokens(case))
-    return [latency for latency in latencies if latency is not None]
+    risen = []
+    for latency in (slower_tokens(case), later_first_tokens(case)):
+        if latency is not None:
+            risen.append(latency)
+    return risen
 
 
 def _sm_share(beside: Neighbour, sm_ratio: float) -> Evidence:
@@ -143,14 +153,15 @@ def _can_be_held_up(case: Case) -> bool:
 def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
     """The program at work beside the engine that takes most; where one is `suspected`, also one that only
     holds memory as far as is known."""
-    found = [*_processes(case, engine, suspected=suspected), *_engines(case, engine)]
-    if found:
-        return max(found, key=_weight)
-    return None
+    neighbours = [*_processes(case, engine, suspected=suspected), *_engines(case, engine)]
+    return max(neighbours, key=_weight, default=None)
 
 
 def _weight(beside: Neighbour) -> tuple[bool, float]:
-    return beside.is_at_work, -1.0 if beside.sm_ratio is None else beside.sm_ratio
+    """Order of programs by what they take: one whose SM time is not known comes after those that are at work."""
+    if beside.sm_ratio is None:
+        return (beside.is_at_work, -1.0)
+    return (beside.is_at_work, beside.sm_ratio)
 
 
 def _processes(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour]:
@@ -198,22 +209,26 @@ def _is_unexplained(case: Case, gpu: Gpu) -> bool:
 
 def _engines(case: Case, engine: Engine) -> list[Neighbour]:
     """Other engines with requests on its GPUs."""
-    gpus = {gpu.uuid: gpu for gpu in case.gpus}
     neighbours = []
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        shared = []
-        for uuid in reading.gpus:
-            if uuid in gpus:
-                shared.append(uuid)
-        if not shared or not _works(case, other):
+        gpu = _first_shared(case, reading)
+        if gpu is None or not _works(case, other):
             continue
-        gpu = gpus[shared[0]]
         sm_ratio = _sm_ratio(gpu, other)
         if sm_ratio is None or sm_ratio >= TAKES:
             neighbours.append(Neighbour(gpu, params(engine=other.name), sm_ratio, is_at_work=True))
     return neighbours
+
+
+def _first_shared(case: Case, reading: EngineReading) -> Gpu | None:
+    """The first of another engine's GPUs that the engine runs on, too."""
+    for uuid in reading.gpus:
+        for gpu in case.gpus:
+            if gpu.uuid == uuid:
+                return gpu
+    return None
 
 
 def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:

@@ -6,21 +6,25 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import Final
 
-from gpumon.readings.missing import Missing
+from gpumon.efficiency.ratio import mean_known
+from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
 from gpumon.triage.replicas import apart
 from gpumon.triage.signals import (
+    Activity,
     Case,
     Finding,
     action,
     finite,
+    first_known,
     no_bandwidth,
     no_compute,
     of_gpu,
     params,
+    present,
     unsure,
 )
 
@@ -49,19 +53,25 @@ def uneven_ranks(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None or not engine.uneven or (case.mean("running") or 0.0) < 1.0:
         return None
-    queue = next((one for one in engine.uneven if one.quantity == "rank_queue"), None)
-    said: Parameters = {}
-    if queue is not None and not isinstance(queue.value, Missing):
-        said = queue.parameters | params(waiting=queue.value)
+    queue = _longest_queue(engine)
+    parameters: Parameters = {}
+    confidence = Confidence.MEDIUM
+    if queue is not None:
+        parameters = queue.parameters | params(waiting=number(queue.value))
+        confidence = Confidence.HIGH
     proof = (*engine.uneven, *case.work(case.activity()), *case.late())
-    queues = queue is not None or case.waiting_mean() >= case.thresholds.queue_waiting
-    if queues or case.late():
-        level = Level.WARN
-    else:
-        level = Level.NOTE
+    is_felt = bool(case.late()) or case.waiting_mean() >= case.thresholds.queue_waiting
+    level = Level.WARN if is_felt or queue is not None else Level.NOTE
     fixes = (action("balance_ranks"),)
-    sure = Confidence.MEDIUM if queue is None else Confidence.HIGH
-    return apart(case, Finding(Limit.STRAGGLER, "uneven_ranks", said, proof, fixes, level, sure))
+    return apart(case, Finding(Limit.STRAGGLER, "uneven_ranks", parameters, proof, fixes, level, confidence))
+
+
+def _longest_queue(engine: Engine) -> Evidence | None:
+    """The queue of the rank on which requests wait while others have room."""
+    for evidence in engine.uneven:
+        if evidence.quantity == "rank_queue":
+            return evidence
+    return None
 
 
 def straggler(case: Case) -> Finding | None:
@@ -73,17 +83,30 @@ def straggler(case: Case) -> Finding | None:
     if engine.hardware.tp < 2 or engine.hardware.tp != len(case.gpus):
         return None
     for name in ("dram", "sm"):
-        shares = [
-            (gpu, share)
-            for gpu in case.gpus
-            if (share := case.dram_of(gpu) if name == "dram" else case.gpu_mean(gpu, _FIELDS[name])) is not None
-        ]
-        if len(shares) < len(case.gpus):
-            continue
-        most, least = (pick(share for _, share in shares) for pick in (max, min))
-        if most - least >= APART and most - least >= case.thresholds.communication_spread_ratio * most:
-            return _told(case, busy, _odd(case, shares, name))
+        shares = _shares(case, name)
+        if len(shares) == len(case.gpus) and _is_spread(case, shares):
+            return _beside_load(case, busy, _odd(case, shares, name))
     return None
+
+
+def _shares(case: Case, name: str) -> list[tuple[Gpu, float]]:
+    """The activity of each GPU that is known, of its DRAM or its SMs."""
+    shares = []
+    for gpu in case.gpus:
+        if name == "dram":
+            share = case.dram_of(gpu)
+        else:
+            share = case.gpu_mean(gpu, _FIELDS[name])
+        if share is not None:
+            shares.append((gpu, share))
+    return shares
+
+
+def _is_spread(case: Case, shares: Sequence[tuple[Gpu, float]]) -> bool:
+    """Whether the busiest GPU and the least busy one are far apart."""
+    most = max(share for _, share in shares)
+    least = min(share for _, share in shares)
+    return most - least >= max(APART, case.thresholds.communication_spread_ratio * most)
 
 
 def _busy(case: Case) -> tuple[Engine | None, float]:
@@ -91,15 +114,14 @@ def _busy(case: Case) -> tuple[Engine | None, float]:
     engine = case.served()
     busy = case.activity().busy
     if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
-        return None, 0.0
-    known = busy is not None and busy >= case.thresholds.communication_busy_ratio
-    if known:
-        return (engine, busy or 0.0)
+        return (None, 0.0)
+    if busy is not None and busy >= case.thresholds.communication_busy_ratio:
+        return (engine, busy)
     return (None, 0.0)
 
 
-def _told(case: Case, busy: float, finding: Finding) -> Finding:
-    """With what the GPUs do, and as urgent as users feel it."""
+def _beside_load(case: Case, busy: float, finding: Finding) -> Finding:
+    """The finding with what the GPUs do, and as urgent as users feel it."""
     slow = case.late()
     waiting = case.mean("waiting") or 0.0
     if slow or waiting >= case.thresholds.queue_waiting:
@@ -118,7 +140,10 @@ def _told(case: Case, busy: float, finding: Finding) -> Finding:
 def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     """The GPU that lies apart from the others; one that works longer for the same is the slow one."""
     odd, own = _farthest(shares)
-    others = [share for gpu, share in shares if gpu is not odd]
+    others = []
+    for gpu, share in shares:
+        if gpu is not odd:
+            others.append(share)
     rest = sum(others) / len(others)
     source = odd.sources.get(_FIELDS[name], "")
     index = float(odd.index)
@@ -138,7 +163,8 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
         proof.append(Evidence("clock_beside_peers", clock_hz, peers_hz, "SM clock", chart, params(index=index)))
         parameters |= params(clock_hz=clock_hz, peers_clock_hz=peers_hz)
         fixes.append(action("reset_locked_clocks", index=index))
-    parameters |= params(waits="for_it" if own > rest else "for_each_other")
+    waits = "for_it" if own > rest else "for_each_other"
+    parameters |= params(waits=waits)
     fixes.append(action("inspect_gpu", index=index))
     if _may_fit_half(case, len(shares)):
         fixes.append(action("smaller_tp", tp=float(len(shares))))
@@ -148,21 +174,25 @@ def _odd(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
 def _farthest(shares: Sequence[tuple[Gpu, float]]) -> tuple[Gpu, float]:
     """The GPU that is farthest from the middle of all, with its share."""
     middle = median_low(share for _, share in shares)
-    farthest = shares[0]
+    odd, odd_share = shares[0]
     for gpu, share in shares[1:]:
-        if abs(share - middle) > abs(farthest[1] - middle):
-            farthest = gpu, share
-    return farthest
+        if abs(share - middle) > abs(odd_share - middle):
+            odd = gpu
+            odd_share = share
+    return (odd, odd_share)
 
 
 def _low_clock(case: Case, odd: Gpu, gpus: Sequence[Gpu]) -> tuple[float, float] | None:
     """SM clock of a GPU and the highest of its group, in Hz, where its own is far lower."""
     clock_hz = case.gpu_mean(odd, "sm_clock_hz")
-    clocks = [case.gpu_mean(gpu, "sm_clock_hz") for gpu in gpus]
-    highest_hz = max((clock for clock in clocks if clock is not None), default=None)
-    if clock_hz is None or highest_hz is None or clock_hz >= SLOW_CLOCK * highest_hz:
+    if clock_hz is None:
         return None
-    return clock_hz, highest_hz
+    highest_hz = clock_hz
+    for gpu in gpus:
+        highest_hz = max(highest_hz, case.gpu_mean(gpu, "sm_clock_hz") or 0.0)
+    if clock_hz >= SLOW_CLOCK * highest_hz:
+        return None
+    return (clock_hz, highest_hz)
 
 
 def _may_fit_half(case: Case, tp: int) -> bool:
@@ -180,47 +210,54 @@ def interconnect(case: Case) -> Finding | None:
         return None
     limits = case.thresholds
     seen = case.activity()
-    if seen.tensor is None:
-        arithmetic = case.mean("mfu_ratio")
-    else:
-        arithmetic = seen.tensor
-    if seen.dram is None:
-        reads = case.mean("mbu_ratio")
-    else:
-        reads = seen.dram
+    arithmetic = first_known(seen.tensor, case.mean("mfu_ratio"))
+    reads = first_known(seen.dram, case.mean("mbu_ratio"))
     if arithmetic is None or reads is None:
-        lacking = tuple(one for one in (no_compute(engine, seen), no_bandwidth(engine, seen)) if one)
-        if lacking:
-            return unsure(lacking)
-        return None
+        return _unknown_work(engine, seen)
     if arithmetic >= limits.communication_tensor_ratio or reads >= limits.communication_dram_ratio:
         return None
-    found = _links(case, engine)
-    if found is None:
+    links = _links(case, engine)
+    if links is None:
         return None
-    said = found.parameters | params(busy=busy, arithmetic=arithmetic, reads=reads)
-    return _told(case, busy, found._replace(parameters=said))
+    parameters = links.parameters | params(busy=busy, arithmetic=arithmetic, reads=reads)
+    return _beside_load(case, busy, links._replace(parameters=parameters))
+
+
+def _unknown_work(engine: Engine, seen: Activity) -> Finding | None:
+    """The answer where nobody tells whether the GPUs compute or read: the figures that are missing."""
+    signals = present((no_compute(engine, seen), no_bandwidth(engine, seen)))
+    if signals:
+        return unsure(signals)
+    return None
 
 
 def _links(case: Case, engine: Engine) -> Finding | None:
     """Traffic over the links between the GPUs that is near their limit."""
-    nvlink = _nvlink(case)
-    pcie = _pcie(case)
-    smaller = _smaller(case, engine)
     limit = case.thresholds.communication_link_ratio
-    code = Limit.INTERCONNECT_BOUND
-    tp = float(engine.hardware.tp)
-    if nvlink is not None and nvlink[1] >= limit:
-        proof = (case.of_gpus("nvlink_rate", "nvlink_bytes_per_s", nvlink[0], limit=nvlink[0] / nvlink[1]),)
-        said = params(link="NVLink", rate=nvlink[0], link_share=nvlink[1])
-        return Finding(code, "link_full", said, proof, (*smaller, action("data_parallel")))
-    # Where NVLink is part of the board, PCIe carries no all-reduce: offloaded KV cache, or weights that load.
-    joined = any(_nvlink_peak(gpu) and "PCIe" not in gpu.gpu_type for gpu in case.gpus)
-    if pcie is not None and pcie[1] >= limit and nvlink is None and not joined:
-        proof = (case.of_gpus("pcie_rate", "pcie_bytes_per_s", pcie[0], limit=pcie[0] / pcie[1]),)
-        said = params(link="PCIe", rate=pcie[0], link_share=pcie[1], tp=tp)
-        return Finding(code, "link_full", said, proof, (*smaller, action("nvlink_gpus")))
-    return None
+    nvlink = _nvlink(case)
+    if nvlink is not None:
+        rate, share = nvlink
+        if share < limit:
+            return None
+        proof = case.of_gpus("nvlink_rate", "nvlink_bytes_per_s", rate, limit=rate / share)
+        parameters = params(link="NVLink", rate=rate, link_share=share)
+        actions = (*_smaller(case, engine), action("data_parallel"))
+        return Finding(Limit.INTERCONNECT_BOUND, "link_full", parameters, (proof,), actions)
+    pcie = _pcie(case)
+    if pcie is None or _is_joined(case):
+        return None
+    rate, share = pcie
+    if share < limit:
+        return None
+    proof = case.of_gpus("pcie_rate", "pcie_bytes_per_s", rate, limit=rate / share)
+    parameters = params(link="PCIe", rate=rate, link_share=share, tp=float(engine.hardware.tp))
+    actions = (*_smaller(case, engine), action("nvlink_gpus"))
+    return Finding(Limit.INTERCONNECT_BOUND, "link_full", parameters, (proof,), actions)
+
+
+def _is_joined(case: Case) -> bool:
+    """Whether NVLink is part of the board: PCIe carries no all-reduce then, but offloaded KV cache or weights."""
+    return any(_nvlink_peak(gpu) and "PCIe" not in gpu.gpu_type for gpu in case.gpus)
 
 
 def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
@@ -232,46 +269,62 @@ def _smaller(case: Case, engine: Engine) -> tuple[Action, ...]:
     if fit is False:
         split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
         return (*quantise(engine), split)
-    unless = None if fit else "yes"
-    return (action("halve_tp", tp_flag=words.tp, tp=float(engine.hardware.tp), half=float(half), if_it_fits=unless),)
+    if_it_fits = None if fit else "yes"
+    tp = float(engine.hardware.tp)
+    return (action("halve_tp", tp_flag=words.tp, tp=tp, half=float(half), if_it_fits=if_it_fits),)
 
 
 def _nvlink(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over NVLink, and their share of its peak: the mean of the GPUs; None where not known."""
-    found = []
+    rates = []
+    shares = []
     for gpu in case.gpus:
         moved = case.gpu_mean(gpu, "nvlink_bytes_per_s")
         peak = _nvlink_peak(gpu)
         if moved is not None and peak:
-            found.append((moved, moved / peak))
-    return _mean(found)
+            rates.append(moved)
+            shares.append(moved / peak)
+    return _means(rates, shares)
 
 
 def _nvlink_peak(gpu: Gpu) -> float:
+    """Bytes/s of a GPU over NVLink at most; 0 where it has none."""
     if "PCIe" in gpu.gpu_type and not gpu.gpu_type.startswith(("A100", "H100")):
         return 0.0
-    return next((peak for words, peak in NVLINK_BYTES_PER_S if gpu.gpu_type.startswith(words)), 0.0)
+    for types, peak in NVLINK_BYTES_PER_S:
+        if gpu.gpu_type.startswith(types):
+            return peak
+    return 0.0
 
 
 def _pcie(case: Case) -> tuple[float, float] | None:
     """Bytes/s of a GPU over PCIe in its busier direction, and their share of its link."""
-    found = []
+    rates = []
+    shares = []
     for gpu in case.gpus:
-        sides = (case.gpu_mean(gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
-        ways = [way for way in sides if way is not None]
-        lanes = finite(gpu.pcie_width)
-        generation = finite(gpu.pcie_generation)
-        if generation and generation < 100.0:
-            lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0)
-        else:
-            lane = 0.0
-        if ways and lanes and lane:
-            found.append((max(ways), max(ways) / (lanes * lane)))
-    return _mean(found)
+        sent = case.gpu_mean(gpu, "pcie_tx_bytes_per_s")
+        received = case.gpu_mean(gpu, "pcie_rx_bytes_per_s")
+        peak = _pcie_peak(gpu)
+        if peak and (sent is not None or received is not None):
+            busier = max(sent or 0.0, received or 0.0)
+            rates.append(busier)
+            shares.append(busier / peak)
+    return _means(rates, shares)
 
 
-def _mean(found: list[tuple[float, float]]) -> tuple[float, float] | None:
-    if not found:
+def _pcie_peak(gpu: Gpu) -> float:
+    """Bytes/s of a GPU's PCIe link in one direction; 0 where its lanes or their generation are not known."""
+    lanes = finite(gpu.pcie_width)
+    generation = finite(gpu.pcie_generation)
+    if not lanes or not generation or generation >= 100.0:
+        return 0.0
+    return lanes * PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0)
+
+
+def _means(rates: Sequence[float], shares: Sequence[float]) -> tuple[float, float] | None:
+    """The mean rate and the mean share; None where no GPU has them."""
+    rate = mean_known(rates)
+    share = mean_known(shares)
+    if rate is None or share is None:
         return None
-    rate, share = (sum(part) / len(found) for part in zip(*found, strict=True))
-    return rate, share
+    return (rate, share)

@@ -37,6 +37,7 @@ from gpumon.triage.signals import (
     no_bandwidth,
     no_compute,
     params,
+    present,
     unsure,
 )
 
@@ -53,21 +54,38 @@ def queue(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None or case.waiting_mean() < case.thresholds.queue_waiting or is_mute(case):
         return None
-    share = queued_share(engine)
-    if share is not None and share < case.thresholds.queue_ttft_ratio:
+    if not _waits_long(case, engine):
         return None
     seen = case.activity()
-    reads = bandwidth_is_full(case, seen)
-    if arithmetic_is_full(case, seen) or (reads and not _has_room_beside_reads(case, engine)):
+    room = _room(case, engine, seen)
+    if not room:
         return None
-    proof = _evidence_of_queue(case, engine, seen, share)
+    proof = _evidence_of_queue(case, engine, seen, queued_share(engine))
     unknown = _unknown(case, engine, seen)
     if unknown:
         level = Level.WARN if case.late() else Level.NOTE
         return unsure(unknown, proof, level, ask(unknown))
     if not case.pinned() and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
-    return _queue_finding(case, engine, proof, room="weights" if reads else "all")
+    return _queue_finding(case, engine, proof, room=room)
+
+
+def _waits_long(case: Case, engine: Engine) -> bool:
+    """Whether the queue is much of the time to the first token; also where that is not known."""
+    share = queued_share(engine)
+    return share is None or share >= case.thresholds.queue_ttft_ratio
+
+
+def _room(case: Case, engine: Engine, seen: Activity) -> str:
+    """Code of what has room left: `all`, or `weights` where it is the reads of the weights that are full; empty where
+    nothing has."""
+    if arithmetic_is_full(case, seen):
+        return ""
+    if not bandwidth_is_full(case, seen):
+        return "all"
+    if _has_room_beside_reads(case, engine):
+        return "weights"
+    return ""
 
 
 def _has_room_beside_reads(case: Case, engine: Engine) -> bool:
@@ -88,11 +106,7 @@ def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
     at_known_limit = case.pinned() and case.slots() is not None
     if case.mean("kv_usage_ratio") is None and not at_known_limit:
         signals.append(missing("kv_usage", engine.load.kv_usage_ratio))
-    unknown = []
-    for signal in signals:
-        if signal:
-            unknown.append(signal)
-    return tuple(unknown)
+    return present(signals)
 
 
 def _evidence_of_queue(case: Case, engine: Engine, seen: Activity, share: float | None) -> tuple[Evidence, ...]:
@@ -176,16 +190,21 @@ def bursts(case: Case) -> Finding | None:
     its own rule.
     """
     engine = case.served()
-    if engine is None or not case.late() or is_mute(case):
+    if engine is None or not case.late() or is_mute(case) or case.recent.seconds < PINNED_S:
         return None
     share = queued_share(engine)
-    if share is None or share < case.thresholds.queue_ttft_ratio or case.recent.seconds < PINNED_S:
+    if share is None or share < case.thresholds.queue_ttft_ratio:
         return None
     counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
     if not _is_burst(counts, case.thresholds.queue_waiting):
         return None
     if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
         return None
+    return _burst(case, engine, counts, share)
+
+
+def _burst(case: Case, engine: Engine, counts: Sequence[float], share: float) -> Finding | None:
+    """The finding on a burst by what was full in it; None where nothing was."""
     usual = sum(counts) / len(counts)
     parameters = params(most=max(counts), usual=usual, share=share)
     proof = _evidence_of_waiting(case, engine, usual, share)

@@ -636,26 +636,36 @@ def verdict_text(verdict: Verdict) -> str:
     elif verdict.cause:
         said = _of(TEXTS, verdict.cause, verdict.parameters)
     else:  # of another host's exporter, which tells codes and figures
-        said = ", ".join(evidence_text(one) for one in verdict.evidence[:2])
-    apart = next((one for one in verdict.evidence if one.quantity in _APART), None)
-    said += "" if apart is None else f"; unlike its replicas: {evidence_text(apart)}"
+        said = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
+    apart = _apart(verdict)
+    if apart is not None:
+        said += f"; unlike its replicas: {evidence_text(apart)}"
     if verdict.until:
         return f"until {clock_utc(wall_of(verdict.until))}: {said}"
     return said
 
 
+def _apart(verdict: Verdict) -> Evidence | None:
+    """The first figure in which an engine differs from its replicas."""
+    for evidence in verdict.evidence:
+        if evidence.quantity in _APART:
+            return evidence
+    return None
+
+
 def _unknown_text(signals: Sequence[Signal]) -> str:
     """Text of the unknown signals, after the faults of the figures that are known."""
     stated = []
-    for one in signals:
-        if one.code in _STATED:
-            stated.append(signal_text(one))
     hidden = []
-    for one in signals:
-        if one.code not in _STATED:
-            hidden.append(signal_text(one))
-    if hidden or not stated:
-        stated.append(": ".join(filter(None, ("not known", ", ".join(hidden)))))
+    for signal in signals:
+        if signal.code in _STATED:
+            stated.append(signal_text(signal))
+        else:
+            hidden.append(signal_text(signal))
+    if hidden:
+        stated.append(f"not known: {', '.join(hidden)}")
+    elif not stated:
+        stated.append("not known")
     return "; ".join(stated)
 
 
@@ -666,18 +676,18 @@ def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
     return clean(code, _MOST)
 
 
-def evidence_text(one: Evidence) -> str:
+def evidence_text(evidence: Evidence) -> str:
     """The figure as a person reads it, with its unit: `KV cache 97 %`."""
     figures = {}
-    for name, value in (("value", one.value), ("limit", one.limit)):
+    for name, value in (("value", evidence.value), ("limit", evidence.limit)):
         if not isinstance(value, Missing):
             figures[name] = value
-    return _of(QUANTITIES, one.quantity, {**one.parameters, **figures})
+    return _of(QUANTITIES, evidence.quantity, {**evidence.parameters, **figures})
 
 
-def action_text(one: Action) -> str:
+def action_text(action: Action) -> str:
     """Actions to try, with option names and figures."""
-    return _of(ACTIONS, one.code, one.parameters)
+    return _of(ACTIONS, action.code, action.parameters)
 
 
 @lru_cache(maxsize=256)
@@ -688,7 +698,8 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
-            waiting += [one for alternative in part for one in alternative]
+            for alternative in part:
+                waiting += alternative
         elif isinstance(part, tuple):
             name, sign, word = part
             if sign == "=":
@@ -699,25 +710,28 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     return formats
 
 
-def team_of(one: Action) -> Team:
+def team_of(action: Action) -> Team:
     """Who can do it."""
-    return TEAMS.get(one.code, Team.ENGINE)
+    return TEAMS.get(action.code, Team.ENGINE)
 
 
-def team_note(one: Action) -> str:
+def team_note(action: Action) -> str:
     """`hardware: ` before what another team has to do; empty before all else."""
-    return _TEAMS[team_of(one)]
+    return _TEAMS[team_of(action)]
 
 
 def actions_text(verdict: Verdict) -> str:
     """All that there is to try, the best first; with the team that can do it, where that is another one."""
-    said = []
+    texts = []
     before = ""
-    for one in verdict.actions:
-        note = team_note(one)
-        said.append(f"{note if note != before else ''}{action_text(one)}")
+    for action in verdict.actions:
+        note = team_note(action)
+        text = action_text(action)
+        if note != before:
+            text = f"{note}{text}"
+        texts.append(text)
         before = note
-    return "; ".join(said)
+    return "; ".join(texts)
 
 
 _TEAMS: Final = {
@@ -730,17 +744,17 @@ _TEAMS: Final = {
 }
 
 
-def signal_text(one: Signal) -> str:
+def signal_text(signal: Signal) -> str:
     """A missing signal, with why and what would give it: `memory bandwidth (needs Hopper or newer, ...)`."""
-    what = _of(SIGNALS, one.code, one.parameters)
-    if one.reason:
-        why = [missing_phrase(Missing(Reason(one.reason)))]
-    else:
-        why = []
-    fix = _of(FIXES, one.fix, one.parameters)
-    note = ": ".join([*why, *([fix] if fix else [])])
-    if note:
-        return f"{what} ({note})"
+    what = _of(SIGNALS, signal.code, signal.parameters)
+    notes = []
+    if signal.reason:
+        notes.append(missing_phrase(Missing(Reason(signal.reason))))
+    fix = _of(FIXES, signal.fix, signal.parameters)
+    if fix:
+        notes.append(fix)
+    if notes:
+        return f"{what} ({': '.join(notes)})"
     return what
 
 
@@ -899,32 +913,50 @@ def _host_figure(code: str, value: float | str) -> str:
 @lru_cache(maxsize=1024)
 def _parsed(template: str) -> list[Part]:
     """The parts of a template. Brackets that are not of the language are written as they are: `[[model]]`, `[dcgm]`."""
-    stack: list[list[Part]] = [[]]
-    alternatives: list[list[list[Part]]] = []
-    at = 0
+    plain = template
     if "[[endpoint" in template:
         plain = template.replace("[[", "\x01").replace("]]", "\x02")
-    else:
-        plain = template
-    for found in _TOKEN.finditer(plain):
-        if found.start() > at:
-            stack[-1].append(plain[at : found.start()])
-        at = found.end()
-        if found[6] == "[":
-            stack.append([])
-            alternatives.append([])
-        elif found[6] == "|" and alternatives:
-            alternatives[-1].append(stack[-1])
-            stack[-1] = []
-        elif found[6] == "]":
-            last = stack.pop()
-            stack[-1].append([*alternatives.pop(), last])
-        elif found[6]:
-            stack[-1].append(found[6])
+    parser = _Parser()
+    end = 0
+    for token in _TOKEN.finditer(plain):
+        if token.start() > end:
+            parser.add(plain[end : token.start()])
+        end = token.end()
+        if token[6]:
+            parser.add_bracket(token[6])
         else:
-            stack[-1].append((found[1], found[2] or found[4] or "", found[3] or found[5] or ""))
-    stack[-1].append(plain[at:])
-    return stack[0]
+            parser.add((token[1], token[2] or token[4] or "", token[3] or token[5] or ""))
+    parser.add(plain[end:])
+    return parser.parts
+
+
+class _Parser:
+    """Puts the parts of a template together; alternatives may stand in alternatives."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self._open = [self.parts]
+        """The parts to which the next one is added, the innermost alternative last."""
+        self._alternatives: list[list[list[Part]]] = []
+        """Alternatives that are complete, of each bracket that is open."""
+
+    def add(self, part: Part) -> None:
+        """Add a text or a parameter."""
+        self._open[-1].append(part)
+
+    def add_bracket(self, sign: str) -> None:
+        """Begin, divide or end alternatives. A `|` outside of brackets is a text."""
+        if sign == "[":
+            self._open.append([])
+            self._alternatives.append([])
+        elif sign == "]":
+            last = self._open.pop()
+            self.add([*self._alternatives.pop(), last])
+        elif self._alternatives:
+            self._alternatives[-1].append(self._open[-1])
+            self._open[-1] = []
+        else:
+            self.add(sign)
 
 
 def fill(template: str, parameters: Parameters) -> str:
@@ -947,10 +979,15 @@ def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str |
         return None if must else "?"
     if sign == "=":
         return "" if value == spec else None
-    if isinstance(value, str):
-        if spec in _NAMES:
-            return _NAMES[spec](value, parameters)
-        return clean(value, _MOST)
+    if not isinstance(value, str):
+        return _number_text(value, spec)
+    if spec in _NAMES:
+        return _NAMES[spec](value, parameters)
+    return clean(value, _MOST)
+
+
+def _number_text(value: float, spec: str) -> str:
+    """A number in its format."""
     try:
         if spec in _NUMBERS:
             return _NUMBERS[spec](value)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.checks import EMPTY, ROLES
+from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Evidence, Level, Parameters
-from gpumon.triage.signals import TOKENS, Case, Finding, action, params
+from gpumon.triage.signals import TOKENS, Case, Finding, action, first_known, gpus_of, params
 
 SEEN_S: Final = 30.0
 """Over so long a replica must have had room, as a limit must hold."""
@@ -41,59 +42,89 @@ def replicas(case: Case, engine: Engine) -> list[Instance]:
     names = frozenset(_names(case, engine))
     pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)
     replicas = []
-    for one, reading in pairs:
-        if one.name in names and one.state is EndpointState.OK:
-            replicas.append((one, reading))
+    for sibling, reading in pairs:
+        if sibling.name in names and sibling.state is EndpointState.OK:
+            replicas.append((sibling, reading))
     return replicas
 
 
 def alike(case: Case, engine: Engine) -> list[Case]:
     """`replicas`, each as it is judged itself."""
-    gpus = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
-    found = []
-    for one, reading in replicas(case, engine):
-        own = tuple(gpus[uuid] for uuid in reading.gpus if uuid in gpus)
-        recent = case.others[one.key]
-        each = case._replace(key=one.key, name=one.name, recent=recent, found=recent.found, near=frozenset())
-        found.append(each._replace(engine=one, reading=reading, gpus=own))
-    return found
+    by_uuid = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
+    cases = []
+    for sibling, reading in replicas(case, engine):
+        recent = case.others[sibling.key]
+        own = case._replace(key=sibling.key, name=sibling.name, recent=recent, found=recent.found, near=frozenset())
+        cases.append(own._replace(engine=sibling, reading=reading, gpus=gpus_of(reading, by_uuid)))
+    return cases
 
 
 def _names(case: Case, engine: Engine) -> tuple[str, ...]:
-    groups = (group.engines for group in case.snapshot.replicas if engine.name in group.engines)
-    return next(groups, (engine.name,))
+    """The engines of its group of replicas."""
+    for group in case.snapshot.replicas:
+        if engine.name in group.engines:
+            return group.engines
+    return (engine.name,)
 
 
 def _loads(case: Case, engine: Engine) -> list[_Load]:
     """Loads of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
-    kept = case.others[""].worked_out
-    of = ("loads of replicas", _names(case, engine))
-    if of not in kept:
-        kept[of] = [_load(one) for one in alike(case, engine)]
-    found: list[_Load] = kept[of]
-    return found
+    worked_out = case.others[""].worked_out
+    key = ("loads of replicas", _names(case, engine))
+    if key in worked_out:
+        known: list[_Load] = worked_out[key]
+        return known
+    loads = [_load(replica) for replica in alike(case, engine)]
+    worked_out[key] = loads
+    return loads
 
 
 def _load(case: Case) -> _Load:
-    waiting, running, usage = (case.mean(field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
-    role = next((value for key in ROLES if (value := case.info.get(key, ""))), "")
-    known = case.slots()
-    if running is None or known is None:
-        share = None
-    else:
-        share = running / known[0]
+    """The load of a replica in the last seconds."""
+    running = case.mean("running", SEEN_S)
+    slots = case.slots()
+    slots_ratio = None
+    if running is not None and slots is not None:
+        most, _ = slots
+        slots_ratio = running / most
+    return _Load(
+        key=case.key,
+        name=case.name,
+        role=_role(case),
+        works=_works(case, running),
+        waiting=case.mean("waiting", SEEN_S),
+        running=running,
+        kv_usage_ratio=case.mean("kv_usage_ratio", SEEN_S),
+        slots_ratio=slots_ratio,
+    )
+
+
+def _role(case: Case) -> str:
+    """Part of the work that an engine does of prefill and decode; empty where it does both."""
+    for key in ROLES:
+        role = case.info.get(key, "")
+        if role:
+            return role
+    return ""
+
+
+def _works(case: Case, running: float | None) -> bool:
+    """Whether an engine gives tokens for its requests, and all its GPUs are well."""
+    if case.served() is None or any(gpu.state is not GpuState.OK for gpu in case.gpus):
+        return False
     quiet_s = case.still_s(TOKENS)
     hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
-    works = case.served() is not None and not hangs and all(gpu.state is GpuState.OK for gpu in case.gpus)
-    return _Load(case.key, case.name, role, works, waiting, running, usage, share)
+    return not hangs
 
 
-def _has_room(one: _Load, load: float | None, most: float) -> bool:
+def _has_room(replica: _Load, load: float | None, most: float) -> bool:
     """Its KV cache and its slots have, as far as they are known; where neither is, nothing is claimed."""
-    nobody_waits = one.waiting is not None and one.waiting <= EMPTY
-    taken = [share for share in (one.kv_usage_ratio, one.slots_ratio) if share is not None]
-    fits = load is not None and load <= most and bool(taken) and max(taken) <= MOST
-    return one.works and nobody_waits and fits
+    if not replica.works or replica.waiting is None or replica.waiting > EMPTY:
+        return False
+    taken = first_known(replica.kv_usage_ratio, replica.slots_ratio)
+    if taken is None or load is None or load > most:
+        return False
+    return max(taken, replica.slots_ratio or 0.0) <= MOST
 
 
 def beside(case: Case, finding: Finding, field: str) -> Finding:
@@ -129,31 +160,20 @@ def _same_role(case: Case) -> list[_Load]:
     """The other replicas that do the same part of the work: prefill, decode, or both."""
     if case.engine is None:
         return []
-    loads = _loads(case, case.engine)
-    roles = []
-    for load in loads:
+    role = ""
+    others = []
+    for load in _loads(case, case.engine):
         if load.key == case.key:
-            roles.append(load.role)
-    role = roles[0] if roles else ""
-    return [load for load in loads if load.key != case.key and load.role == role]
+            role = load.role
+        else:
+            others.append(load)
+    return [load for load in others if load.role == role]
 
 
 def _spare(roomy: Sequence[_Load], replicas: int) -> Parameters:
     """Who has room: the name of a single other replica, else how many of them; and how full they are on average."""
-    usage = []
-    for load in roomy:
-        if load.kv_usage_ratio is not None:
-            usage.append(load.kv_usage_ratio)
-    running = []
-    for load in roomy:
-        if load.running is not None:
-            running.append(load.running)
-    spare_kv = None
-    if usage:
-        spare_kv = sum(usage) / len(usage)
-    spare_running = None
-    if running:
-        spare_running = sum(running) / len(running)
+    spare_kv = mean_known(load.kv_usage_ratio for load in roomy)
+    spare_running = mean_known(load.running for load in roomy)
     if replicas == 1:
         return params(replica=roomy[0].name, spare_kv=spare_kv, spare_running=spare_running)
     return params(roomy=float(len(roomy)), replicas=float(replicas), spare_kv=spare_kv, spare_running=spare_running)
@@ -164,8 +184,8 @@ def apart(case: Case, finding: Finding) -> Finding:
     engine = case.engine
     if engine is None or not engine.deviates:
         return finding
-    return finding._replace(
-        evidence=(*finding.evidence, *engine.deviates),
-        level=Level.NOTE if finding.level is Level.OK else finding.level,
-        actions=finding.actions or (action("compare_replicas"),),
-    )
+    level = finding.level
+    if level is Level.OK:
+        level = Level.NOTE
+    evidence = (*finding.evidence, *engine.deviates)
+    return finding._replace(evidence=evidence, level=level, actions=finding.actions or (action("compare_replicas"),))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.flat import flat_path
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Host
@@ -108,12 +109,7 @@ class Recent:
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
         self._began_s = min(self._began_s, now_s)
-        values = []
-        for value in self._read(thing):
-            if type(value) is not Missing and math.isfinite(value):
-                values.append(value)
-            else:
-                values.append(None)
+        values = self._figures(thing)
         if isinstance(thing, Gpu):
             values += _signs(thing)
         elif isinstance(thing, Engine):
@@ -125,6 +121,16 @@ class Recent:
             self.hour.add(now_s, self.mean, self._in_flight())
         if len(times) >= MOST:
             self._forget(now_s - KEPT_S)
+
+    def _figures(self, thing: object) -> list[float | None]:
+        """The sampled fields of the thing itself; None for those that are missing."""
+        figures: list[float | None] = []
+        for figure in self._read(thing):
+            if type(figure) is not Missing and math.isfinite(figure):
+                figures.append(figure)
+            else:
+                figures.append(None)
+        return figures
 
     def _append(self, now_s: float, values: Sequence[float | None]) -> None:
         for index, (column, value) in enumerate(zip(self._columns, values, strict=True)):
@@ -165,24 +171,26 @@ class Recent:
 
     def mean(self, field: str, seconds: float) -> float | None:
         """Mean of a sampled field over the last seconds; None where nothing was there."""
-        of = field, seconds
-        if of not in self._means:
+        key = (field, seconds)
+        if key not in self._means:
+            column: list[float | None] = []
             if self._times:
-                values = self._columns[self._at[field]][self._first(seconds) :]
-            else:
-                values = []
-            known = [value for value in values if value is not None] if None in values else values
-            self._means[of] = sum(known) / len(known) if known else None  # type: ignore[arg-type]  # no None is left: a list that has none is not copied
-        return self._means[of]
+                column = self._columns[self._at[field]][self._first(seconds) :]
+            self._means[key] = mean_known(column)
+        return self._means[key]
 
     def last(self, field: str) -> float | None:
         """The newest sample of a field; None where it was missing."""
         column = self._columns[self._at[field]]
-        return column[-1] if column else None
+        if column:
+            return column[-1]
+        return None
 
     def steady_s(self, field: str) -> float:
         """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
-        return self._times[-1] - self._since[self._at[field]] if self._times else 0.0
+        if self._times:
+            return self._times[-1] - self._since[self._at[field]]
+        return 0.0
 
     @property
     def seconds(self) -> float:
@@ -193,11 +201,13 @@ class Recent:
 
 
 def _signs(gpu: Gpu) -> list[float | None]:
+    """Whether the GPU does something, and which reasons hold its clocks down: 1 or 0 each."""
     busy = number(gpu.busy_ratio)
     if busy is None:
         busy = number(gpu.sm_active_ratio)
-    if busy is None:
-        awake = None
-    else:
-        awake = float(busy > AWAKE)
-    return [awake, *(float(reason in gpu.throttle) for reason in REASONS)]
+    signs: list[float | None] = [None]
+    if busy is not None:
+        signs = [float(busy > AWAKE)]
+    for reason in REASONS:
+        signs.append(float(reason in gpu.throttle))
+    return signs

@@ -170,6 +170,15 @@ class Case(NamedTuple):
             return None
         return finite(recent.mean(field, seconds))
 
+    def gpu_means(self, field: str, seconds: float = NOW_S) -> list[float]:
+        """Means of a sampled field of the GPUs, of those that have it."""
+        means = []
+        for gpu in self.gpus:
+            mean = self.gpu_mean(gpu, field, seconds)
+            if mean is not None:
+                means.append(mean)
+        return means
+
     def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
         """Measured share of a GPU's peak bandwidth."""
         peak = finite(gpu.bandwidth_peak_bytes_per_s)
@@ -184,16 +193,17 @@ class Case(NamedTuple):
         """Activity of the engine's GPUs."""
         if not self.gpus:
             return UNSEEN
-        kept = self.recent.worked_out
-        if ("activity", seconds) not in kept:
-            busy, sm, tensor = (
-                mean_known(self.gpu_mean(gpu, field, seconds) for gpu in self.gpus)
-                for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
+        worked_out = self.recent.worked_out
+        key = ("activity", seconds)
+        if key not in worked_out:
+            worked_out[key] = Activity(
+                busy=mean_known(self.gpu_means("busy_ratio", seconds)),
+                sm=mean_known(self.gpu_means("sm_active_ratio", seconds)),
+                tensor=mean_known(self.gpu_means("tensor_active_ratio", seconds)),
+                dram=mean_known(self.dram_of(gpu, seconds) for gpu in self.gpus),
             )
-            dram = mean_known(self.dram_of(gpu, seconds) for gpu in self.gpus)
-            kept["activity", seconds] = Activity(busy, sm, tensor, dram)
-        found: Activity = kept["activity", seconds]
-        return found
+        activity: Activity = worked_out[key]
+        return activity
 
     def still_s(self, fields: tuple[str, ...]) -> float | None:
         """For how long none of these counters has moved; None where none is there."""
@@ -208,21 +218,27 @@ class Case(NamedTuple):
 
     def slots(self) -> tuple[float, str] | None:
         """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
-        engine = self.engine
-        reading = self.reading
-        if engine is None or reading is None:
+        if self.engine is None or self.reading is None:
             return None
-        limits = [limit for rank in reading.ranks if (limit := finite(rank.gauges.get(MOST_RUNNING)))]
-        if limits and len(limits) == len(reading.ranks):
-            return sum(limits), reading.live.get(MOST_RUNNING, MOST_RUNNING)
-        flag = advice(engine.kind).slots
-        if not flag.startswith("-"):
-            return None
+        exported = _exported_slots(self.reading)
+        if exported is not None:
+            return (exported, self.reading.live.get(MOST_RUNNING, MOST_RUNNING))
+        flag = advice(self.engine.kind).slots
+        if flag.startswith("-"):
+            typed = self._typed_option(flag)
+            if typed:
+                return (typed * max(1, self.engine.hardware.ranks), f"{flag} of its command line")
+        return None
+
+    def _typed_option(self, flag: str) -> float:
+        """The number behind an option on the engine's command line; 0 where there is none."""
         for gpu in self.gpus:
             for process in gpu.processes:
-                if process.engine == engine.name and (value := _option(process.command, flag)):
-                    return value * max(1, engine.hardware.ranks), f"{flag} of its command line"
-        return None
+                if self.engine is not None and process.engine == self.engine.name:
+                    value = _option(process.command, flag)
+                    if value:
+                        return value
+        return 0.0
 
     def pinned(self) -> bool:
         """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
@@ -230,36 +246,37 @@ class Case(NamedTuple):
         Beside much prefill it stands still, too: the prompts are what is waited for.
         """
         running = self.mean("running")
-        known = self.slots()
         if running is None or running < 1.0:
             return False
-        if known is not None:
-            return running >= FULL_SLOTS * known[0]
-        if (
-            running < PINNED_LEAST
-            or (self.mean("mfu_prefill_ratio") or 0.0) >= self.thresholds.compute_queued_mfu_ratio
-        ):
+        slots = self.slots()
+        if slots is not None:
+            most, _ = slots
+            return running >= FULL_SLOTS * most
+        prefill = self.mean("mfu_prefill_ratio") or 0.0
+        if running < PINNED_LEAST or prefill >= self.thresholds.compute_queued_mfu_ratio:
             return False
         samples = [value for _, value in self.recent.values("running", PINNED_S)]
         return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
 
     def works(self) -> bool:
         """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
-        known = [
-            value
-            for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
-            if (value := self.mean(field)) is not None
-        ]
-        return any(known) or not known
+        is_silent = True
+        for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s"):
+            figure = self.mean(field)
+            if figure:
+                return True
+            if figure is not None:
+                is_silent = False
+        return is_silent
 
     def waiting_mean(self) -> float:
         """Mean requests that wait for room; less than half a request now and then is none."""
-        if self.engine is None:
-            deferred = None
-        else:
-            deferred = finite(self.engine.load.waiting_deferred)
-        waiting = (self.mean("waiting") or 0.0) - (deferred or 0.0)
-        return waiting if waiting >= 0.5 else 0.0
+        waiting = self.mean("waiting") or 0.0
+        if self.engine is not None:
+            waiting -= finite(self.engine.load.waiting_deferred) or 0.0
+        if waiting >= 0.5:
+            return waiting
+        return 0.0
 
     def shared_with(self) -> str:
         """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
@@ -312,10 +329,10 @@ class Case(NamedTuple):
         seen = self.activity()
         others = self.shared_with()
         if others and not urgent:
-            tensor = None
-            if self.mean("mfu_ratio") is None:
-                tensor = seen.tensor
-            seen = seen._replace(tensor=tensor, dram=seen.dram if self.mean("mbu_ratio") is None else None)
+            if self.mean("mfu_ratio") is not None:
+                seen = seen._replace(tensor=None)
+            if self.mean("mbu_ratio") is not None:
+                seen = seen._replace(dram=None)
         return seen, others
 
     def late(self) -> tuple[Evidence, ...]:
@@ -383,12 +400,13 @@ class Case(NamedTuple):
         if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
             return None
         seen = self.recent.values("ttft_s.mean", KEPT_S)
-        end_s = min(seen[0][0] + MINUTE_S, self.now_s - MINUTE_S)
+        first_s, _ = seen[0]
+        end_s = min(first_s + MINUTE_S, self.now_s - MINUTE_S)
         old = []
-        for at_s, value in seen:
-            if at_s < end_s:
+        for sampled_s, value in seen:
+            if sampled_s < end_s:
                 old.append(value)
-        if old and end_s - seen[0][0] >= MINUTE_S / 2:
+        if old and end_s - first_s >= MINUTE_S / 2:
             before = sum(old) / len(old)
         else:
             before = newest
@@ -416,10 +434,10 @@ class Case(NamedTuple):
         source = ""
         if self.engine is not None:
             source = self.engine.sources.get(field, "")
-        at = ""
+        series = ""
         if chart:
-            at = f"{chart}@{self.key}"
-        return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, at, params(**values))
+            series = f"{chart}@{self.key}"
+        return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, series, params(**values))
 
     def of_gpus(self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None) -> Evidence:
         """A mean over the engine's GPUs; its chart is that of the first."""
@@ -457,25 +475,16 @@ def cases(
     goals: Goals = Goals(),  # noqa: B008 - immutable
 ) -> Iterator[Case]:
     """Every thing of a snapshot: GPUs, engines, the host."""
-    now_s = frame.monotonic_s
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    on: dict[str, list[Engine]] = {uuid: [] for uuid in by_uuid}
-    around = (now_s, frame, snapshot)
-    pairs = list(zip(frame.engines, snapshot.engines, strict=True))
-    for reading, engine in pairs:
-        for uuid in reading.gpus:
-            if uuid in on:
-                on[uuid].append(engine)
-    slices: Counter[str] = Counter()
+    around = (frame.monotonic_s, frame, snapshot)
+    engines_on = _engines_by_gpu(frame, snapshot)
+    names = _gpu_names(frame)
     for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        name = f"gpu {gpu.index}"
-        if raw.parent_uuid:
-            slices[raw.parent_uuid] += 1
-            name += f" {raw.mig_profile or 'slice'} #{raw.mig_instance or slices[raw.parent_uuid]}"
-        head = (Kind.GPU, gpu.uuid, name, *around, recents[gpu.uuid], thresholds, prices, goals)
-        yield Case(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
-    for reading, engine in pairs:
-        gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
+        head = (Kind.GPU, gpu.uuid, names[gpu.uuid], *around, recents[gpu.uuid], thresholds, prices, goals)
+        engines = tuple(engines_on.get(gpu.uuid, ()))
+        yield Case(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=engines, others=recents)
+    for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+        gpus = gpus_of(reading, by_uuid)
         head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
         yield Case(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
     yield Case(
@@ -486,6 +495,48 @@ def cases(
     )
 
 
+def gpus_of(reading: EngineReading, by_uuid: Mapping[str, Gpu]) -> tuple[Gpu, ...]:
+    """The GPUs that an engine runs on, of those that are listed."""
+    gpus = []
+    for uuid in reading.gpus:
+        if uuid in by_uuid:
+            gpus.append(by_uuid[uuid])
+    return tuple(gpus)
+
+
+def _engines_by_gpu(frame: Frame, snapshot: Snapshot) -> dict[str, list[Engine]]:
+    """UUID of a GPU -> the engines that run on it."""
+    engines_on: dict[str, list[Engine]] = {}
+    for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+        for uuid in reading.gpus:
+            engines_on.setdefault(uuid, []).append(engine)
+    return engines_on
+
+
+def _gpu_names(frame: Frame) -> dict[str, str]:
+    """UUID of a GPU -> its name in verdicts: `gpu 0`, or `gpu 0 1g.10gb #2` of a MIG slice."""
+    names = {}
+    slices: Counter[str] = Counter()
+    for gpu in frame.gpus:
+        name = f"gpu {gpu.index}"
+        if gpu.parent_uuid:
+            slices[gpu.parent_uuid] += 1
+            name += f" {gpu.mig_profile or 'slice'} #{gpu.mig_instance or slices[gpu.parent_uuid]}"
+        names[gpu.uuid] = name
+    return names
+
+
+def _exported_slots(reading: EngineReading) -> float | None:
+    """Requests that may run at once, as all ranks export it; None where one does not."""
+    slots = 0.0
+    for rank in reading.ranks:
+        of_rank = finite(rank.gauges.get(MOST_RUNNING))
+        if not of_rank:
+            return None
+        slots += of_rank
+    return slots or None
+
+
 def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     """Mean requests waiting in each of the last parts of so many seconds, the oldest first; fewer where not all of them
     were seen."""
@@ -494,8 +545,8 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     for part in range(parts):
         end_s = case.now_s - (parts - 1 - part) * part_s
         values = []
-        for at_s, value in samples:
-            if end_s - part_s < at_s <= end_s:
+        for sampled_s, value in samples:
+            if end_s - part_s < sampled_s <= end_s:
                 values.append(value)
         if values:
             means.append(sum(values) / len(values))
@@ -538,7 +589,17 @@ def finite(reading: Reading | None) -> float | None:
     """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
     if reading is None or isinstance(reading, Missing):
         return None
-    return reading if 0.0 <= reading < LARGEST else None
+    if 0.0 <= reading < LARGEST:
+        return reading
+    return None
+
+
+def first_known(*figures: float | None) -> float | None:
+    """The first of the figures that is known: a better source before the others."""
+    for figure in figures:
+        if figure is not None:
+            return figure
+    return None
 
 
 def _is_read_along(engine: Engine) -> bool:
@@ -577,9 +638,9 @@ def request_tokens(engine: Engine) -> float | None:
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
     pool = finite(engine.load.kv_pool_tokens)
-    each = request_tokens(engine)
-    if pool and each:
-        return finite(requests_that_fit(pool, each))
+    tokens = request_tokens(engine)
+    if pool and tokens:
+        return finite(requests_that_fit(pool, tokens))
     return None
 
 
@@ -592,15 +653,19 @@ def missing(signal: str, reading: Reading) -> Signal | None:
 
 def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
     """Actions for missing signals: give what they need, and look for the others in the engine's log."""
-    known = dict.fromkeys(signal.fix for signal in missing if signal.fix)
-    needed = [Action(fix) for fix in known]
+    fixes = []
     hidden = []
     for signal in missing:
+        if signal.fix:
+            fixes.append(signal.fix)
         if signal.reason == Reason.NOT_EXPOSED.value:
             hidden.append(signal.code)
+    actions = []
     if hidden:
-        needed.insert(0, action("read_figures_in_log", signals=" ".join(hidden)))
-    return tuple(needed)
+        actions.append(action("read_figures_in_log", signals=" ".join(hidden)))
+    for fix in dict.fromkeys(fixes):
+        actions.append(Action(fix))
+    return tuple(actions)
 
 
 def no_compute(engine: Engine, seen: Activity) -> Signal | None:
@@ -631,14 +696,19 @@ NEEDED: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 def lacking(engine: Engine, seen: Activity) -> tuple[Signal, ...]:
     """Signals of limits that an engine does not give, the most telling first."""
     load = engine.load
-    found = (
+    signals = (
         *(no_compute(engine, seen), no_bandwidth(engine, seen)),
         *(missing("running", load.running), missing("waiting", load.waiting)),
         *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
         missing("queue_time", engine.latency.queue_s.mean),
     )
-    lacking = []
-    for one in found:
-        if one:
-            lacking.append(one)
-    return tuple(lacking)
+    return present(signals)
+
+
+def present(signals: Iterable[Signal | None]) -> tuple[Signal, ...]:
+    """The signals that there are, in their order."""
+    there = []
+    for signal in signals:
+        if signal is not None:
+            there.append(signal)
+    return tuple(there)

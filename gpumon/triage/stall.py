@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
 from gpumon.triage.samples import PROCESS_CPU, Recent
-from gpumon.triage.signals import NOW_S, TOKENS, Activity, Case, finite, params
+from gpumon.triage.signals import NOW_S, TOKENS, Activity, Case, finite, first_known, params
 from gpumon.triage.thresholds import Thresholds
 
 SUSPECTED_S: Final = 10.0
@@ -102,19 +103,25 @@ def gpu_work(case: Case, seconds: float) -> GpuWork:
     """Activity of the engine's GPUs in the last seconds."""
     limits = _limits(case)
     seen = case.activity(seconds)
-    if not case.gpus or (seen.busy is None and seen.sm is None and seen.dram is None):
+    if not case.gpus or first_known(seen.busy, seen.sm, seen.dram) is None:
         return GpuWork(Work.UNKNOWN, missing=(case.unmeasured(),))
     arithmetic = computes(case, seen, seconds, limits)
     if arithmetic:
         return GpuWork(Work.COMPUTES)
-    work = _idle(case, seen, limits)
-    if seen.dram is not None:
-        work = _by_memory(case, seen, seconds, limits)
-    elif work is None:
-        work = _by_upper_bound(case, seen, seconds, limits)
+    work = _without_arithmetic(case, seen, seconds, limits)
     if work.work is Work.MOVES and (arithmetic is None or (seen.sm or 0.0) >= SM_AT_WORK):
         return GpuWork(Work.COMPUTES)
     return work
+
+
+def _without_arithmetic(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
+    """Work of GPUs that do no arithmetic: by their memory traffic where it is measured, else by how busy they are."""
+    if seen.dram is not None:
+        return _by_memory(case, seen, seconds, limits)
+    idle = _idle(case, seen, limits)
+    if idle is not None:
+        return idle
+    return _by_upper_bound(case, seen, seconds, limits)
 
 
 def _limits(case: Case) -> Thresholds:
@@ -133,21 +140,22 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
     """Whether its GPUs do arithmetic: by tensor activity, else SM activity or power; None: nothing tells."""
     if seen.tensor is not None:
         return seen.tensor > limits.stalled_tensor_ratio
-    known = [] if seen.sm is None else [seen.sm >= SM_AT_WORK]
+    are_working = []
+    if seen.sm is not None:
+        are_working.append(seen.sm >= SM_AT_WORK)
     for gpu in case.gpus:
         watts = case.gpu_mean(gpu, "power_w", seconds)
         limit = finite(gpu.power_limit_w)
         if watts is not None and limit:
-            known.append(watts >= POWER_AT_WORK * limit)
-    if known:
-        return any(known)
+            are_working.append(watts >= POWER_AT_WORK * limit)
+    if are_working:
+        return any(are_working)
     return None
 
 
 def _by_memory(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
     """By the measured memory traffic of the busiest of its GPUs."""
-    shares = [share for gpu in case.gpus if (share := case.dram_of(gpu, seconds)) is not None]
-    most = max(shares, default=0.0)
+    most = max((case.dram_of(gpu, seconds) or 0.0 for gpu in case.gpus), default=0.0)
     active = seen.sm if seen.busy is None else seen.busy
     work = Work.RESTS
     if most > limits.stalled_dram_ratio:
@@ -170,11 +178,12 @@ def _idle(case: Case, seen: Activity, limits: Thresholds) -> GpuWork | None:
 
 def _by_upper_bound(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
     """By the share of time in which their memory was used at all: busy GPUs that hardly ever do that spin."""
-    bounds = [_memory_bound(case, gpu, seconds) for gpu in case.gpus]
-    known = [bound for bound in bounds if bound is not None]
-    if len(known) < len(bounds):
-        return GpuWork(Work.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
-    most = max(known)
+    most = 0.0
+    for gpu in case.gpus:
+        bound = _memory_bound(case, gpu, seconds)
+        if bound is None:
+            return GpuWork(Work.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
+        most = max(most, bound)
     work = Work.MOVES if most > limits.stalled_dram_ratio else Work.SPINS
     proof = case.of_gpus("dram_at_most", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
     return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
@@ -229,18 +238,22 @@ def signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
     )
 
 
-def sign_evidence(found: tuple[Sign, ...]) -> tuple[Evidence, ...]:
+def sign_evidence(figures: Iterable[Sign]) -> tuple[Evidence, ...]:
     """Evidence of the signs: known figures, and those without which nothing counts as quiet."""
     evidence = []
-    for sign in found:
+    for sign in figures:
         if sign.value is not None or sign.always:
             evidence.append(sign.evidence())
     return tuple(evidence)
 
 
-def at_work(found: tuple[Sign, ...]) -> Parameters:
+def at_work(figures: Iterable[Sign]) -> Parameters:
     """Figures that speak for work, for a verdict's sentence."""
-    return params(**{sign.name: sign.value for sign in found if sign.at_work})
+    parameters: Parameters = {}
+    for sign in figures:
+        if sign.at_work:
+            parameters |= params(**{sign.name: sign.value})
+    return parameters
 
 
 def all_quiet(case: Case, engine: Engine, seconds: float) -> bool:
@@ -268,7 +281,11 @@ def _pcie_quiet(case: Case, gpu: Gpu) -> bool:
 def _stayed_below(recent: Recent, field: str, most: float) -> bool:
     """Whether a field is known for the last minute, and was never above `most`."""
     values = recent.values(field, QUIET_S)
-    if not values or values[-1][0] - values[0][0] < COVERED_S:
+    if not values:
+        return False
+    first_s, _ = values[0]
+    last_s, _ = values[-1]
+    if last_s - first_s < COVERED_S:
         return False
     return all(value <= most for _, value in values)
 
@@ -285,8 +302,8 @@ def _most_pcie(case: Case) -> float | None:
 
 
 def _most_nvlink(case: Case) -> float | None:
-    known = [case.gpu_mean(gpu, "nvlink_bytes_per_s", NOW_S) for gpu in case.gpus]
-    return max((rate for rate in known if rate is not None), default=None)
+    """Traffic over NVLink of the GPU that has most, in bytes/s; None where it is not measured for any of them."""
+    return max(case.gpu_means("nvlink_bytes_per_s", NOW_S), default=None)
 
 
 def _gpu_source(case: Case, link: str) -> str:
@@ -299,7 +316,11 @@ def _kv_moved(engine: Engine) -> float | None:
     """KV cache that comes or goes, in bytes/s; None where the engine does not tell."""
     rates = engine.rates
     parts = (rates.kv_transferred_bytes_per_s, rates.kv_loaded_bytes_per_s, rates.kv_stored_bytes_per_s)
-    known = [rate for part in parts if (rate := finite(part)) is not None]
+    known = []
+    for part in parts:
+        rate = finite(part)
+        if rate is not None:
+            known.append(rate)
     if known:
         return sum(known)
     return None

@@ -13,7 +13,7 @@ import msgspec
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
     bandwidth_bound,
@@ -42,7 +42,7 @@ from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import Case, Finding, Goals, cases
+from gpumon.triage.signals import Case, Finding, Goals, cases, gpus_of
 from gpumon.triage.stall import suspected
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.unexplained import unexplained
@@ -162,11 +162,12 @@ class _Kept:
 
 def _near(holds: Iterable[Hold]) -> frozenset[Limit]:
     """Limits that stand, or were found last."""
-    limits = {limit for hold in holds for limit in (hold.limit, hold.coming)}
     near = set()
-    for limit in limits:
-        if limit is not None:
-            near.add(limit)
+    for hold in holds:
+        if hold.limit is not None:
+            near.add(hold.limit)
+        if hold.coming is not None:
+            near.add(hold.coming)
     return frozenset(near)
 
 
@@ -175,6 +176,11 @@ def _stands_alone(verdict: Verdict) -> bool:
     if verdict.code is Limit.FAILING:
         return False
     return verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
+
+
+def _is_coming(answer: Finding, hold: Hold, now_s: float) -> bool:
+    """Whether an urgent finding has held for so long that the thing is not called healthy beside it."""
+    return answer.level in URGENT and hold.coming_s(now_s) >= DOUBT_S
 
 
 class Triage:
@@ -205,7 +211,8 @@ class Triage:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._begun_s = min(self._begun_s, frame.monotonic_s)
         self._sample(frame, snapshot)
-        ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=rank)
+        ranked = [self._dated(verdict, frame) for verdict in self._found(frame, snapshot)]
+        ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         events = self._events.between(frame, judged)
         for event in events:
@@ -217,10 +224,9 @@ class Triage:
     @property
     def suspects(self) -> frozenset[str]:
         """GPUs (uuids) whose PCIe traffic is worth measuring: their engine may hang."""
-        suspects = set()
+        suspects: set[str] = set()
         for kept in self._kept.values():
-            for uuid in kept.suspects:
-                suspects.add(uuid)
+            suspects.update(kept.suspects)
         return frozenset(suspects)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
@@ -235,19 +241,28 @@ class Triage:
                 engines += self._of_engine(case._replace(standing=standing), case.reading)
             else:
                 host += self._verdicts(case)
-        found = [*engines, *(one for verdicts in standing.values() for one in verdicts), *host]
-        self._last = {(verdict.key, verdict.family): verdict for verdict in found}
-        return found
+        verdicts = list(engines)
+        for of_gpu in standing.values():
+            verdicts += of_gpu
+        verdicts += host
+        self._last = {(verdict.key, verdict.family): verdict for verdict in verdicts}
+        return verdicts
 
     def _of_engine(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
-        around = [(gpu.state, [one.cause for one in case.standing.get(gpu.uuid, ())]) for gpu in case.gpus]
+        """The verdicts on an engine: those of before while neither it nor its GPUs have anything new to tell."""
+        around = []
+        for device in case.gpus:
+            causes = [verdict.cause for verdict in case.standing.get(device.uuid, ())]
+            around.append((device.state, causes))
         kept = self._kept[case.key]
         rest_s = max(REST_S, reading.interval_s)
         if kept.reading is reading and kept.around == around and case.now_s - kept.judged_s < rest_s:
             return kept.verdicts
-        ago = [case.now_s - at_s for at_s in kept.restarts_s]
-        lately = tuple(ago_s for ago_s in ago if 0.0 <= ago_s < self._thresholds.restart_s)
-        kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=lately)))
+        lately = []
+        for restarted_s in kept.restarts_s:
+            if 0.0 <= case.now_s - restarted_s < self._thresholds.restart_s:
+                lately.append(case.now_s - restarted_s)
+        kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=tuple(lately))))
         kept.reading = reading
         kept.around = around
         kept.judged_s = case.now_s
@@ -265,23 +280,22 @@ class Triage:
             self._recent(Kind.GPU, uuid).add(now_s, device)
         self._note_use(frame)
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            own_gpus = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
-            self._sample_engine(now_s, reading, engine, own_gpus)
+            self._sample_engine(now_s, reading, engine, gpus_of(reading, gpus))
 
     def _keep_only(self, keys: set[str]) -> None:
         """Forget things that are not there any more."""
         if keys == self._kept.keys():
             return
-        self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
+        for key in self._recents.keys() - keys:
+            del self._recents[key]
         self._kept = {key: self._kept.get(key) or _Kept() for key in keys}
 
     def _sample_engine(self, now_s: float, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
         recent = self._recent(Kind.ENGINE, engine.key)
         answers = engine.state is EndpointState.OK
+        processes: dict[int, Process] = {}
         if gpus and answers:
             processes = holders(engine, gpus)
-        else:
-            processes = {}
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._kept[engine.key].stalls)
         if answers:
             recent.arrivals.add(now_s, reading)
@@ -318,15 +332,12 @@ class Triage:
             answer = self._answer(case, family)
             verdict = self._standing(case, family, answer)
             if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
-                if family is Family.STATE and verdict.level in URGENT:
-                    is_degraded = True
+                is_degraded = is_degraded or (family is Family.STATE and verdict.level in URGENT)
                 is_alone = _stands_alone(verdict)
                 yield verdict
-            if answer is None:
-                continue
-            case = case._replace(found=(*case.found, answer.code))
-            if answer.level in URGENT and holds[family].coming_s(case.now_s) >= DOUBT_S:
-                is_degraded = True
+            if answer is not None:
+                case = case._replace(found=(*case.found, answer.code))
+                is_degraded = is_degraded or _is_coming(answer, holds[family], case.now_s)
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
@@ -409,20 +420,20 @@ class Triage:
 
     def _limit(self, case: Case) -> Finding | None:
         """Finding about the limit of a thing; an engine's stands at the level of the harm that is done."""
-        found = self._first(case, Family.LIMIT)
-        if found is None or case.kind is not Kind.ENGINE:
-            return found
-        return placed(case, weighed(case, found))
+        finding = self._first(case, Family.LIMIT)
+        if finding is None or case.kind is not Kind.ENGINE:
+            return finding
+        return placed(case, weighed(case, finding))
 
     def _first(self, case: Case, family: Family) -> Finding | None:
         """The first that is sure, else the first that cannot tell."""
-        open_: Finding | None = None
+        unsure: Finding | None = None
         for rule in self._rules.get((case.kind, family), ()):
             answer = rule(case)
             if answer is not None and answer.code is not Limit.UNKNOWN:
                 return answer
-            open_ = open_ or answer
-        return open_
+            unsure = unsure or answer
+        return unsure
 
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:
