@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
 
 from rich.text import Text
 from textual import constants, events
@@ -162,7 +162,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         except Exception as error:  # whatever it was, the user has to see it
             self.leave_host(f"this host can not be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
 
-    def leave_host(self, said: str) -> None:
+    def leave_host(self, notice: str) -> None:
         """Back to the fleet, and say there what is to be said."""
         host = self.host
         self.host = None
@@ -170,8 +170,8 @@ class MonitorApp(App[int], inherit_bindings=False):
             self.pop_screen()
             work: WorkType[None] = partial(_stopped, host.control)
             self.run_worker(work, group="leaving")
-            if said:
-                self.monitor.say(said, urgent=True)
+            if notice:
+                self.monitor.say(notice, urgent=True)
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -269,18 +269,13 @@ def run(app: MonitorApp, mouse: bool = True) -> int:
 
 
 async def _run(app: MonitorApp, mouse: bool) -> int:
+    """Run the screen, with the process's signals and streams set for it meanwhile; returns the exit code."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)
     usual = sys.__stderr__
-    terminal = sys.__stdout__
-    if constants.DRIVER is None and terminal is not None:
-        # Textual draws on this stream: a log of stderr is not to get the screen.
-        gone = partial(loop.call_soon_threadsafe, app.exit)
-        sys.__stderr__ = TerminalOutput(terminal, gone, app.palette)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
-        for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
-            if cells < MOST_CELLS:
-                os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size
+    if constants.DRIVER is None and sys.__stdout__ is not None:
+        _draw_on(sys.__stdout__, app)
     try:
         code = await app.run_async(mouse=mouse and reports_mouse(os.environ))
     finally:
@@ -292,3 +287,13 @@ async def _run(app: MonitorApp, mouse: bool) -> int:
     if code is not None:
         return code
     return app.return_code or 0
+
+
+def _draw_on(terminal: TextIO, app: MonitorApp) -> None:
+    """Have Textual draw on a terminal, in the size that this has at any time."""
+    # Textual draws on this stream: a log of stderr is not to get the screen.
+    gone = partial(asyncio.get_running_loop().call_soon_threadsafe, app.exit)
+    sys.__stderr__ = TerminalOutput(terminal, gone, app.palette)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
+    for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
+        if cells < MOST_CELLS:
+            os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size

@@ -89,7 +89,7 @@ def _owners(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
 
 
 def _hatched(ends: Sequence[int], size: int) -> list[bool]:
-    """Whether the end of a stage that is not measured may lie in an eighth."""
+    """For each eighth of the bar, whether the end of a stage that is not measured may lie in it."""
     hatched = [False] * (size * _EIGHTHS)
     for place, end in enumerate(ends):
         if end != _UNKNOWN:
@@ -102,11 +102,8 @@ def _hatched(ends: Sequence[int], size: int) -> list[bool]:
 
 
 def _known(ends: Sequence[int]) -> list[int]:
-    known = []
-    for end in ends:
-        if end != _UNKNOWN:
-            known.append(end)
-    return known
+    """The ends of the stages that are measured."""
+    return [end for end in ends if end != _UNKNOWN]
 
 
 def _cell(owners: Sequence[str], hatched: bool) -> Piece:

@@ -53,7 +53,7 @@ def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style
     known = set(history.keys())
     charted: list[Evidence] = []
     for evidence in verdict.evidence:
-        if evidence.chart in known and len({one.chart for one in (*charted, evidence)}) <= _MOST_CHARTS:
+        if evidence.chart in known and len({figure.chart for figure in (*charted, evidence)}) <= _MOST_CHARTS:
             charted.append(evidence)
     shown = msgspec.structs.replace(verdict, evidence=tuple(charted))
     place = Place(WIDTH, _CHART_LINES, style)

@@ -63,7 +63,13 @@ def fitted(text: str, width: int, most: int, first: int | None = None) -> tuple[
 
 def _words(text: str, width: int) -> list[str]:
     """Words at which a line may be broken: a command is one word where it fits into a line."""
-    glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE) if cells(found[0]) <= width else found[0], text)
+
+    def glue(command: re.Match[str]) -> str:
+        if cells(command[0]) > width:
+            return command[0]
+        return command[0].replace(" ", _GLUE)
+
+    glued = _COMMAND.sub(glue, text)
     return [word.replace(_GLUE, " ") for word in _PAIR.sub(_GLUE, glued).split(" ")]
 
 
@@ -73,12 +79,20 @@ def _broken(word: str, width: int) -> list[str]:
     piece = ""
     for character in word:
         if cells(piece) + cells(character) > width:
-            late = range(len(piece), len(piece) // 2, -1)
-            at = next((at for at in late if _parts(piece[at - 1], (piece + character)[at])), len(piece))
-            pieces.append(piece[:at])
-            piece = piece[at:]
+            end = _break_before(piece, character)
+            pieces.append(piece[:end])
+            piece = piece[end:]
         piece += character
     return [*pieces, piece]
+
+
+def _break_before(piece: str, character: str) -> int:
+    """The place of the last break in the second half of a piece, before the character that follows it; its end where
+    there is none."""
+    for place in range(len(piece), len(piece) // 2, -1):
+        if _parts(piece[place - 1], (piece + character)[place]):
+            return place
+    return len(piece)
 
 
 def _parts(before: str, after: str) -> bool:

@@ -375,18 +375,28 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
         word, tone, aged = _STATES[gpu.state]
-        return (f"{word} {age(gpu.age_s)}" if aged else word), tone
-    if gpu.xid:
-        return f"! Xid {gpu.xid[-1]}", "warn"
-    if not isinstance(gpu.ecc_uncorrected, Missing) and gpu.ecc_uncorrected > 0:
-        return f"! ECC {count(gpu.ecc_uncorrected)}", "warn"
-    if not isinstance(gpu.remap_pending, Missing) and gpu.remap_pending > 0:
-        return "! row remap", "warn"
+        if aged:
+            word = f"{word} {age(gpu.age_s)}"
+        return word, tone
+    error = _error(gpu)
+    if error:
+        return error, "warn"
     if gpu.throttle:
         for start, word, tone in _THROTTLE:
             if any(reason.startswith(start) for reason in gpu.throttle):
                 return word, tone
     return _use(gpu, levels)
+
+
+def _error(gpu: Gpu) -> str:
+    """The error that the hardware reports, the worst first; empty without one."""
+    if gpu.xid:
+        return f"! Xid {gpu.xid[-1]}"
+    if not isinstance(gpu.ecc_uncorrected, Missing) and gpu.ecc_uncorrected > 0:
+        return f"! ECC {count(gpu.ecc_uncorrected)}"
+    if not isinstance(gpu.remap_pending, Missing) and gpu.remap_pending > 0:
+        return "! row remap"
+    return ""
 
 
 def _use(gpu: Gpu, levels: Levels) -> tuple[str, str]:
@@ -557,6 +567,13 @@ def _words(gpu: Gpu, pane: ListView) -> str:
     return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
 
 
+def _aside(room: int, pane: ListView) -> Sequence[Piece]:
+    """The figures of the host, for the rule of the pane."""
+    if pane.snapshot is None:
+        return ()
+    return host_line(pane.snapshot.host, pane.view, room)
+
+
 def _trouble(gpu: Gpu, pane: ListView) -> str:
     """Its state, where that is a warning."""
     word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
@@ -571,10 +588,10 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     if pane.snapshot is None:
         return wrapped("starting: waiting for the driver's first answer …", width, "muted")
     why = next((fault.text for fault in pane.snapshot.faults if fault.source in _DRIVER), "")
-    said = "no GPU: this host's GPUs are not read"
+    text = "no GPU: this host's GPUs are not read"
     if why:
-        said = f"no GPU found: {why}"
-    return wrapped(said, width, "muted", most=2)
+        text = f"no GPU found: {why}"
+    return wrapped(text, width, "muted", most=2)
 
 
 class _Sparks:
@@ -690,6 +707,6 @@ def gpu_listing() -> Listing[Gpu]:
         table=TABLE,
         orders=ORDERS,
         trouble=_trouble,
-        aside=lambda room, pane: host_line(pane.snapshot.host, pane.view, room) if pane.snapshot is not None else (),
+        aside=_aside,
         kind=Kind.GPU,
     )

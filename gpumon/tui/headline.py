@@ -70,7 +70,7 @@ def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
 
 
 def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
-    """Token rates of the engines."""
+    """Decode rate, MFU and MBU of the engines."""
     return [
         (f"{count(decode_tokens_per_s)} tok/s", "strong"),
         (f"MFU {ratio(mfu)}", "strong"),
@@ -98,11 +98,11 @@ def engines_up(up: int, engines: int) -> Piece:
 def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
     """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
     short is left out, unless it is a warning."""
-    said, tone = verdict
+    sentence, tone = verdict
     if tone == "muted":
         words = 0
     else:
-        words = cells(_first_clause(said))
+        words = cells(_first_clause(sentence))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:
@@ -111,8 +111,8 @@ def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
         if size + least <= room:
             row += [(text, tone_of_figure), (_GAP, "text")]
             room -= size
-    if room >= min(_LEAST_WORDS, cells(said)):
-        row.append((_beginning(said, room), tone))
+    if room >= min(_LEAST_WORDS, cells(sentence)):
+        row.append((_beginning(sentence, room), tone))
     return tuple(row)
 
 

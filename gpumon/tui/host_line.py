@@ -38,7 +38,8 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
             figure = f"{text}!"
         else:
             figure = text
-        more: Sequence[Piece] = (("  " if pieces else "host ", "hint"), (f"{name} ", "hint"), (figure, tone))
+        begin = "  " if pieces else "host "
+        more: Sequence[Piece] = ((begin, "hint"), (f"{name} ", "hint"), (figure, tone))
         if cells_of((*pieces, *more)) > room:
             break
         pieces += more

@@ -52,10 +52,10 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
     Textual goes through the whole keymap at each key, three times: of 70 commands that took 15 ms.
     """
     changed = (command.id for command in COMMANDS if not command.scope and keymap.keys[command.id] != command.keys)
-    of = {}
+    keys_of = {}
     for id_ in changed:
-        of[id_] = ",".join(map(named, keymap.keys[id_])) or _NO_KEY
-    return of
+        keys_of[id_] = ",".join(map(named, keymap.keys[id_])) or _NO_KEY
+    return keys_of
 
 
 def scoped(keymap: Keymap, scope: str) -> dict[str, str]:

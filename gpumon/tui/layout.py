@@ -241,13 +241,18 @@ def fleet_plan(
         return FleetPlan(faults, summary, wall=body, headline=1)
     lines = 0
     if height >= _FOOT_HEIGHT:
-        most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
-        if min(foot, most) >= _LEAST_FOOT:
-            lines = min(foot, most)
-        else:
-            lines = 0
+        lines = _foot_lines(rows, foot, body)
     if lines or not rows or body < _LEAST_TABLE:
         said = 0
     else:
         said = min(said, max(1, body - 2 - rows))
     return FleetPlan(faults, summary, body - lines - said, lines, said, headline=1)
+
+
+def _foot_lines(rows: int, foot: int, body: int) -> int:
+    """Lines of the foot: as many as it could use and the first rows leave of `body`; 0 where these are too few."""
+    most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
+    lines = min(foot, most)
+    if lines < _LEAST_FOOT:
+        return 0
+    return lines

@@ -255,8 +255,8 @@ class Palette:
             theme = load_theme("ansi")
         self.theme = theme
         looks = {name: look(tone, theme, self.depth) for name, tone in TONES.items()}
-        self.styles = {name: _style(of) for name, of in looks.items()}
-        codes = {MARKS[name]: _code(of, self.depth) for name, of in looks.items()}
+        self.styles = {name: _style(appearance) for name, appearance in looks.items()}
+        codes = {MARKS[name]: _code(appearance, self.depth) for name, appearance in looks.items()}
         self.textures = _textures(self.ascii, theme.named or self.depth in (Depth.NONE, Depth.ANSI))
         codes[NEUTRAL] = codes[MARKS["text"]]
         self.codes = codes
@@ -299,20 +299,28 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
 
 def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     """How a tone looks in a theme."""
-    attributes: Attributes = ("bold",) if tone.bold else ()
-    if tone.share < _DIM_BELOW and (theme.named or depth is Depth.NONE):
-        attributes = ("dim",)
+    attributes = _attributes(tone, theme, depth)
     if depth is Depth.NONE or theme.colourless:
-        return Look(None, attributes if tone.plain is None else tone.plain)
+        return Look(None, attributes)
     if tone.tint:
         return _tinted(tone, theme, depth)
     colour, ground = _colours(tone, theme, depth)
-    if _needs_own(tone, theme, depth) and tone.own is not None:
-        attributes = tone.own
     if "reverse" in attributes:
         colour = theme.foreground if tone.ground == "selected" else ground
         ground = theme.background
     return Look((colour, ground), attributes)
+
+
+def _attributes(tone: Tone, theme: Theme, depth: Depth) -> Attributes:
+    """Attributes of a tone; its own ones where there are no colours, or these do not show it."""
+    if depth is Depth.NONE or theme.colourless:
+        if tone.plain is not None:
+            return tone.plain
+    elif tone.own is not None and _needs_own(tone, theme, depth):
+        return tone.own
+    if tone.share < _DIM_BELOW and (theme.named or depth is Depth.NONE):
+        return ("dim",)
+    return ("bold",) if tone.bold else ()
 
 
 def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
@@ -379,20 +387,20 @@ _HALFWAY: Final = 0.179
 
 def _mixed(colour: str, ground: str, share: float) -> str:
     """`share` of one `#rrggbb` and the rest of another."""
-    one, other = (bytes.fromhex(text[1:]) for text in (colour, ground))
-    return "#" + bytes(round(share * a + (1.0 - share) * b) for a, b in zip(one, other, strict=True)).hex()
+    first, other = (bytes.fromhex(text[1:]) for text in (colour, ground))
+    return "#" + bytes(round(share * a + (1.0 - share) * b) for a, b in zip(first, other, strict=True)).hex()
 
 
-def _style(of: Look) -> Style:
-    colour, ground = of.colours or (None, None)
-    return Style(color=colour, bgcolor=ground, **dict.fromkeys(of.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
+def _style(appearance: Look) -> Style:
+    colour, ground = appearance.colours or (None, None)
+    return Style(color=colour, bgcolor=ground, **dict.fromkeys(appearance.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
 
 
-def _code(of: Look, depth: Depth) -> Code:
-    attributes = [_SGR[attribute] for attribute in of.attributes]
-    if of.colours is None:
+def _code(appearance: Look, depth: Depth) -> Code:
+    attributes = [_SGR[attribute] for attribute in appearance.attributes]
+    if appearance.colours is None:
         return Code(";".join(attributes), "")
-    colour, ground = of.colours
+    colour, ground = appearance.colours
     codes = _shown(colour, depth).get_ansi_codes()
     return Code(";".join([*attributes, *_ground(ground, depth)]), ";".join(codes))
 

@@ -39,7 +39,7 @@ def painted(screen: Screen[None]) -> list[Strip]:
             continue
         (x, y) = board.region.offset
         lines = board.painted if board.display else ()
-        for at, line in enumerate(lines, y):
-            if 0 <= at < height:
-                rows[at] = Strip.join([rows[at].crop(0, x), line, rows[at].crop(x + line.cell_length)])
+        for number, line in enumerate(lines, y):
+            if 0 <= number < height:
+                rows[number] = Strip.join([rows[number].crop(0, x), line, rows[number].crop(x + line.cell_length)])
     return rows

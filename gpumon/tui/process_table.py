@@ -42,37 +42,52 @@ class Running(NamedTuple):
 
 def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[Running]:
     """The processes on the GPUs at a Unix time, each once: the most VRAM first, what does not tell last."""
-    found: dict[int, list[tuple[int, Process]]] = {}
+    places: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
         for process in gpu.processes:
-            found.setdefault(process.pid, []).append((gpu.index, process))
-    return sorted((_together(places, now_s) for places in found.values()), key=_by_vram)
+            places.setdefault(process.pid, []).append((gpu.index, process))
+    return sorted((_together(on_gpus, now_s) for on_gpus in places.values()), key=_by_vram)
 
 
-def _by_vram(running: Running) -> tuple[float, int]:
+def _by_vram(running: Running) -> tuple[bool, float, int]:
+    """Sort key: most VRAM first, what is not known last."""
     vram = running.vram_bytes
-    return (1.0 if isinstance(vram, Missing) else -vram), running.process.pid
+    if isinstance(vram, Missing):
+        return True, 0.0, running.process.pid
+    return False, -vram, running.process.pid
 
 
-def _together(places: list[tuple[int, Process]], now_s: float) -> Running:
-    vram = [process.vram_bytes for _, process in places]
-    sm = [process.sm_ratio for _, process in places]
-    held = []
-    for value in vram:
-        if not isinstance(value, Missing):
-            held.append(value)
-    used = []
-    for value in sm:
-        if not isinstance(value, Missing):
-            used.append(value)
+def _together(on_gpus: list[tuple[int, Process]], now_s: float) -> Running:
+    """One process over all of its GPUs: the sum of its VRAM, the mean of its shares of the SMs."""
+    first = on_gpus[0][1]
+    vram = _known([process.vram_bytes for _, process in on_gpus])
+    sm = _known([process.sm_ratio for _, process in on_gpus])
+    vram_bytes = first.vram_bytes
+    if vram:
+        vram_bytes = sum(vram)
+    sm_ratio = first.sm_ratio
+    if sm:
+        sm_ratio = sum(sm) / len(sm)
+    lasted_s = -1.0
+    if first.started_s:
+        lasted_s = now_s - first.started_s
     return Running(
-        process=places[0][1],
-        gpus=tuple(sorted({index for index, _ in places})),
-        vram_bytes=sum(held) if held else vram[0],
-        vram_partial=0 < len(held) < len(vram),
-        sm_ratio=sum(used) / len(used) if used else sm[0],
-        lasted_s=now_s - places[0][1].started_s if places[0][1].started_s else -1.0,
+        process=first,
+        gpus=tuple(sorted({index for index, _ in on_gpus})),
+        vram_bytes=vram_bytes,
+        vram_partial=0 < len(vram) < len(on_gpus),
+        sm_ratio=sm_ratio,
+        lasted_s=lasted_s,
     )
+
+
+def _known(readings: Iterable[Reading]) -> list[float]:
+    """The readings that have a value."""
+    known = []
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+    return known
 
 
 def command(process: Process) -> str:
@@ -146,7 +161,9 @@ def _pod(process: Process) -> str:
 
 def _place(process: Process) -> str:
     """The container; the start of its pod's uid where only that is known."""
-    return process.container or (f"pod {process.pod[:8]}" if process.pod else "")
+    if process.container or not process.pod:
+        return process.container
+    return f"pod {process.pod[:8]}"
 
 
 def head(width: int, view: View, shift: int = 0) -> Row:

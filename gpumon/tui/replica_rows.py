@@ -82,5 +82,5 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
 
 
 def is_sums(engine: Engine) -> bool:
-    """Whether it is such a row."""
+    """Whether a row has the sums of replicas."""
     return engine.url.startswith(SUMS)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT
 from gpumon.efficiency.roofline import Standing, standing, trail
-from gpumon.readings.format import cells, cut, left, phrase, ratio
+from gpumon.readings.format import cut, left, phrase, ratio
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine
@@ -54,8 +54,8 @@ def roofline_rows(
     width, height = size
     placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
     beside = []
-    for one in placed:
-        beside.extend(_listed(one, _LIST - 2))
+    for point in placed:
+        beside.extend(_listed(point, _LIST - 2))
     beside += [(), *_explained(placed, _LIST - 2)]
     picture = _picture(placed, width - _LIST, height, glyphs)
     rows: list[Row] = []
@@ -88,11 +88,13 @@ def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs)
     """Axes, roof, ridge, trails and marks."""
     most_x = 1.0
     most_y = 1.0
-    for one in placed:
-        mbu = one.standing.mbu
-        mfu = one.standing.mfu
-        most_x = max(most_x, 0.0 if isinstance(mbu, Missing) else mbu)
-        most_y = max(most_y, 0.0 if isinstance(mfu, Missing) else mfu)
+    for point in placed:
+        mbu = point.standing.mbu
+        mfu = point.standing.mfu
+        if not isinstance(mbu, Missing):
+            most_x = max(most_x, mbu)
+        if not isinstance(mfu, Missing):
+            most_y = max(most_y, mfu)
     scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))
     draw = partial(_draw, placed=placed, glyphs=glyphs)
     return framed((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
@@ -112,27 +114,27 @@ def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
     """The inside of the picture: what lies behind comes first."""
     marks = MARKS[glyphs]
     canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
-    for one in placed:
-        for mbu, mfu in one.trail:
-            canvas.mark(mbu, mfu, marks.free, one.tone)
+    for point in placed:
+        for mbu, mfu in point.trail:
+            canvas.mark(mbu, mfu, marks.free, point.tone)
     below_roof = max(canvas.line(0.93), canvas.line(1.0) + 1)
     _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
     _write(canvas, canvas.line(0.08), 0.60, "decode: bandwidth first", "hint")
     _write(canvas, canvas.line(0.62), 0.70, "ridge", "hint")
     canvas.across(1.0, marks.goal, "warn")
     canvas.down(1.0, marks.limit, "warn")
-    for one in placed:
-        where = one.standing
+    for point in placed:
+        where = point.standing
         if isinstance(where.mbu, Missing) or isinstance(where.mfu_decode, Missing):
             continue
-        canvas.mark(where.mbu, where.mfu_decode, _DECODE, one.tone)
+        canvas.mark(where.mbu, where.mfu_decode, _DECODE, point.tone)
     taken: set[tuple[int, int]] = set()
-    for one in placed:
-        where = one.standing
+    for point in placed:
+        where = point.standing
         if not isinstance(where.mbu, Missing) and not isinstance(where.mfu, Missing):
             cell = _free_cell(canvas.line(where.mfu), canvas.column(where.mbu), taken)
             taken.add(cell)
-            canvas.set(*cell, one.letter, one.tone)
+            canvas.set(*cell, point.letter, point.tone)
 
 
 def _free_cell(line: int, column: int, taken: set[tuple[int, int]]) -> tuple[int, int]:
@@ -150,11 +152,11 @@ def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
             canvas.set(line, first + number, character, tone)
 
 
-def _listed(one: _Placed, width: int) -> list[Row]:
+def _listed(point: _Placed, width: int) -> list[Row]:
     """An engine in the list: its figures, or why it has no place."""
-    name = left(clean(one.engine.name, 40), _NAME)
-    where = one.standing
-    head: list[Piece] = [(f"{one.letter} ", one.tone), (name, "strong")]
+    name = left(clean(point.engine.name, 40), _NAME)
+    where = point.standing
+    head: list[Piece] = [(f"{point.letter} ", point.tone), (name, "strong")]
     if where.missing is not None:
         missing = []
         for word, value in (("MFU", where.mfu), ("MBU", where.mbu)):
@@ -167,32 +169,31 @@ def _listed(one: _Placed, width: int) -> list[Row]:
 
 def _against_roof(where: Standing) -> str:
     """FLOP/byte against the ridge, and which side of the roof is how far away."""
-    said = []
+    parts = []
     if not isinstance(where.intensity, Missing) and not isinstance(where.ridge, Missing):
-        said.append(f"{where.intensity:.0f} of {where.ridge:.0f} FLOP/B")
+        parts.append(f"{where.intensity:.0f} of {where.ridge:.0f} FLOP/B")
     headroom = where.headroom
     if isinstance(headroom, Missing):
-        said.append(phrase(headroom))
+        parts.append(phrase(headroom))
     else:
         side = "bandwidth" if where.meets_bandwidth else "compute"
-        said.append(f"{side} at {headroom:.1f}x")
-    return ", ".join(said)
+        parts.append(f"{side} at {headroom:.1f}x")
+    return ", ".join(parts)
 
 
 def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
     """The meaning of the headroom, by the first engine that has one."""
-    for one in placed:
-        headroom = one.standing.headroom
+    for point in placed:
+        headroom = point.standing.headroom
         if isinstance(headroom, Missing):
             continue
-        side = "bandwidth" if one.standing.meets_bandwidth else "compute"
+        side = "bandwidth" if point.standing.meets_bandwidth else "compute"
         times = f"{headroom:.1f}"
-        text = f"{times}x: at the same FLOP/B {one.letter} could do {times} times as much until {side} is at 100 %"
+        text = f"{times}x: at the same FLOP/B {point.letter} could do {times} times as much until {side} is at 100 %"
         return [((line, "hint"),) for line in folded(text, width)]
     return []
 
 
 def too_narrow(width: int) -> Sequence[Row]:
     """The note in place of the roofline on a narrow screen."""
-    said = f" the roofline needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines"
-    return (((said if cells(said) <= width else cut(said, width), "muted"),),)
+    return (((cut(f" the roofline needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines", width), "muted"),),)

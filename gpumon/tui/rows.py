@@ -113,19 +113,30 @@ def matches(words: str, wanted: str, gpus: Collection[int] = ()) -> bool:
     `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has.
     """
     words = words.casefold()
-    return all((words.find(term) >= 0 if gpu < 0 else gpu in gpus) is wants for term, gpu, wants in _terms(wanted))
+    for term, gpu, wants in _terms(wanted):
+        if gpu < 0:
+            has = term in words
+        else:
+            has = gpu in gpus
+        if has is not wants:
+            return False
+    return True
 
 
 @lru_cache(maxsize=16)
 def _terms(wanted: str) -> tuple[tuple[str, int, bool], ...]:
     """Each word of a filter, the GPU that it means (-1: none), and whether it must be there or must not."""
-    found = []
+    terms = []
     for term in _APART.sub(r"\1", wanted.casefold()).split():
         wants = not (term.startswith("-") and len(term) > 1)
-        term = term if wants else term[1:]
-        gpu = _OF_GPU.fullmatch(term)
-        found.append((term, int(gpu[1]) if gpu else -1, wants))
-    return tuple(found)
+        if not wants:
+            term = term[1:]
+        gpu = -1
+        match = _OF_GPU.fullmatch(term)
+        if match is not None:
+            gpu = int(match[1])
+        terms.append((term, gpu, wants))
+    return tuple(terms)
 
 
 def ordered(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> list[T]:

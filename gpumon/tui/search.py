@@ -43,27 +43,26 @@ def matches_in(rows: Sequence[Row], sought: str) -> list[Match]:
 def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:
     """A line with its matches marked, and the current one more than the others."""
     pieces: list[Piece] = []
-    at = 0
+    begin = 0
     for text, tone in row:
-        end = at + len(text)
-        done = at
-        for match, first, last in _within(matches, at, end):
-            pieces.append((text[done - at : first - at], tone))
-            pieces.append((text[first - at : last - at], CURRENT if match == current else _selected(tone)))
+        end = begin + len(text)
+        done = begin
+        for match, first, last in _within(matches, begin, end):
+            pieces.append((text[done - begin : first - begin], tone))
+            marked = CURRENT
+            if match != current:
+                marked = _selected(tone)
+            pieces.append((text[first - begin : last - begin], marked))
             done = last
-        pieces.append((text[done - at :], tone))
-        at = end
-    highlighted = []
-    for piece in pieces:
-        if piece[0]:
-            highlighted.append(piece)
-    return tuple(highlighted)
+        pieces.append((text[done - begin :], tone))
+        begin = end
+    return tuple(piece for piece in pieces if piece[0])
 
 
-def _within(matches: Sequence[Match], at: int, end: int) -> Iterator[tuple[Match, int, int]]:
+def _within(matches: Sequence[Match], begin: int, end: int) -> Iterator[tuple[Match, int, int]]:
     """The matches that a piece of text from `at` to `end` has a part of, and which part."""
     for match in matches:
-        first = max(match.first, at)
+        first = max(match.first, begin)
         last = min(match.end, end)
         if first < last:
             yield match, first, last
@@ -160,10 +159,10 @@ class Search:
         by_line: dict[int, list[Match]] = {}
         for match in self.matches:
             by_line.setdefault(match.line, []).append(match)
-        mark = []
-        for at, row in enumerate(rows):
-            mark.append(highlighted(row, by_line.get(top + at, ()), self.current))
-        return mark
+        marked = []
+        for number, row in enumerate(rows):
+            marked.append(highlighted(row, by_line.get(top + number, ()), self.current))
+        return marked
 
     def count(self) -> str:
         """`3 of 7`, or `no match`."""

@@ -17,7 +17,7 @@ from gpumon.tui.control import INTERVALS_S
 _TTFT_MS: Final = (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 10_000.0)
 _ITL_MS: Final = (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0)
 _E2E_MS: Final = (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0)
-"""Steps of what is promised."""
+"""Steps of the goals for latencies."""
 _EQUAL: Final = 1e-9
 """Largest difference of two steps that are the same."""
 

@@ -41,25 +41,25 @@ def _length(seconds: float, tick_s: float) -> str:
 
 def o_clock(at_s: float, tick_s: float) -> str:
     """Local time of day, with seconds unless things are whole minutes apart."""
-    at = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
-    return at.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
+    time = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
+    return time.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
 
 
 def _line(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Piece]:
     """Labels at their columns, with `fill` between them; one that has no room is left out."""
     labels = [label for label in labels if label[0] >= 0]
     row: list[Piece] = []
-    at = 0
+    used = 0
     for place, (start, label) in enumerate(labels):
         if place < len(labels) - 1:
             end = labels[-1][0]
         else:
             end = columns
-        if start < at or start + len(label) + (place < len(labels) - 1) > end:
+        if start < used or start + len(label) + (place < len(labels) - 1) > end:
             continue
-        row += [(fill * (start - at), "border"), (label, "muted")]
-        at = start + len(label)
-    row.append((fill * (columns - at), "border"))
+        row += [(fill * (start - used), "border"), (label, "muted")]
+        used = start + len(label)
+    row.append((fill * (columns - used), "border"))
     line = []
     for piece in row:
         if piece[0]:

@@ -77,7 +77,7 @@ def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> li
         line = []
         for layer in (front, behind):
             for first in range(live):
-                line.append([clamp[at] for at in layer[first::live]])
+                line.append([clamp[fill] for fill in layer[first::live]])
         drawn = [cells[cell] for cell in zip(*line, strict=True)]
         lines.append(_pieces(drawn, layers))
     return lines

@@ -31,8 +31,8 @@ def runs_of(values: Sequence[float], live: int, level: Level, calm: str) -> list
     if not any(value >= level.warm for value in values):
         return [(len(values) // live, calm)]
     runs: list[Run] = []
-    for at in range(0, len(values), live):
-        highest = max(values[at : at + live], key=_known)
+    for start in range(0, len(values), live):
+        highest = max(values[start : start + live], key=_known)
         tone = tone_of_level(highest, level, calm)
         if runs and runs[-1][1] == tone:
             runs[-1] = (runs[-1][0] + 1, tone)
@@ -62,8 +62,8 @@ def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
     """The lines of an area from the top down, each darker than the one above it."""
     height = len(lines)
     grades: list[list[Piece]] = []
-    for at, line in enumerate(lines):
-        shade = at * SHADES // height
+    for number, line in enumerate(lines):
+        shade = number * SHADES // height
         grades.append([(text, shaded(tone, shade)) for text, tone in line])
     return grades
 
@@ -110,12 +110,12 @@ def labelled(lines: list[list[Piece]], place: Place | None, label: str) -> list[
 def _part(line: list[Piece], start: int, end: int) -> list[Piece]:
     """The cells of a line from `start` to before `end`."""
     pieces: list[Piece] = []
-    at = 0
+    column = 0
     for text, tone in line:
-        part = text[max(0, start - at) : max(0, end - at)]
+        part = text[max(0, start - column) : max(0, end - column)]
         if part:
             pieces.append((part, tone))
-        at += len(text)
+        column += len(text)
     return pieces
 
 

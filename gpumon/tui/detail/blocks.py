@@ -162,10 +162,10 @@ def laid_out(
         half = (width - _GAP) // 2
         sides = []
         for side in (0, 1):
-            sides.append(_column([each for each in sections if each.side == side], half, heights))
+            sides.append(_column([section for section in sections if section.side == side], half, heights))
         rows = []
-        for one, other in zip_longest(*sides, fillvalue=((("", "text"),))):
-            rows.append((*_fixed(one, half), (" " * _GAP, "text"), *other))
+        for first, other in zip_longest(*sides, fillvalue=((("", "text"),))):
+            rows.append((*_fixed(first, half), (" " * _GAP, "text"), *other))
     if old:
         return [tuple((text, _OLD.get(tone, tone)) for text, tone in row) for row in rows]
     return rows
@@ -188,9 +188,9 @@ def there_only(sections: Sequence[Section]) -> list[Section]:
     kept = []
     for section in sections:
         entries = []
-        for each in section.entries:
-            if isinstance(each, Fact) or (isinstance(each, Figure) and each.why is None):
-                entries.append(each)
+        for entry in section.entries:
+            if isinstance(entry, Fact) or (isinstance(entry, Figure) and entry.why is None):
+                entries.append(entry)
         if entries:
             kept.append(section._replace(entries=entries, missing=()))
     return kept
@@ -201,11 +201,11 @@ def applying(sections: Sequence[Section], without: frozenset[str]) -> list[Secti
     kept = []
     for section in sections:
         entries = []
-        for each in section.entries:
-            if not (_is_missing(each) and each.field in without):
-                entries.append(each)
-        said = any(not isinstance(each, Sentence) for each in entries)
-        if len(entries) == len(section.entries) or said:
+        for entry in section.entries:
+            if not (_is_missing(entry) and entry.field in without):
+                entries.append(entry)
+        has_figures = any(not isinstance(entry, Sentence) for entry in entries)
+        if len(entries) == len(section.entries) or has_figures:
             kept.append(section._replace(entries=entries))
     return kept
 
@@ -221,9 +221,9 @@ def _column(sections: Sequence[Section], width: int, heights: Heights) -> list[R
             rows.append(())
         rows.append(((f" {section.title}", "strong"),))
         spare = 0
-        for at, entry in enumerate(section.entries):
+        for number, entry in enumerate(section.entries):
             lines = _PAINT[type(entry)](entry, width)
-            most = heights[section.title, at] = max(len(lines), heights.get((section.title, at), 0))
+            most = heights[section.title, number] = max(len(lines), heights.get((section.title, number), 0))
             rows += lines
             if isinstance(entry, Sentence):
                 spare += most - len(lines)
@@ -287,9 +287,9 @@ def _gaps(section: Section, width: int) -> list[Row]:
     """Missing figures of a section, each reason once, and what to do about it."""
     reasons: dict[Why, list[str]] = {}
     figures = []
-    for each in section.entries:
-        if isinstance(each, Figure) and each.why is not None:
-            figures.append((each.name, each.why))
+    for entry in section.entries:
+        if isinstance(entry, Figure) and entry.why is not None:
+            figures.append((entry.name, entry.why))
     for name, why in (*figures, *section.missing):
         names = reasons.setdefault(why, [])
         if name not in names and not why.quiet:
@@ -307,7 +307,7 @@ def _gaps(section: Section, width: int) -> list[Row]:
 def _indented(text: str, width: int, tone: str, indent: int, hang: int = 0) -> list[Row]:
     """A text over as many lines as it needs; lines after the first stand `hang` cells further in."""
     lines = folded(text, max(8, width - indent - hang))
-    return [((" " * (indent + (hang if at else 0)) + line, tone),) for at, line in enumerate(lines)]
+    return [((" " * (indent + (hang if number else 0)) + line, tone),) for number, line in enumerate(lines)]
 
 
 def _fixed(row: Row, width: int) -> Row:

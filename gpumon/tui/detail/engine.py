@@ -176,8 +176,8 @@ def _replica(engine: Engine, snapshot: Snapshot) -> list[Entry]:
         gpus = f"GPU {spans(engine.hardware.gpus)}"
     text = _in_brief("decode ", engine.rates.decode_tokens_per_s, load.running, load.waiting, load.kv_usage_ratio, gpus)
     apart: list[Entry] = []
-    for one in engine.deviates:
-        apart.append(Sentence(f"! {evidence_text(one)}", "warn", indent=4))
+    for figure in engine.deviates:
+        apart.append(Sentence(f"! {evidence_text(figure)}", "warn", indent=4))
     return [Fact(engine.name, text), *apart]
 
 
@@ -295,7 +295,7 @@ def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Sec
     entries: list[Entry] = [
         figures("running", "running", values.whole),
         figures("waiting", "waiting", values.whole),
-        *(figures(*one, values.whole) for one in queues if not isinstance(value_of(engine, one[1]), Missing)),
+        *(figures(*row, values.whole) for row in queues if not isinstance(value_of(engine, row[1]), Missing)),
         figures(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=used, tone=tone),
         figures("KV cache holds", "kv_pool_tokens", values.tokens),
         figures("context", "context_tokens", values.tokens, DERIVED if from_kv else ESTIMATED),
@@ -311,11 +311,11 @@ def _batch(engine: Engine) -> str:
     numbers = known(rates.decode_tokens_per_s, rates.steps_per_s, rates.batch)
     if numbers is None or numbers[1] <= 0.0 or numbers[2] <= 0.0:
         return ""
-    each = numbers[0] / numbers[1] / numbers[2]
+    per_sequence = numbers[0] / numbers[1] / numbers[2]
     text = formula("{} / {}", (rates.decode_tokens_per_s, values.token_rate), (rates.steps_per_s, values.rate))
-    if abs(each - 1.0) < 0.005:
+    if abs(per_sequence - 1.0) < 0.005:
         return text
-    return f"{text} / {each:.2f} tokens per step and sequence"
+    return f"{text} / {per_sequence:.2f} tokens per step and sequence"
 
 
 def _steps_basis(engine: Engine, exact: str) -> str:
@@ -414,25 +414,27 @@ def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
     return result
 
 
-def _has_none(of: Quantiles) -> bool:
-    return all(isinstance(reading, Missing) for reading in (of.mean, of.p50, of.p95, of.p99))
+def _has_none(quantiles: Quantiles) -> bool:
+    return all(
+        isinstance(reading, Missing) for reading in (quantiles.mean, quantiles.p50, quantiles.p95, quantiles.p99)
+    )
 
 
-def _row(name: str, of: Quantiles, goal_s: float | None) -> tuple[Piece, ...]:
-    pieces: list[Piece] = [("  " + left(name, _LATENCY_NAME), "muted"), _cell(of.mean)]
-    for part, value, _, high in _parts(of):
-        pieces.append(_cell(value, high, of.first_bound_s, goal_s if part == "p95" else None))
+def _row(name: str, quantiles: Quantiles, goal_s: float | None) -> tuple[Piece, ...]:
+    pieces: list[Piece] = [("  " + left(name, _LATENCY_NAME), "muted"), _cell(quantiles.mean)]
+    for part, value, _, high in _parts(quantiles):
+        pieces.append(_cell(value, high, quantiles.first_bound_s, goal_s if part == "p95" else None))
     if goal_s is not None:
         pieces.append((f"  goal {said(values.seconds(goal_s))}", "muted"))
     return tuple(pieces)
 
 
-def _parts(of: Quantiles) -> tuple[tuple[str, Reading, Reading, Reading], ...]:
+def _parts(quantiles: Quantiles) -> tuple[tuple[str, Reading, Reading, Reading], ...]:
     """Name and value of each quantile, and the bounds of the bucket that it fell in."""
     return (
-        ("p50", of.p50, of.p50_low, of.p50_high),
-        ("p95", of.p95, of.p95_low, of.p95_high),
-        ("p99", of.p99, of.p99_low, of.p99_high),
+        ("p50", quantiles.p50, quantiles.p50_low, quantiles.p50_high),
+        ("p95", quantiles.p95, quantiles.p95_low, quantiles.p95_high),
+        ("p99", quantiles.p99, quantiles.p99_low, quantiles.p99_high),
     )
 
 
@@ -457,9 +459,11 @@ def _is_open(high: Reading) -> bool:
     return isinstance(high, Missing) and high.reason is Reason.INVALID
 
 
-def _buckets(of: Quantiles) -> str:
+def _buckets(quantiles: Quantiles) -> str:
     """Between which bounds each quantile lies: `p50 10–25 ms · p95 50–75 ms`."""
-    there = ((part, interval(low, high)) for part, value, low, high in _parts(of) if not isinstance(value, Missing))
+    there = (
+        (part, interval(low, high)) for part, value, low, high in _parts(quantiles) if not isinstance(value, Missing)
+    )
     return " · ".join(f"{part} {text}" for part, text in there if text)
 
 
@@ -484,36 +488,38 @@ def _bound(value: float) -> str:
     return f"{value:g} s"
 
 
-def _coarse(of: Quantiles) -> bool:
-    numbers = known(of.p95, of.p95_low, of.p95_high)
+def _coarse(quantiles: Quantiles) -> bool:
+    numbers = known(quantiles.p95, quantiles.p95_low, quantiles.p95_high)
     return numbers is not None and numbers[2] - numbers[1] > _EXACT * numbers[0]
 
 
 def _mfu(engine: Engine, figures: Figures) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
-    of = engine.efficiency
+    efficiency = engine.efficiency
     rates = engine.rates
     flops = values.flops
     precision = ""
-    if of.precision:
-        precision = f" {of.precision} dense"
-    peak = _of_gpus(engine, of.peak_flops_per_s, flops, precision)
+    if efficiency.precision:
+        precision = f" {efficiency.precision} dense"
+    peak = _of_gpus(engine, efficiency.peak_flops_per_s, flops, precision)
     whole = ""
     if peak:
-        done = formula("{}", (of.flops_per_s, flops))
-        parts = formula("(prefill {} + decode {})", (of.prefill_flops_per_s, flops), (of.decode_flops_per_s, flops))
+        done = formula("{}", (efficiency.flops_per_s, flops))
+        parts = formula(
+            "(prefill {} + decode {})", (efficiency.prefill_flops_per_s, flops), (efficiency.decode_flops_per_s, flops)
+        )
         whole = ""
         if done:
             whole = f"{parts or done} / ({peak})"
-    attention = known(of.flops_per_decode_token, engine.dimensions.active_params, engine.load.context_tokens)
+    attention = known(efficiency.flops_per_decode_token, engine.dimensions.active_params, engine.load.context_tokens)
     token = ""
     if attention is not None:
         all_, active, context = attention
         rest = said(values.flop(max(0.0, all_ - 2.0 * active)))
         token = f"2 x {said(values.parameters(active))} + {rest} attention over {context:,.0f} tokens"
-    decode = (rates.decode_tokens_per_s, values.token_rate), (of.flops_per_decode_token, values.flop)
-    trained = _per_token(rates.trained_tokens_per_s, of.flops_per_s, "per token")
-    prefill = _per_token(rates.prefill_tokens_per_s, of.prefill_flops_per_s, "per token on average")
+    decode = (rates.decode_tokens_per_s, values.token_rate), (efficiency.flops_per_decode_token, values.flop)
+    trained = _per_token(rates.trained_tokens_per_s, efficiency.flops_per_s, "per token")
+    prefill = _per_token(rates.prefill_tokens_per_s, efficiency.prefill_flops_per_s, "per token on average")
     entries: list[Entry] = [
         figures("MFU", "mfu_ratio", values.percent, DERIVED, whole, "mfu"),
         figures("MFU of prefill", "mfu_prefill_ratio", values.percent, DERIVED),
@@ -524,10 +530,10 @@ def _mfu(engine: Engine, figures: Figures) -> Section:
         figures("FLOPs per token", "flops_per_decode_token", values.flop, DERIVED, token),
         figures("peak FLOP/s", "peak_flops_per_s", flops, ESTIMATED, peak),
     ]
-    if above_one(of.mfu_ratio):
+    if above_one(efficiency.mfu_ratio):
         text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
-    if of.peak_unverified:
+    if efficiency.peak_unverified:
         entries.append(Sentence("? the peak is derived, assumed, or rests on one source only"))
     return Section("MFU: arithmetic", entries, side=1)
 
@@ -551,18 +557,20 @@ def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = ""
 
 def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
-    of = engine.efficiency
+    efficiency = engine.efficiency
     traffic = values.traffic
     steps = _steps_basis(engine, DERIVED)
-    peak = _of_gpus(engine, of.peak_bandwidth_bytes_per_s, traffic)
-    whole = formula("(weights {} + KV {})", (of.weight_bytes_per_s, traffic), (of.kv_bytes_per_s, traffic))
+    peak = _of_gpus(engine, efficiency.peak_bandwidth_bytes_per_s, traffic)
+    whole = formula(
+        "(weights {} + KV {})", (efficiency.weight_bytes_per_s, traffic), (efficiency.kv_bytes_per_s, traffic)
+    )
     division = ""
     if whole and peak:
         division = f"{whole} / ({peak})"
     share = figures("MBU", "mbu_ratio", values.percent, steps, division, "mbu")
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [share], side=1)
-    weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (of.weight_bytes, values.size))
+    weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
     # Where the peaks come from, without what the driver's clock is compared with.
     source = engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from ")[0]
     if "catalogue" in source or "config" in source:
@@ -578,10 +586,10 @@ def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
         figures("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
         figures("peak bandwidth", "peak_bandwidth_bytes_per_s", traffic, basis, peak),
     ]
-    if above_one(of.mbu_ratio):
+    if above_one(efficiency.mbu_ratio):
         text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
-    if of.bandwidth_peak_unverified:
+    if efficiency.bandwidth_peak_unverified:
         entries.append(Sentence("? the peak is derived, or rests on one source only"))
     return Section("MBU: memory bandwidth", [*entries, *_single_stream(engine, figures)], side=1)
 
@@ -594,9 +602,11 @@ def _kv(engine: Engine) -> str:
     numbers = known(engine.efficiency.kv_bytes_per_s, rates.batch, rates.steps_per_s, context, token)
     if numbers is None:
         return ""
-    whole, batch, steps, tokens, each = numbers
-    text = f"{batch:,.1f} sequences x {said(values.rate(steps))} x {tokens:,.0f} tokens x {said(values.size(each))}"
-    product = batch * steps * tokens * each
+    whole, batch, steps, tokens, token_bytes = numbers
+    text = (
+        f"{batch:,.1f} sequences x {said(values.rate(steps))} x {tokens:,.0f} tokens x {said(values.size(token_bytes))}"
+    )
+    product = batch * steps * tokens * token_bytes
     if product <= 0.0 or abs(whole / product - 1.0) <= _SAME:
         return text
     factor = whole / product
@@ -609,23 +619,23 @@ def _kv(engine: Engine) -> str:
 
 def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
     """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
-    of = engine.efficiency
+    efficiency = engine.efficiency
     batch = known(engine.rates.batch)
     if batch is not None and batch[0] > _SINGLE:
         return []
     text = ""
     all_bytes = 0.0
-    single = of.mbu_single_stream_ratio
-    peak = of.peak_bandwidth_bytes_per_s
+    single = efficiency.mbu_single_stream_ratio
+    peak = efficiency.peak_bandwidth_bytes_per_s
     numbers = known(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
     if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
         ratio, params, decode, most = numbers
         all_bytes = ratio * most / decode
-        each = f"{said(values.parameters(params))} x {all_bytes / params:.3f} bytes"
-        text = f"{each} x {said(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
+        weights = f"{said(values.parameters(params))} x {all_bytes / params:.3f} bytes"
+        text = f"{weights} x {said(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
     row = figures("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, text)
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
-    factor = known(single, of.mbu_ratio)
+    factor = known(single, efficiency.mbu_ratio)
     if factor is not None and factor[1] > 0.0:
         entries.append(Sentence(_beside_mbu(engine, factor[0] / factor[1], all_bytes)))
     holds = "exact for one stream of a dense model, without speculation and with a short context"
@@ -636,14 +646,14 @@ def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
 def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
     """How the textbook form differs from MBU, and why: experts that are not read make it more, the KV cache less."""
     text = f"{factor:.2f} times MBU"
-    of = engine.efficiency
+    efficiency = engine.efficiency
     if factor < 1.0:
-        parts = known(of.kv_bytes_per_s, of.bytes_per_s)
+        parts = known(efficiency.kv_bytes_per_s, efficiency.bytes_per_s)
         if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
             return text
         share = said(values.percent(parts[0] / parts[1]))
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
-    weights = known(engine.rates.batch, of.weight_bytes)
+    weights = known(engine.rates.batch, efficiency.weight_bytes)
     sparse = weights is not None and weights[1] < _SPARSE * all_bytes
     if sparse:
         return f"{text}, as a step reads only the experts that it needs"
@@ -759,10 +769,11 @@ def _ranks(engine: Engine) -> list[Section]:
     if len(engine.rank_loads) < 2:
         return []
     entries: list[Entry] = []
-    for one in engine.rank_loads[:_MOST_RANKS]:
+    for load in engine.rank_loads[:_MOST_RANKS]:
         entries.append(
             Fact(
-                f"rank {one.rank}", _in_brief("", one.decode_tokens_per_s, one.running, one.waiting, one.kv_usage_ratio)
+                f"rank {load.rank}",
+                _in_brief("", load.decode_tokens_per_s, load.running, load.waiting, load.kv_usage_ratio),
             )
         )
     if len(engine.rank_loads) > _MOST_RANKS:

@@ -138,14 +138,16 @@ class Watch(NamedTuple):
             return ""
         slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
         share = said(values.percent(slowed_s / lasted_s))
-        start, end = (moment_of(at, self.wall_s).clock for at in (first_wall_s, self.wall_s))
+        start, end = (moment_of(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
         slowed = said(values.plain_seconds(slowed_s))
         return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
 
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
-    runs = next((f"{clean(command(each), 60)} (pid {each.pid})" for each in gpu.processes if not each.engine), "")
+    runs = next(
+        (f"{clean(command(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine), ""
+    )
     subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=is_free(gpu))
     figures = Figures(gpu, gpu.sources, explain(subject))
     return [
@@ -320,7 +322,7 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
 
 
 def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | None) -> Section:
-    """What slows the clocks now, and for how long each cause has."""
+    """The causes that slow the clocks now, and the seconds for which each has."""
     entries = [*_throttles_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
         entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
@@ -332,7 +334,7 @@ def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | N
 
 
 def _throttles_now(gpu: Gpu) -> list[Entry]:
-    """What slows the clocks now; nothing of a GPU that shows no figures."""
+    """The causes that slow the clocks now; nothing for a GPU that shows no figures."""
     if not gpu.throttle and not is_blank(gpu):
         return [Fact("now", "nothing slows the clocks")]
     entries: list[Entry] = []

@@ -29,17 +29,33 @@ def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]
 
 def _identity(seen: ProcessSeen, snapshot: Snapshot) -> Section:
     process = seen.on[0][1]
-    engine = next((each for each in snapshot.engines if each.name == process.engine), None)
     entries: list[Entry] = [
         Fact("pid", str(seen.pid)),
         Fact("name", process.name),
-        Fact("user", process.user or f"not known: {_HOST if _is_hosts(process) else 'the kernel hides it'}"),
+        Fact("user", _user(process)),
         Fact("type", _TYPES.get(process.type, process.type)),
-        Fact("engine", f"{engine.name}: {engine.model}" if engine is not None else process.engine or "none known"),
+        Fact("engine", _engine(process, snapshot)),
         Fact("container", process.container or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
     ]
     return Section("process", entries)
+
+
+def _user(process: Process) -> str:
+    """The user of a process, or why it is not known."""
+    if process.user:
+        return process.user
+    if _is_hosts(process):
+        return f"not known: {_HOST}"
+    return "not known: the kernel hides it"
+
+
+def _engine(process: Process, snapshot: Snapshot) -> str:
+    """The engine that a process belongs to, with its model while the engine is there."""
+    for engine in snapshot.engines:
+        if engine.name == process.engine:
+            return f"{engine.name}: {engine.model}"
+    return process.engine or "none known"
 
 
 def _is_hosts(process: Process) -> bool:

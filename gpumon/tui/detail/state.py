@@ -262,10 +262,16 @@ def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Ent
         clock = DASH if since is None else since.clock
         entries.append(Fact(f"! since {clock}", fault.text, tone="warn"))
     if isinstance(thing, Gpu) and not faults:
-        meaning = _MEANINGS.get(gpu_word(thing, levels)[0], "")
-        if meaning:
-            entries.append(Sentence(meaning, "warn"))
+        entries += _meaning(thing, levels)
     return entries
+
+
+def _meaning(gpu: Gpu, levels: Levels) -> list[Entry]:
+    """The meaning of the word that the state of a GPU shows, where it is a trouble."""
+    meaning = _MEANINGS.get(gpu_word(gpu, levels)[0], "")
+    if meaning:
+        return [Sentence(meaning, "warn")]
+    return []
 
 
 def _doubts(engine: Engine) -> list[Entry]:

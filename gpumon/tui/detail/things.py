@@ -83,14 +83,12 @@ def is_blank(thing: Thing) -> bool:
 def title(key: Key, thing: Thing | None) -> str:
     """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
     if isinstance(thing, Gpu):
+        place = f"gpu {thing.index}"
         if thing.parent_uuid:
-            part = f"slice {thing.mig_profile} of gpu {thing.index}"
-        else:
-            part = f"gpu {thing.index}"
-        return clean(f"{part} · {thing.name}" if thing.name else part)
+            place = f"slice {thing.mig_profile} of {place}"
+        return clean(_joined(place, thing.name))
     if isinstance(thing, Engine):
-        model = thing.model.rstrip("/").rpartition("/")[2]
-        return clean(f"engine {thing.name} · {model}" if model else f"engine {thing.name}")
+        return clean(_joined(f"engine {thing.name}", thing.model.rstrip("/").rpartition("/")[2]))
     if isinstance(thing, Replicas):
         return clean(f"{name_of(thing)} · {thing.model}")
     if isinstance(thing, Verdict):
@@ -98,6 +96,13 @@ def title(key: Key, thing: Thing | None) -> str:
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()
+
+
+def _joined(name: str, kind: str) -> str:
+    """`gpu 3 · NVIDIA H100`; the name alone where the kind is not known."""
+    if kind:
+        return f"{name} · {kind}"
+    return name
 
 
 def engine_at(snapshot: Snapshot, key: Key) -> Engine | None:

@@ -39,19 +39,20 @@ def digits(value: float) -> str:
 
 def prefixed(value: float, unit: str) -> Written:
     """Four digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
-    if value != 0.0 and value < 0.99995 and value >= _ENGINEERING:
-        at = 0
-        while value < 0.99995 and at < len(_SMALL) - 1:
-            value = value * 1000.0
-            at = at + 1
-        return digits(value), _SMALL[at] + unit
     if 0.0 < value < _ENGINEERING:
         return "<1.000", _SMALL[-1] + unit
-    at = 0
-    while value >= 999.95 and at < len(_LARGE) - 1:
-        value = value / 1000.0
-        at = at + 1
-    return digits(value) if value < 999.95 else ">999.9", _LARGE[at] + unit
+    step = 0
+    if _ENGINEERING <= value < 0.99995:
+        while value < 0.99995 and step < len(_SMALL) - 1:
+            value *= 1000.0
+            step += 1
+        return digits(value), _SMALL[step] + unit
+    while value >= 999.95 and step < len(_LARGE) - 1:
+        value /= 1000.0
+        step += 1
+    if value >= 999.95:
+        return ">999.9", _LARGE[step] + unit
+    return digits(value), _LARGE[step] + unit
 
 
 def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> Written:

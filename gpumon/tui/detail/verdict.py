@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import MOST_ENGINES, MOST_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
+from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
 from gpumon.tui.charts.curves import Figures, chart_of
 from gpumon.tui.charts.grid import Charts, Style
@@ -37,25 +38,30 @@ def sections(verdict: Verdict, history: History | None) -> list[Section]:
     entries = entries or [Sentence(verdict_text(verdict), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
         entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
-    found = [Section(_QUESTIONS[verdict.family], entries)]
+    sections = [Section(_QUESTIONS[verdict.family], entries)]
     if verdict.actions:
         todo = []
-        for one in verdict.actions:
-            todo.append(Sentence(f"→ {team_note(one)}{action_text(one)}", "accent"))
-        found.append(Section("what to do", todo))
+        for action in verdict.actions:
+            todo.append(Sentence(f"→ {team_note(action)}{action_text(action)}", "accent"))
+        sections.append(Section("what to do", todo))
     if verdict.evidence:
-        rows = [
-            Sentence(f"· {evidence_text(one)}{f' ({one.source})' if one.source else ''}", "text")
-            for one in verdict.evidence
-        ]
-        found.append(Section("evidence (metric or source)", rows, side=1))
-    return found + _charts_missing(verdict, history)
+        rows = [_evidence(figure) for figure in verdict.evidence]
+        sections.append(Section("evidence (metric or source)", rows, side=1))
+    return sections + _charts_missing(verdict, history)
+
+
+def _evidence(figure: Evidence) -> Sentence:
+    """A figure that a verdict rests on, with its metric or source."""
+    text = f"· {evidence_text(figure)}"
+    if figure.source:
+        text = f"{text} ({figure.source})"
+    return Sentence(text, "text")
 
 
 def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
-    """Why a figure has no chart below: the history keeps series of so many things only."""
+    """The reason why a figure has no chart below: the history keeps series of so many things only."""
     known = history.keys() if history is not None else ()
-    without = sorted({one.chart for one in verdict.evidence if one.chart and one.chart not in known})
+    without = sorted({figure.chart for figure in verdict.evidence if figure.chart and figure.chart not in known})
     if not without:
         return []
     most = f"{MOST_GPUS} GPUs and {MOST_ENGINES} engines"
@@ -89,7 +95,7 @@ class EvidenceCharts:
     def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: Place) -> Sequence[Row]:
         """The charts up to `now_s`, which the axis calls `moment`; none where no figure has one."""
         known = set(history.keys())
-        named = list(dict.fromkeys(one.chart for one in verdict.evidence if one.chart in known))
+        named = list(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart in known))
         charts = [chart for key in named if (chart := chart_of(key)) is not None][:_MOST_CHARTS]
         if not charts:
             return ()

@@ -368,7 +368,7 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
 
 def _silent(row: Row) -> str:
     """Engines that do not answer, and why the first of them does not."""
-    first = next(one for one in row.parts.engines if not one.answers)
+    first = next(served for served in row.parts.engines if not served.answers)
     why = ""
     if first.engine.fault:
         why = f": {clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"

@@ -80,7 +80,10 @@ class HostPane(Pane):
         share = ""
         if in_part(known):
             share = f"MFU of {known.gpus} of {known.of} GPUs"
-        parts = [types, share, counted(len(row.hosts), "host") if self._models else "", labels]
+        hosts = ""
+        if self._models:
+            hosts = counted(len(row.hosts), "host")
+        parts = [types, share, hosts, labels]
         return " · ".join(part for part in parts if part)
 
     def _more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
@@ -130,10 +133,10 @@ class HostPane(Pane):
             names = cut(clean(" ".join(row.hosts), 500), max(8, width - 20))
             yield ((f" {counted(len(row.hosts), 'host')}: {names}", "text"),)
         walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
-        for one in row.parts.engines:
-            now_s = walls.get(one.host, 0.0)
-            figures = engine_table.row(one.engine, width - _HOST - 1, self.view, now_s)
-            yield ((" " + left(clean(one.host, 100), _HOST), "text"), *figures)
+        for served in row.parts.engines:
+            now_s = walls.get(served.host, 0.0)
+            figures = engine_table.row(served.engine, width - _HOST - 1, self.view, now_s)
+            yield ((" " + left(clean(served.host, 100), _HOST), "text"), *figures)
 
 
 def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
@@ -141,22 +144,22 @@ def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
 
     Each has a line; what that cuts is told on the next ones, as far as `spare` lines are left.
     """
-    found: list[tuple[line.Row, str]] = []
+    troubles: list[tuple[line.Row, str]] = []
     for fault in snapshot.faults:
-        found.append((((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300)))
+        troubles.append((((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300)))
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
             named = (f" {glyph} {left(NARROW[verdict.code], 13)} ", tone)
-            found.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(verdict_text(verdict), 300)))
-    for head, text in found[:_MOST_VERDICTS]:
+            troubles.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(verdict_text(verdict), 300)))
+    for head, text in troubles[:_MOST_VERDICTS]:
         room = width - 1 - cells_of(head)
         first, *more = _lines(text, max(8, room), max(8, width - 1 - _INDENT), 1 + min(spare, _MOST_MORE))
         spare -= len(more)
         yield (*head, (first, "text"))
-        yield from (((" " * _INDENT + each, "text"),) for each in more)
-    if len(found) > _MOST_VERDICTS:
-        yield ((f"   +{len(found) - _MOST_VERDICTS} more", "muted"),)
+        yield from (((" " * _INDENT + words, "text"),) for words in more)
+    if len(troubles) > _MOST_VERDICTS:
+        yield ((f"   +{len(troubles) - _MOST_VERDICTS} more", "muted"),)
 
 
 def _lines(text: str, first: int, then: int, most: int) -> list[str]:

@@ -211,7 +211,7 @@ class RowsPane(ListPane[Row]):
         there = {name for row in rows for name in row.labels}
         for name in _selection(self.wanted).labels:
             if name not in there:
-                labels = " ".join(sorted(clean(each, 40) for each in there)) or "none"
+                labels = " ".join(sorted(clean(label, 40) for label in there)) or "none"
                 kinds = " ".join(KINDS)
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""

@@ -98,27 +98,24 @@ class DetailPage(Pane):
         super().show(snapshot)
 
     def _follow(self, snapshot: Snapshot) -> None:
+        """Take the thing as a snapshot has it; figures that it has no longer stay, with their time."""
         self._laid_out = (None, 0, [])
         before = self._shown
         now = of_kind(snapshot, before.key[0]).get(before.key[1])
-        if now is not None:
-            gone_s = 0.0
-        else:
-            gone_s = before.gone_wall_s or snapshot.wall_s
-        if now is None or (is_blank(now) and before.figures is not None and not is_blank(before.figures)):
-            self._shown = before._replace(now=now, gone_wall_s=gone_s)
+        if now is None:
+            self._shown = before._replace(now=None, gone_wall_s=before.gone_wall_s or snapshot.wall_s)
             return
-        if not isinstance(now, Gpu | Engine):
-            age_s = 0.0
-        else:
+        if is_blank(now) and before.figures is not None and not is_blank(before.figures):
+            self._shown = before._replace(now=now, gone_wall_s=0.0)
+            return
+        age_s = 0.0
+        if isinstance(now, Gpu | Engine):
             age_s = now.age_s
-        self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, gone_s)
+        self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, 0.0)
         if isinstance(now, Gpu) and not is_blank(now):
             if self._watch is None:
-                watch = Watch(now.throttle_s)
-            else:
-                watch = self._watch
-            self._watch = watch.follow(now.throttle_s, self._shown.figures_wall_s)
+                self._watch = Watch(now.throttle_s)
+            self._watch = self._watch.follow(now.throttle_s, self._shown.figures_wall_s)
 
     def forget(self) -> None:
         """Units or levels are others now."""
@@ -137,13 +134,13 @@ class DetailPage(Pane):
         if self.snapshot is None:
             return ""
         names = self._names(self.snapshot)
-        said = []
+        parts = []
         if self._shown.key[1] in names and len(names) > 1:
-            said.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
+            parts.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
         name = self._link()
         if name:
-            said.append(f"{self.view.keymap.first('open')}: {name}")
-        return " · ".join(said)
+            parts.append(f"{self.view.keymap.first('open')}: {name}")
+        return " · ".join(parts)
 
     def _link(self) -> str:
         """Name of the page that Enter goes on to: `gpu 3`, `engine vllm:8000`; empty where there is none."""
@@ -180,14 +177,14 @@ class DetailPage(Pane):
         """The lines in view, with the one that the page was opened at marked."""
         if not self._place:
             return super().in_view(width, room)
-        line = next((at for at, row in enumerate(self.body(width, room)) if stands_at(row, self._place)), -1)
+        line = next((place for place, row in enumerate(self.body(width, room)) if stands_at(row, self._place)), -1)
         if self._goes_to_place and line >= 0:
             self._goes_to_place = False
             self._top = max(0, line - 1)
         rows, total = super().in_view(width, room)
-        at = line - self._top
-        if line >= 0 and 0 <= at < len(rows):
-            rows = [*rows[:at], selected(rows[at]), *rows[at + 1 :]]
+        place = line - self._top
+        if line >= 0 and 0 <= place < len(rows):
+            rows = [*rows[:place], selected(rows[place]), *rows[place + 1 :]]
         return rows, total
 
     def side(self, step: int) -> bool:
@@ -199,10 +196,10 @@ class DetailPage(Pane):
         if not [name for name in names if name != key]:
             return False
         if key in names:
-            at = names.index(key) + step
+            place = names.index(key) + step
         else:
-            at = 0
-        self._turn_to((kind, names[at % len(names)]))
+            place = 0
+        self._turn_to((kind, names[place % len(names)]))
         return True
 
     def _names(self, snapshot: Snapshot) -> Sequence[str]:
@@ -278,7 +275,9 @@ class DetailPage(Pane):
 
 def _way(trail: Sequence[Key], thing: Key) -> list[Key]:
     """The trail up to a thing: back to where it was looked at before, so that going round makes it no longer."""
-    return [*trail[: trail.index(thing) if thing in trail else len(trail)], thing]
+    if thing in trail:
+        return [*trail[: trail.index(thing) + 1]]
+    return [*trail, thing]
 
 
 def _within(row: Row, width: int) -> Row:

@@ -152,7 +152,9 @@ class HelpPage(Pane):
         sizing = _columns([*_sizing_keys(self.view.keymap), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
         spare = height - sum(len(rows) for _, rows in sections)
         if screen.dock.open:
-            title: list[Row] = [((f" {SIZING}", "muted"),)] if spare < len(sizing) else []
+            title: list[Row] = []
+            if spare < len(sizing):
+                title = [((f" {SIZING}", "muted"),)]
             sections.insert(1, (SIZING, [*title, *sizing]))
         elif spare > len(sizing):
             sections.append((SIZING, sizing))
@@ -258,15 +260,21 @@ def _meanings(scope: str) -> dict[_Names, str]:
 
 def _fleet_keys(keymap: Keymap) -> list[tuple[str, str]]:
     """Keys of a fleet's screen, and what they do there."""
-    groups = {name: (names, there or does) for names, does, there in GROUPS for name in names}
-    absent = {command.id for command in COMMANDS if command.fleet is None}
+    groups: dict[str, tuple[_Names, str]] = {}
+    for names, does, on_fleet in GROUPS:
+        groups |= dict.fromkeys(names, (names, on_fleet or does))
     meanings: dict[_Names, str] = {}
     for command in COMMANDS:
-        if command.scope not in ("", "fleet") or command.fleet is None:
-            continue
-        names, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
-        meanings[tuple(name for name in names if name not in absent)] = does
+        if command.scope in ("", "fleet") and command.fleet is not None:
+            names, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
+            meanings[_on_fleet(names)] = does
     return _with_keys(keymap, meanings)
+
+
+def _on_fleet(names: _Names) -> _Names:
+    """The commands among these that a fleet's screen has."""
+    absent = {command.id for command in COMMANDS if command.fleet is None}
+    return tuple(name for name in names if name not in absent)
 
 
 def _with_keys(keymap: Keymap, meanings: Mapping[_Names, str]) -> list[tuple[str, str]]:
@@ -283,9 +291,9 @@ def _columns(entries: Sequence[tuple[str, str]], columns: int, least: int = _KEY
     """Top to bottom, then left to right."""
     height = -(-len(entries) // columns)
     rows: list[Row] = []
-    for at in range(height):
+    for number in range(height):
         row: list[tuple[str, str]] = []
-        for name, does in entries[at::height]:
+        for name, does in entries[number::height]:
             keys = left(name, max(least, cells(name)))
             row += [(f" {keys} ", "accent"), (left(does, column - cells(keys) - 2), "text")]
         rows.append(tuple(row))

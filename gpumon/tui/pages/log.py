@@ -111,14 +111,17 @@ class LogPage(Pane):
     def note(self) -> str:
         """Matches in the log, and whether it is followed."""
         key = self.view.keymap.first
-        said = []
+        parts = []
         errors = self._rows_of_log.errors
         if errors:
-            said.append(f"{counted(len(errors), 'error')}: {key('log.error')}")
+            parts.append(f"{counted(len(errors), 'error')}: {key('log.error')}")
         if self._shown is not None and self._shown.places > 1:
-            said.append(f"{key('left')} {key('right')}: its other log")
-        said.append("follows" if self.follows else f"{key('log.follow')}: follow")
-        return " · ".join(said)
+            parts.append(f"{key('left')} {key('right')}: its other log")
+        if self.follows:
+            parts.append("follows")
+        else:
+            parts.append(f"{key('log.follow')}: follow")
+        return " · ".join(parts)
 
     def head(self, width: int) -> Sequence[Row]:
         """Place of the log, and a note on its masked parts."""
@@ -280,7 +283,7 @@ def _pieces(text: str, room: int) -> list[str]:
         return [text]
     if text.isascii():
         step = room - len(_INDENT)
-        return [text[:room], *(text[at : at + step] for at in range(room, len(text), step))]
+        return [text[:room], *(text[start : start + step] for start in range(room, len(text), step))]
     pieces: list[str] = []
     piece = ""
     used = 0

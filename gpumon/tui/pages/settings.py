@@ -97,8 +97,11 @@ class SettingsPage(ListPane[Setting]):
 
     def note(self) -> str:
         """The filter, and what is not in the file."""
+        parts = [super().note()]
         number = len(self.unsaved())
-        return " · ".join(part for part in (super().note(), f"{number} not saved" if number else "") if part)
+        if number:
+            parts.append(f"{number} not saved")
+        return " · ".join(filter(None, parts))
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The list, and at the foot what it is about; or what to paste."""
@@ -117,9 +120,9 @@ class SettingsPage(ListPane[Setting]):
 
     def _row(self, item: Setting, width: int, _: ListView) -> Row:
         """Group where it begins, name, value, and who set it."""
-        at = self._items.index(item)
+        place = self._items.index(item)
         group = ""
-        if at == 0 or self._items[at - 1].group != item.group:
+        if place == 0 or self._items[place - 1].group != item.group:
             group = item.group
         value = item.value(self.view.config)
         origins, tone = self._origin(item, value)
@@ -216,10 +219,14 @@ class SettingsPage(ListPane[Setting]):
             setting = self.with_themes(setting)
             if setting.key == "theme":
                 self.monitor.looks.ask_themes()
-            self.monitor.ask(
-                _typed(self, setting) if setting.read else self._columns(setting) or _listed(self, setting)
-            )
+            self.monitor.ask(self._question(setting))
         return None
+
+    def _question(self, setting: Setting) -> Question:
+        """The question by which a setting is changed."""
+        if setting.read:
+            return _typed(self, setting)
+        return self._columns(setting) or _listed(self, setting)
 
     def with_themes(self, setting: Setting) -> Setting:
         """A setting with its choices: those of the theme are known only when the disk has answered."""
@@ -241,13 +248,13 @@ class SettingsPage(ListPane[Setting]):
             return choices
 
         def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
-            if choice is not None:
-                hidden = setting.value(self.view.config)
-                names = []
-                for name in hidden:
-                    if name != choice.value:
-                        names.append(name)
-                self.put(setting, tuple(names) if len(names) < len(hidden) else (*names, choice.value))
+            if choice is None:
+                return
+            hidden = setting.value(self.view.config)
+            if choice.value in hidden:
+                self.put(setting, tuple(name for name in hidden if name != choice.value))
+            else:
+                self.put(setting, (*hidden, choice.value))
 
         return Question(setting.name, choices, choose, types=False, stays=True, hint="Enter: show or hide · Esc: done")
 
@@ -259,19 +266,21 @@ class SettingsPage(ListPane[Setting]):
             return True
         if super().back():
             return True
-        if number := len(self.unsaved()):
-            many = "1 change holds"
-            if number > 1:
-                many = f"{number} changes hold"
-            self.monitor.say(f"{many} until gpumon ends: not saved")
+        number = len(self.unsaved())
+        if number == 1:
+            self.monitor.say("1 change holds until gpumon ends: not saved")
+        elif number:
+            self.monitor.say(f"{number} changes hold until gpumon ends: not saved")
         return False
 
     def write(self) -> bool:
         """Save what was changed into the config file."""
         files = self.monitor.files
         changes = self.unsaved()
-        if files is None or not changes:
-            self.monitor.say("nothing is changed" if files is not None else "there is no file to save to")
+        if files is None:
+            self.monitor.say("there is no file to save to")
+        elif not changes:
+            self.monitor.say("nothing is changed")
         else:
             self.monitor.run_alone("write", partial(self._write, changes))
         return True
@@ -279,11 +288,11 @@ class SettingsPage(ListPane[Setting]):
     async def _write(self, changes: dict[tuple[str, str], object]) -> None:
         files = self.monitor.files
         assert files is not None
-        written, said = await files.save_settings(changes)
+        written, text = await files.save_settings(changes)
         if written:
-            self.monitor.say(said)
+            self.monitor.say(text)
         else:
-            self._paste = [*said.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
+            self._paste = [*text.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
         self.update()
         self.monitor.show_keys()
 
@@ -320,13 +329,15 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
 def _listed(page: SettingsPage, setting: Setting) -> Question:
     """A list to choose from; what the cursor is on is shown at once."""
     before = setting.value(page.view.config)
+    first = 0
+    if before in setting.choices:
+        first = setting.choices.index(before)
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         choices = []
-        for choice in page.with_themes(setting).choices:
-            choices.append(
-                Choice(setting.show(choice), "default" if choice == setting.value(_DEFAULTS) else "", choice)
-            )
+        for value in page.with_themes(setting).choices:
+            note = "default" if value == setting.value(_DEFAULTS) else ""
+            choices.append(Choice(setting.show(value), note, value))
         return choices
 
     def show(choice: Choice | None) -> None:
@@ -338,7 +349,7 @@ def _listed(page: SettingsPage, setting: Setting) -> Question:
         lambda choice, _: show(choice),
         dropped=lambda: show(None),
         pointed=show,
-        at=setting.choices.index(before) if before in setting.choices else 0,
+        at=first,
         types=False,
         hint="Enter: use it · Esc: as before",
     )

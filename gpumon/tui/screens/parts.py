@@ -229,7 +229,7 @@ class SizingDock:
             self._screen.lay_out()
 
     def show_newest(self) -> None:
-        """It stays with the newest, whatever moment is shown, and says of when that is."""
+        """Show the newest snapshot in the panel, whatever moment the panes show."""
         if self.panel is not None and self.open and self._screen.latest is not None:
             self.panel.show(self._screen.body.whole(self._screen.latest))
 
@@ -240,7 +240,7 @@ class SizingDock:
             self.panel.run(name)
 
     def place(self, lines: int) -> None:
-        """Beside the panes, or over them where there is no room for both."""
+        """Put the open panel beside the panes in so many lines, or over them where there is no room for both."""
         if self.panel is None:
             return
         whole = self._screen.app.size.width

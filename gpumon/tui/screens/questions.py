@@ -177,9 +177,9 @@ class Asking(Vertical):
     @property
     def pointed(self) -> Choice | None:
         """The choice under the cursor."""
-        at = self.list.highlighted
-        if at is not None and at < len(self.choices):
-            return self.choices[at]
+        place = self.list.highlighted
+        if place is not None and place < len(self.choices):
+            return self.choices[place]
         return None
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -337,7 +337,7 @@ def order_of(pane: ListPane[Any]) -> Question:
         f"sort {pane.title()} by",
         choices,
         choose,
-        at=next((at for at, order in enumerate(orders, start=1) if order is pane.order), 0),
+        at=next((place for place, order in enumerate(orders, start=1) if order is pane.order), 0),
         types=False,
         hint="Enter: choose; again to reverse",
     )

@@ -148,15 +148,15 @@ class HostPast:
 
     async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:  # noqa: ARG002 - the signature of Past
         """So many changes on; the last one that there is."""
-        found = None
+        last = None
         for _ in range(abs(step)):
             assert self._control.timeline is not None
             moment = await self._control.timeline.change(wall_s, 1 if step > 0 else -1)
             if moment is None:
                 break
-            found = moment
+            last = moment
             wall_s = moment.snapshot.wall_s
-        return _arrival(found)
+        return _arrival(last)
 
 
 def _arrival(moment: Any) -> Arrival | None:
@@ -459,7 +459,9 @@ class TimeTravel:
         """The notice that there is no moment as asked for."""
         if ask.way is not Way.CHANGES:
             return "nothing is kept of that time"
-        searched = "as far as is looked" if self.past.slow else "in what is kept"
+        searched = "in what is kept"
+        if self.past.slow:
+            searched = "as far as is looked"
         order = "after" if ask.by > 0.0 else "before"
         where = self._where(ask)
         if where:
@@ -478,7 +480,7 @@ class TimeTravel:
                 self._screen.say(f"the newest moment; {live}: live again")
 
     def _oldest_notice(self, oldest_s: float, kept_s: float) -> str:
-        """What the oldest moment is the begin of: what can be asked for, the recording, or what is kept."""
+        """The notice at the oldest moment: the begin of what can be asked for, of the recording, or of what is kept."""
         if self.past.slow:
             return f"the oldest moment that can be asked for: {clock(oldest_s)}, {period(kept_s)} back"
         if self._screen.playback is not None:

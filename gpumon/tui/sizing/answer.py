@@ -184,7 +184,7 @@ def about(scene: Scene) -> list[Row]:
 
 
 def _degraded(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """What is left once a GPU, or a server, is lost."""
+    """The instances that are left once a GPU, or a server, is lost."""
     rows: list[Row] = []
     for degraded in plan.degraded:
         text = f"one {degraded.lost} lost"
@@ -324,10 +324,9 @@ def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not math.isfinite(most) or not math.isfinite(target):
         return []
     more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
-    if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:
+    room = f"{_share(scene, plan, per_instance)}: {_room_for(more)}"
+    if more >= 0 and kv_ratio is not None and kv_ratio >= KV_SHARE:
         room = f": {_above(more)}, but KV here is {kv_ratio * 100:.0f} % full now"
-    else:
-        room = f"{_share(scene, plan, per_instance)}: {_room_for(more)}"
     label, verb = _instances_carry(here or round(needed), here=bool(here))
     # A target that is no number of requests in flight would be taken for one of the same unit.
     unit = ""

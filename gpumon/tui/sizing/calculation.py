@@ -96,21 +96,21 @@ class Calculation:
         self._comparison = None
         self._simulations = {}
 
-    def instance(self, at: int) -> Instance | None:
+    def instance(self, workload: int) -> Instance | None:
         """One workload's instance as the answer has it; None where there is none."""
         if self._planned is not None and not self.failed:
             demands = self._planned.demands
         else:
             demands = ()
-        if 0 <= at < len(demands):
-            return demands[at].instance
+        if 0 <= workload < len(demands):
+            return demands[workload].instance
         return None
 
-    def plan(self, at: int) -> WorkloadPlan | None:
+    def plan(self, workload: int) -> WorkloadPlan | None:
         """The answer for one workload; None for one that was added since."""
         workloads = self.answer.workloads if self.answer is not None else ()
-        if 0 <= at < len(workloads):
-            return workloads[at]
+        if 0 <= workload < len(workloads):
+            return workloads[workload]
         return None
 
     def servers_of(self, gpu: str) -> int:
@@ -119,7 +119,7 @@ class Calculation:
             return 0
         plans = self.answer.plans
         packed = plans.memory_only if self.answer.packing == "memory" else plans.busy_aware
-        return sum(each.servers for each in packed.by_gpu if each.gpu == gpu)
+        return sum(share.servers for share in packed.by_gpu if share.gpu == gpu)
 
     @property
     def comparison(self) -> Comparison:
@@ -134,11 +134,11 @@ class Calculation:
             self._comparison_before = self._comparison
         return self._comparison
 
-    def simulation(self, at: int) -> Simulation | None:
+    def simulation(self, workload: int) -> Simulation | None:
         """One instance of a workload at its share of the target, simulated; None where there is no answer."""
         plan = self._planned
-        if plan is None or self.failed or not 0 <= at < len(plan.demands):
+        if plan is None or self.failed or not 0 <= workload < len(plan.demands):
             return None
-        if at not in self._simulations:
-            self._simulations[at] = sketch(plan.demands[at], plan.scenario, self.known)
-        return self._simulations[at]
+        if workload not in self._simulations:
+            self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.known)
+        return self._simulations[workload]

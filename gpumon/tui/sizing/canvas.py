@@ -86,25 +86,25 @@ class Canvas:
         columns = self.columns * wide
         lines = self.lines * high
         before: int | None = None
-        for at in range(columns):
-            x = (at + 0.5) / columns * self._right
+        for column in range(columns):
+            x = (column + 0.5) / columns * self._right
             y = value(x)
             if not usable(y):
                 before = None
                 continue
             now = min(math.floor(min(y / self._top, 2.0) * lines), lines)
             if measured(x):
-                self._stroke(at, before, now, _THICK[self._glyphs], tone)
-            elif not self._is_gap(at):
-                self._stroke(at, before, now, 1, "muted")
+                self._stroke(column, before, now, _THICK[self._glyphs], tone)
+            elif not self._is_gap(column):
+                self._stroke(column, before, now, 1, "muted")
             before = now
 
-    def _is_gap(self, at: int) -> bool:
+    def _is_gap(self, column: int) -> bool:
         """Whether a column of dots is left out of a curve that nothing measured."""
         gap = _GAP[self._glyphs]
-        return gap > 0 and at % gap == gap - 1
+        return gap > 0 and column % gap == gap - 1
 
-    def _stroke(self, at: int, before: int | None, now: int, thick: int, tone: str) -> None:
+    def _stroke(self, column: int, before: int | None, now: int, thick: int, tone: str) -> None:
         """The dots of one column, from the height of the column before on."""
         first = now
         if before is not None and before < now:
@@ -113,16 +113,16 @@ class Canvas:
             first = before - 1
         lowest = min(first, now) - (thick - 1)
         for height in range(max(0, lowest), max(first, now) + 1):
-            self._dot(at, height, tone)
+            self._dot(column, height, tone)
 
-    def _dot(self, at: int, height: int, tone: str) -> None:
+    def _dot(self, column: int, height: int, tone: str) -> None:
         """One dot; a cell of a measured curve keeps its tone where a muted one crosses it."""
         wide, high = _DOTS[self._glyphs]
         if height >= self.lines * high:
             return
-        cell = (self.lines - 1 - height // high, at // wide)
+        cell = (self.lines - 1 - height // high, column // wide)
         if self._glyphs == "braille":
-            bit = _BRAILLE[at % 2][height % 4]
+            bit = _BRAILLE[column % 2][height % 4]
         else:
             bit = 1 << height % high
         bits, shown = self._dots.get(cell, (0, "muted"))

@@ -160,8 +160,8 @@ class Dialogs:
             hint = "Enter: take it; goals and TP stay · Esc: close"
         else:
             hint = "nothing of the past is kept · Esc: close"
-        at = 1 if past else 0
-        self._ask(Question("plan for", lambda _: [runs, *past], chosen, at=at, types=False, hint=hint))
+        first = 1 if past else 0
+        self._ask(Question("plan for", lambda _: [runs, *past], chosen, at=first, types=False, hint=hint))
 
     def _recorded(self) -> Iterator[Choice]:
         """The p95 of the past that this program keeps, or of the recording that is played."""

@@ -225,13 +225,13 @@ def _kv_pool(instance: Instance, scenario: Scenario, measured: str) -> Effect:
 def ages(scenario: Scenario, now_s: float) -> dict[int, str]:
     """Workloads that stand on figures of an engine that has none now -> how old they are."""
     old = dict[int, str]()
-    for at, workload in enumerate(scenario.workload):
+    for number, workload in enumerate(scenario.workload):
         seen = workload.seen
         if seen is None or seen.origin is not Origin.LIVE or workload.profile or not seen.time:
             continue
         age_s = _age_s(seen.time, now_s)
         if age_s > FROZEN_S:
-            old[at] = age(age_s)
+            old[number] = age(age_s)
     return old
 
 

@@ -92,13 +92,13 @@ class Place(NamedTuple):
     field: Field
 
 
-def holder(scenario: Scenario, section: str, at: int) -> Scenario | Server | Workload | None:
+def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
     """The struct that has the fields of a section; None where it is gone."""
     if section == GOALS:
         return scenario
     rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
-    if 0 <= at < len(rows):
-        return rows[at]
+    if 0 <= number < len(rows):
+        return rows[number]
     return None
 
 
@@ -209,9 +209,9 @@ _KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=Tru
 
 def labelled(text: str) -> str:
     """A message with the names that fields have here in place of those that files have."""
-    return _KEYS.sub(lambda found: _LABELS[found[0]], text)
+    return _KEYS.sub(lambda match: _LABELS[match[0]], text)
 
 
 def field(section: str, key: str) -> Field:
     """One field by its key."""
-    return next(each for each in FIELDS[section] if each.key == key)
+    return next(candidate for candidate in FIELDS[section] if candidate.key == key)

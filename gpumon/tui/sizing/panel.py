@@ -177,7 +177,7 @@ class SizingPanel(Pane):
         live = self.view.keymap.first("pause")
         if self.monitor.gone_back and live:
             return f"{live}: live again"
-        follows = any(each.figures for each in self.state.undo.present.follows)
+        follows = any(follow.figures for follow in self.state.undo.present.follows)
         return "live ●" if follows else ""
 
     @property
@@ -374,13 +374,13 @@ class SizingPanel(Pane):
         lines = self._page.lines
         state = self.state
         if 0 < event.y <= len(lines):
-            at = lines[event.y - 1][0]
+            place = lines[event.y - 1][0]
         else:
-            at = -1
-        if at < 0 or not state.accept():
+            place = -1
+        if place < 0 or not state.accept():
             return
         if state.opened:
-            state.cell = at
+            state.cell = place
         else:
-            state.go_to(at)
+            state.go_to(place)
         self.changed()

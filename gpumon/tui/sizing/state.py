@@ -48,8 +48,8 @@ class Stop(NamedTuple):
 
 def stops(scenario: Scenario) -> list[Stop]:
     """Goals, server shapes, workloads; there is a row for a server even where none is given."""
-    servers = [Stop(SERVER, at) for at in range(max(1, len(scenario.server)))]
-    workloads = [Stop(WORKLOAD, at) for at in range(len(scenario.workload))]
+    servers = [Stop(SERVER, place) for place in range(max(1, len(scenario.server)))]
+    workloads = [Stop(WORKLOAD, place) for place in range(len(scenario.workload))]
     return [Stop(GOALS, 0), *servers, *workloads]
 
 
@@ -169,7 +169,7 @@ class PanelState:
     def go_to(self, row: int | None = None) -> None:
         """Put the cursor on a row; by default on the first workload's, or that of the first server without one."""
         if row is None:
-            row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
+            row = next((place for place, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
         self._row = max(0, min(len(self.stops) - 1, row))
         self._left_row = None
         self.cell = 0
@@ -357,9 +357,9 @@ class PanelState:
             if len(types) >= 2:
                 servers = [replace(servers[0], count=0)]
             chosen = list(range(len(servers)))
-        for at in chosen:
-            if at < len(servers) and servers[at].gpu != name:
-                servers[at] = self._retyped(servers[at], name)
+        for number in chosen:
+            if number < len(servers) and servers[number].gpu != name:
+                servers[number] = self._retyped(servers[number], name)
         return self.put(replace(self.present, server=tuple(servers) or (Server(name),)), place)
 
     def _retyped(self, server: Server, name: str) -> Server:

@@ -71,17 +71,17 @@ class _Column(NamedTuple):
     """Title where there is room for a longer one."""
 
 
-def _weights(scene: Scene, at: int, _: WorkloadPlan) -> str:
-    place = Place(WORKLOAD, at, field(WORKLOAD, "weight_precision"))
+def _weights(scene: Scene, workload: int, _: WorkloadPlan) -> str:
+    place = Place(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
     return place.field.shown(effect(place, scene.state.version, scene.state.calculation).value)
 
 
-def _goals_of(scene: Scene, at: int, _: WorkloadPlan) -> str:
+def _goals_of(scene: Scene, workload: int, _: WorkloadPlan) -> str:
     """Its goals in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
     values = []
     for key in GOAL_KEYS:
-        values.append(getattr(scenario.workload[at], key) or getattr(scenario, key))
+        values.append(getattr(scenario.workload[workload], key) or getattr(scenario, key))
     while values and values[-1] is None:
         values.pop()
     return "/".join([_goal_text(goal_ms) for goal_ms in values]) or "–"
@@ -325,10 +325,10 @@ def _target(scene: Scene, here: bool, workload: Workload) -> list[Piece]:
     return [(right(f"{shown} ", _TARGET), "text")]
 
 
-def _per_instance(scene: Scene, at: int, plan: WorkloadPlan) -> list[Piece]:
+def _per_instance(scene: Scene, workload: int, plan: WorkloadPlan) -> list[Piece]:
     """Capacity, the limit that holds first, and where it comes from."""
     mark, tone = _MARKS[plan.source]
-    frozen = scene.ages.get(at, "")
+    frozen = scene.ages.get(workload, "")
     if frozen and plan.source in (Source.MEASURED, Source.RESCALED):
         mark = f"{mark if plan.source is Source.RESCALED else ''}‖{frozen}"
         tone = "warn"

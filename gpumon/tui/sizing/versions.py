@@ -78,8 +78,8 @@ class Version(NamedTuple):
     def typed(self, chosen: Collection[int]) -> Version:
         """The version in which somebody typed the targets of these workloads."""
         follows = list(self.follows)
-        for at in chosen:
-            follows[at] = follows[at]._replace(target="")
+        for number in chosen:
+            follows[number] = follows[number]._replace(target="")
         return self._replace(follows=tuple(follows))
 
     def followed(self, newest: Newest) -> Version:
@@ -100,12 +100,12 @@ class Version(NamedTuple):
         scenario = replace(self.scenario, workload=(*self.scenario.workload, workload))
         return self._replace(scenario=scenario, follows=(*self.follows, follows))
 
-    def without_workload(self, at: int) -> Version:
+    def without_workload(self, number: int) -> Version:
         """The version without one of its workloads."""
         workloads = list(self.scenario.workload)
         follows = list(self.follows)
-        del workloads[at]
-        del follows[at]
+        del workloads[number]
+        del follows[number]
         scenario = replace(self.scenario, workload=tuple(workloads))
         return self._replace(scenario=scenario, follows=tuple(follows))
 

@@ -72,8 +72,8 @@ def double(state: PanelState, *, every: bool = False) -> bool:
     elif state.stop.section == WORKLOAD:
         chosen = (state.stop.at,)
     workloads = list(state.present.workload)
-    for at in chosen:
-        workloads[at] = replace(workloads[at], target=workloads[at].target * 2)
+    for number in chosen:
+        workloads[number] = replace(workloads[number], target=workloads[number].target * 2)
     scenario = replace(state.present, workload=tuple(workloads))
     return state.put(state.undo.present._replace(scenario=scenario).typed(chosen))
 
@@ -84,13 +84,13 @@ def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> b
     Goals, TP and all else stay as they are. Returns whether that changed a target.
     """
     targets = dict[int, float]()
-    for at, workload in enumerate(state.present.workload):
+    for number, workload in enumerate(state.present.workload):
         load = loads.get(workload.model)
         target = None
         if load is not None:
             target = _target_of(load, workload)
         if target is not None:
-            targets[at] = target
+            targets[number] = target
     return _put_targets(state, targets, source)
 
 
@@ -100,9 +100,9 @@ def plan_for_what_runs(state: PanelState) -> bool:
     Returns whether that changed a target.
     """
     targets = dict[int, float]()
-    for at, workload in enumerate(state.present.workload):
+    for number, workload in enumerate(state.present.workload):
         if workload.target_kind == "concurrency" and workload.model in state.newest.targets:
-            targets[at] = state.newest.targets[workload.model]
+            targets[number] = state.newest.targets[workload.model]
     return _put_targets(state, targets, AS_IT_RUNS)
 
 
@@ -121,9 +121,9 @@ def _put_targets(state: PanelState, targets: Mapping[int, float], source: str) -
     version = state.undo.present
     workloads = list(version.scenario.workload)
     follows = list(version.follows)
-    for at, target in targets.items():
-        workloads[at] = replace(workloads[at], target=target)
-        follows[at] = follows[at]._replace(target=source)
+    for number, target in targets.items():
+        workloads[number] = replace(workloads[number], target=target)
+        follows[number] = follows[number]._replace(target=source)
     scenario = replace(version.scenario, workload=tuple(workloads))
     return state.put(version._replace(scenario=scenario, follows=tuple(follows)))
 

@@ -28,4 +28,7 @@ def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | N
     `urgent`: the worst urgent verdict on the GPU; `state`: the verdict on its state.
     """
     word, tone = judged(gpu, view.levels, urgent, state)
-    return Tile(gpu, word, tone, host, verdict_text(urgent) if urgent is not None else "")
+    reason = ""
+    if urgent is not None:
+        reason = verdict_text(urgent)
+    return Tile(gpu, word, tone, host, reason)

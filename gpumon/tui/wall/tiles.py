@@ -67,15 +67,15 @@ def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
     figure = look.figure
     value = figure.value(gpu)
     if isinstance(value, Missing):
-        said = f"{phrase(value)}"
+        shown = phrase(value)
     else:
-        said = figure.text(value, look.view)
-    state = tile.verdict if tile.verdict else tile.state.strip()
+        shown = figure.text(value, look.view)
+    state = tile.state.strip()
     if tile.verdict:
-        state = f"{tile.state.strip()}: {tile.verdict}"
+        state = f"{state}: {tile.verdict}"
     parts: list[Piece] = [
         (f"{clean(tile.host, 40)} gpu {gpu.index}".strip(), "strong"),
-        (f"{figure.name} {said}", "text"),
+        (f"{figure.name} {shown}", "text"),
         (clean(" ".join(gpu.engines), 80) or "no engine", "text"),
         (clean(state, 200), tile.tone),
         (clean(gpu.name, 60).removeprefix("NVIDIA "), "muted"),
@@ -88,11 +88,11 @@ def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
             between = " · "
         else:
             between = ""
-        shown = cut(text, room - cells(between))
-        if not text or not shown:
+        text = cut(text, room - cells(between))
+        if not text:
             continue
-        pieces += [(between, "border"), (shown, tone)]
-        room -= cells(between) + cells(shown)
+        pieces += [(between, "border"), (text, tone)]
+        room -= cells(between) + cells(text)
     return pieces
 
 
@@ -160,7 +160,7 @@ def _digit(tile: Tile, look: Look) -> str:
 
 
 def _figure(tile: Tile, look: Look) -> str:
-    """The figure in 4 cells; hatched where it is not measured, behind the reason where that has room."""
+    """The figure in 4 cells; the reason where it is not measured, hatched cells where that has no room."""
     value = look.figure.value(tile.gpu)
     if not isinstance(value, Missing):
         return right(look.figure.short(tile.gpu, look.view), _NUMBER)
@@ -271,8 +271,10 @@ def legend(curves: Sequence[Curve], scale: str, width: int, glyphs: Glyphs) -> R
     pieces: list[Piece] = []
     for curve, key in reversed(list(zip(curves, KEYS[glyphs], strict=False))):
         pieces += [(f" {key} ", curve.hue), (curve.name, "muted")]
-    room = width - cells_of(pieces)
-    pieces.append((right(scale, room) if cells(scale) < room else " " * max(0, room), "hint"))
+    room = max(0, width - cells_of(pieces))
+    if cells(scale) >= room:
+        scale = ""
+    pieces.append((right(scale, room), "hint"))
     return tuple(pieces)
 
 

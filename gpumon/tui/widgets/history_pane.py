@@ -359,9 +359,9 @@ class HistoryPane(Pane):
 def _lines_of_parts(count: int, width: int, height: int) -> int:
     """Lines of a pane that the charts of single GPUs or engines take."""
     across = max(1, min(_PARTS_ACROSS, width // _PART_WIDTH))
-    each = 1
+    lines = 1
     if height >= 30:
-        each = 4
+        lines = 4
     elif height >= 16:
-        each = 3
-    return min(-(-count // across) * each, int(height * _PARTS))
+        lines = 3
+    return min(-(-count // across) * lines, int(height * _PARTS))

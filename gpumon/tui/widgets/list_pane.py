@@ -199,10 +199,10 @@ class ListPane(Pane, Generic[T]):
         if not items:
             self._overflow = self._top = self._in_view = 0
             if self._total:
-                said = self._none_left(width)
+                lines = self._none_left(width)
             else:
-                said = self.listing.nothing(width, self)
-            return said[:room], len(said)
+                lines = self.listing.nothing(width, self)
+            return lines[:room], len(lines)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._at - room + 1, min(self._top, self._at))
@@ -213,9 +213,9 @@ class ListPane(Pane, Generic[T]):
         for item in items[self._top : self._top + room]:
             rows.append(self.listing.row(item, width, self))
         self._in_view = len(rows)
-        at = self._at - self._top
-        if self.shows_cursor and 0 <= at < len(rows):
-            rows[at] = self._with_cell(marked(rows[at]))
+        place = self._at - self._top
+        if self.shows_cursor and 0 <= place < len(rows):
+            rows[place] = self._with_cell(marked(rows[place]))
         return rows, len(items)
 
     def _with_cell(self, row: Row) -> Row:
@@ -260,15 +260,15 @@ class ListPane(Pane, Generic[T]):
         """Move the cell cursor to a column beside; at the edge the columns scroll."""
         names = self._cells()
         if self.cell in names:
-            at = names.index(self.cell) + step
+            place = names.index(self.cell) + step
         else:
-            at = 0
-        if not 0 <= at < len(names):
+            place = 0
+        if not 0 <= place < len(names):
             self._scroll_columns(step)
             names = self._cells()
-            at = max(0, min(len(names) - 1, at))
+            place = max(0, min(len(names) - 1, place))
         if names:
-            self.cell = names[at]
+            self.cell = names[place]
         self.update()
 
     def _none_left(self, width: int) -> Sequence[Row]:
@@ -379,7 +379,7 @@ class ListPane(Pane, Generic[T]):
         super().forget()
 
     def open(self) -> tuple[str, str] | None:
-        """The thing under the cursor."""
+        """The kind and key of the page of the row under the cursor; None where it has none."""
         item = self.selected
         if item is None:
             return None
@@ -424,21 +424,21 @@ class ListPane(Pane, Generic[T]):
         if -self._head_lines <= line < 0:
             self._sort_by_column(event.x)
             return
-        at = self.item_at(line, event.x)
-        if at is None:
+        place = self.item_at(line, event.x)
+        if place is None:
             return
         before = self._cursor
-        self._at = at
-        self._cursor = self.listing.key(self.chosen()[at])
+        self._at = place
+        self._cursor = self.listing.key(self.chosen()[place])
         self.update()
         if event.chain == _DOUBLE and self._cursor == before:
             self.screen.call_later(self.screen.run_action, "do('open')")
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the row at a line of the view and a cell of the pane; None where there is none."""
-        at = line + self._top
-        if 0 <= line < self._in_view and at < len(self.chosen()):
-            return at
+        place = line + self._top
+        if 0 <= line < self._in_view and place < len(self.chosen()):
+            return place
         return None
 
     def _sort_by_column(self, x: int) -> None:
