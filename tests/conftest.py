@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import program
 from tests.fakes.nvml.driver import FakeDriver
-from tests.hangs import pytest_configure, pytest_runtest_protocol, pytest_xdist_make_scheduler
+from tests.hangs import pytest_configure, pytest_runtest_protocol
+from tests.schedule import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_xdist_make_scheduler"]
 
@@ -118,11 +119,12 @@ WAITS_S: Final = {
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 WORKS_S: Final = {
-    "accuracy/test_triage.py": 130,
-    "history/test_timeline.py": 45,
-    "tui/test_keys.py": 45,
-    "rules/test_alerts.py": 20,
+    "accuracy/test_triage.py": 90,
+    "tui/test_keys.py": 40,
     "accuracy/test_hostile_pages.py": 20,
+    "history/test_timeline.py": 20,
+    "rules/test_alerts.py": 20,
+    "tui/test_sizing_panel.py": 20,
 }
 """Processor seconds of the dearest modules: they come before the others, so that none of them is the last to run."""
 

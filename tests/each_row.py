@@ -25,7 +25,7 @@ def each_row(rows: Callable[[], Iterable[Row]], named: Callable[[Row], str] = st
                 except AssertionError as error:
                     wrong[named(row)] = str(error)
             assert count, "no rows"
-            assert wrong == {}
+            assert not wrong, "\n".join(f"{name}: {fault}" for name, fault in wrong.items())
 
         checked.__name__ = check.__name__
         checked.__doc__ = check.__doc__

@@ -11,10 +11,9 @@ from __future__ import annotations
 import faulthandler
 import os
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 GRACE: Final = 1.2
 """A test may last its `timeout` times this, with the time to take down what it set up, before its process ends."""
@@ -40,28 +39,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-class Scheduler(LoadFileScheduling):
-    """Hands out whole modules, and never the test again that ended its worker.
-
-    The scheduler of pytest-xdist hands it to the next worker, which ends as well, and so on: a hang for each.
-    """
-
-    def remove_node(self, node: Any) -> str | None:
-        """Take a worker out. Returns the test that it was in."""
-        for unit in self.assigned_work[node].values():
-            for test, completed in unit.items():
-                if not completed:
-                    unit[test] = True
-                    super().remove_node(node)
-                    return str(test)
-        return super().remove_node(node)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """Return the scheduler above for `--dist loadfile`."""
-    if config.getoption("dist") == "loadfile":
-        return Scheduler(config, log)
-    return None

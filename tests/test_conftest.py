@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import WAITING
+from tests.conftest import WAITING, WORKING
+from tests.schedule import PARTS
 
 
 class Parser:
@@ -42,7 +43,7 @@ def test_no_garbage_is_collected_while_a_source_is_parsed() -> None:
 
 
 def test_modules_that_wait_begin_first() -> None:
-    assert all(path.exists() for path in WAITING)
+    assert all(path.exists() for path in (*WAITING, *WORKING, *map(Path, PARTS)))
     assert list(WAITING.values()) == sorted(WAITING.values(), reverse=True)
 
 
@@ -62,7 +63,7 @@ def test_after_it():
 def test_a_property_that_never_ends_names_itself_and_the_next_test_runs(tmp_path: Path) -> None:
     """Hypothesis takes pytest's timeout for a failing example, and shrinks it: the loop begins again."""
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 0.2\n")
-    (tmp_path / "conftest.py").write_text("from tests.hangs import *\n")
+    (tmp_path / "conftest.py").write_text("from tests.hangs import *\nfrom tests.schedule import *\n")
     (tmp_path / "test_endless.py").write_text(ENDLESS)
     command = [sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadfile", "-W", "ignore", "-p", "no:asyncio"]
     run = subprocess.run(

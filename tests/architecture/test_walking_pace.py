@@ -7,6 +7,7 @@ assignments give several names their own values in one line.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,10 +20,16 @@ BRANCHING = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHand
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """A module, parsed once for all counts."""
+    return ast.parse(path.read_text())
+
+
 def functions() -> Iterator[tuple[str, ast.AST]]:
     """Every function of the program, with its place."""
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, FUNCTIONS):
                 yield f"{path.relative_to(PROGRAM)}:{node.lineno} {node.name}", node
 
@@ -79,7 +86,7 @@ def test_no_function_has_many_branches() -> None:
 
 @pytest.mark.parametrize("count", [nested, paired], ids=["nested", "paired"])
 def test_a_line_has_one_decision_and_one_assignment(count: Callable[[ast.AST], list[int]]) -> None:
-    found = [f"{path.relative_to(PROGRAM)}:{line}" for path in MODULES for line in count(ast.parse(path.read_text()))]
+    found = [f"{path.relative_to(PROGRAM)}:{line}" for path in MODULES for line in count(tree_of(path))]
     assert found == []
 
 

@@ -22,7 +22,7 @@ _UNIX_S = WALL_S - 5000.0
 @lru_cache(maxsize=4)
 def scraped(seed: int, seconds: int = 180) -> tuple[Frame, ...]:
     """One simulated server of eight GPUs and four engines, as it was at each scrape."""
-    return tuple(frame for at, frame in enumerate(served(seconds, seed=seed)) if at % EVERY_S == 0)
+    return tuple(served(seconds, seed=seed, every=EVERY_S))
 
 
 def host(name: str, frame: Frame, **labels: str) -> HostFrame:

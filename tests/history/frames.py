@@ -23,8 +23,12 @@ FOURTH = replace(DEMO.cast[1], name="qwen-agent", ranks=((7,),))
 """A fourth engine beside the three of the demo, on a GPU of its own."""
 
 
-def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast, FOURTH)) -> Iterator[Frame]:
+def served(
+    seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast, FOURTH), every: int = 1
+) -> Iterator[Frame]:
     """A frame a second: eight simulated GPUs, their engines' pages read by the real adapter every other second.
+
+    `every`: a frame every so many seconds; pages that none of these frames shows are not read.
 
     The physics is the simulator's. Laid on it: jitter of every clock, of the activity counters (real ones differ
     between GPUs in their last digits), and a host at work.
@@ -39,9 +43,12 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast
         at_s = at + noise.uniform(0.0, 0.004)
         server.advance(at_s)
         if at % 2 == 0:
-            engines = tuple(poll.read(at_s, noise) for poll in polls)
+            shown = at % every == 0 or (at + 1) % every == 0
+            engines = tuple(poll.read(at_s, noise, shown=shown) for poll in polls)
         gpus = tuple(_noisy(gpu.reading(at_s - noise.uniform(0.0, 0.05)), noise) for gpu in server.gpus)
-        yield Frame(at + 1, WALL_S + at_s, 5000.0 + at_s, 1.0, _host(noise), gpus, engines, simulated=True)
+        host = _host(noise)
+        if at % every == 0:
+            yield Frame(at + 1, WALL_S + at_s, 5000.0 + at_s, 1.0, host, gpus, engines, simulated=True)
 
 
 class _Poll:
@@ -61,16 +68,13 @@ class _Poll:
             gpus_source="config",
         )
 
-    def read(self, at_s: float, noise: random.Random) -> EngineReading:
+    def read(self, at_s: float, noise: random.Random, *, shown: bool = True) -> EngineReading:
         self._engine.advance(at_s)
-        return page_reading(
-            self._blank,
-            self._engine.answer("/metrics").body,
-            at_s,
-            noise.uniform(2e-3, 6e-3),
-            self._adapter,
-            self._scanner,
-        )
+        latency_s = noise.uniform(2e-3, 6e-3)
+        if not shown:
+            return self._blank
+        body = self._engine.answer("/metrics").body
+        return page_reading(self._blank, body, at_s, latency_s, self._adapter, self._scanner)
 
 
 def page_reading(

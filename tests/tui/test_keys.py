@@ -217,7 +217,7 @@ PLACES: dict[str, tuple[str, ...]] = {
 """Panes, pages and everything that the drawer asks, and the keys that lead there."""
 SIZES = {"large": (80, 24), "small": (60, 15), "tiny": (40, 5)}
 EVERY_KEY = [
-    *(key for command in COMMANDS for key in command.keys if command.id not in LEAVES),
+    *dict.fromkeys(key for command in COMMANDS for key in command.keys if command.id not in LEAVES),
     *("left", "right", "backspace", "delete", "insert", "x", "K", "9", "d", "ctrl+k", "ctrl+d", "f9", "comma", "§"),
 ]
 

@@ -1,0 +1,46 @@
+"""Which worker of pytest-xdist takes which tests: whole modules, but for long ones, which go out in parts."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+PARTS: Final = {"tests/accuracy/test_triage.py": 6, "tests/tui/test_keys.py": 2}
+"""Number of parts of a module that works for long, so that it is not the last one to run. The tests of one parameter
+stay together: what is set up for it is set up once.
+"""
+
+
+class Scheduler(LoadFileScheduling):
+    """Hands out whole modules and parts of them, and never the test again that ended its worker.
+
+    The scheduler of pytest-xdist hands that test to the next worker, which ends as well, and so on: a hang for each.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = super()._split_scope(nodeid)
+        parameter = nodeid.partition("[")[2]
+        if module in PARTS and parameter:
+            return f"{module} {zlib.crc32(parameter.encode()) % PARTS[module]}"
+        return str(module)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a worker out. Returns the test that it was in."""
+        for unit in self.assigned_work[node].values():
+            for test, completed in unit.items():
+                if not completed:
+                    unit[test] = True
+                    super().remove_node(node)
+                    return str(test)
+        return super().remove_node(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Return the scheduler above for `--dist loadfile`."""
+    if config.getoption("dist") == "loadfile":
+        return Scheduler(config, log)
+    return None
