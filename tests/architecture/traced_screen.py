@@ -66,6 +66,11 @@ KEY_ENTRIES: Final = (
 )
 """Where Textual hands the key to the program."""
 PAST: Final = Place("history/timeline.py", "at")
+TICKS: Final = (
+    *("sources/", "efficiency/", "triage/", "history/", "session/", "collector.py", "readings/merge.py"),
+    *("readings/frame.py", "readings/history.py"),
+)
+"""Files of the ticks that go on while a digit is typed: some of their figures have the same value by chance."""
 ENGINES: Final = ("tui/engine_table.py", "tui/replica_rows.py")
 PROCESSES: Final = ("tui/process_table.py",)
 
@@ -133,7 +138,7 @@ class User:
         self._until(lambda: self._answer() is not before)
         self._until(lambda: self._has_painted(f"[{TYPED}"))
         mark = digit_mark(before, self._app.call_from_thread(self._answer))
-        self.ways["digit"] = way_of(self._taken(), mark, "", ("sources/", "efficiency/"))
+        self.ways["digit"] = way_of(self._taken(), mark, "", TICKS)
 
     def _type(self, key: str) -> None:
         os.write(self._keyboard, key.encode())
