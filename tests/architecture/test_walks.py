@@ -10,9 +10,13 @@ MOST_FILES: Final = 25
 """Files that change a counter on its way to the screen."""
 
 
+PAINTING: Final = {"tui/line.py", "tui/output.py", "tui/widgets/board.py", "tui/widgets/pane.py"}
+"""Last files of a way: which of them hand a line over anew depends on what was painted a moment before."""
+
+
 def every(way: Way) -> set[str]:
-    """All files of a way. Whether one makes a new record of a line depends on what was painted a moment before."""
-    return {*way.changed_by, *way.passed_on_by}
+    """All files of a way up to the painting."""
+    return {*way.changed_by, *way.passed_on_by} - PAINTING
 
 
 def test_the_walks_are_those_that_a_trace_shows() -> None:
