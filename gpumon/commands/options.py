@@ -221,23 +221,42 @@ def _unrecognized(words: Sequence[str]) -> str:
 
 
 def _hint(words: Sequence[str], parser: argparse.ArgumentParser | None, above: argparse.ArgumentParser | None) -> str:
-    """What this parser has instead of the first of these options, or the commands below one above it that take it."""
-    options = [word.partition("=")[0] for word in words if word.startswith("-")]
-    option = ""
-    if options:
-        option = options[0]
-    other = OTHER_OPTIONS.get(option, "")
-    if other.startswith("--") and (parser is None or other.split()[0] not in _takes_value(parser)):
-        other = ""
-    takers = []
-    if above is not None:
-        for name, nested in subcommands(above).items():
-            if option in _takes_value(nested):
-                takers.append(f"{above.prog} {name} {option}")
-    meant = other or ", or ".join(takers[:2])
-    if meant and (above is not None or other.startswith("--")):
+    """The option or the commands that do what the first of these options promises; empty where none is known."""
+    option = _first_option(words)
+    meant = _other_option(option, parser, above)
+    if not meant and above is not None:
+        meant = ", or ".join(_takers(option, above)[:2])
+    if meant:
         return f"; did you mean {meant}?"
     return ""
+
+
+def _first_option(words: Sequence[str]) -> str:
+    for word in words:
+        if word.startswith("-"):
+            return word.partition("=")[0]
+    return ""
+
+
+def _other_option(option: str, parser: argparse.ArgumentParser | None, above: argparse.ArgumentParser | None) -> str:
+    """Its name here: an option that this parser has, or a command where some stand below the one above."""
+    other = OTHER_OPTIONS.get(option, "")
+    if not other.startswith("--"):
+        if above is None:
+            return ""
+        return other
+    if parser is not None and other.split()[0] in _takes_value(parser):
+        return other
+    return ""
+
+
+def _takers(option: str, above: argparse.ArgumentParser) -> list[str]:
+    """The commands below a parser that take an option."""
+    takers = []
+    for name, nested in subcommands(above).items():
+        if option in _takes_value(nested):
+            takers.append(f"{above.prog} {name} {option}")
+    return takers
 
 
 OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
