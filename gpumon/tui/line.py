@@ -55,7 +55,7 @@ class Slot:
         self.compared: tuple[Line, Line, Ranges] | None = None
         """The line that stood there when the next one was made, that next one, and what differs."""
         self.part = _Changed()
-        """What Textual gets for the first cells of the line."""
+        """The first cells of the line, as Textual gets them."""
 
 
 class Line(Strip):
@@ -74,7 +74,7 @@ class Line(Strip):
         self.slot = slot
 
     def replaces(self, before: Line) -> Ranges:
-        """What `changes` says, kept for the moment when the line is written: then it need not be compared again."""
+        """The ranges of `changes`, kept for the moment when the line is written: then it need not be compared again."""
         ranges = self.changes(before)
         self.slot.compared = (before, self, ranges)
         return ranges

@@ -122,10 +122,10 @@ def _colour(name: str) -> str:
 
 
 def codes(theme: Theme, depth: Depth) -> set[str]:
-    """Every number of the codes that select a tone."""
+    """Every number of the codes that select a tone; a code without one is a 0."""
     palette = Palette(theme, depth)
     written = "".join(Line([("x", tone)], 10, palette, Slot()).render(CONSOLE) for tone in TONES)
-    return {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
+    return {code or "0" for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
 
 
 def reads(tone: str, name: str) -> float:
