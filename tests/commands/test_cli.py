@@ -84,6 +84,7 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
             "unrecognized arguments: --json; did you mean gpumon snapshot --json, or gpumon status --json? "
             "(see gpumon --help)",
         ),
+        (["demo", "--list"], "unrecognized arguments: --list; did you mean --scenario list? (see gpumon demo --help)"),
         (["--count", "1"], "unrecognized arguments: --count; did you mean gpumon watch --count? (see gpumon --help)"),
         (["--once"], "unrecognized arguments: --once; did you mean gpumon snapshot? (see gpumon --help)"),
         (["snapshot", "--once"], "unrecognized arguments: --once (see gpumon snapshot --help)"),

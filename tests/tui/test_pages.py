@@ -93,6 +93,16 @@ async def test_tab_goes_through_all_panes_while_one_is_zoomed() -> None:
             assert text_of(app)[2].startswith(f"─{PANES.index(name) + 1}─ {name}")
 
 
+async def test_help_opens_at_its_first_line() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "?")
+        before = text_of(app)
+        await type_keys(app, pilot, "pagedown")
+        assert text_of(app) != before
+        await type_keys(app, pilot, "?", "?")
+        assert text_of(app) == before
+
+
 async def test_a_page_over_a_page_leads_back_to_it() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "j", "enter", "right")

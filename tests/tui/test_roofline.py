@@ -108,6 +108,16 @@ def test_the_trail_has_the_last_five_minutes_and_nothing_after_the_moment() -> N
     assert changed
 
 
+def test_a_trail_does_not_cross_a_word() -> None:
+    snapshot = served(mbu_ratio=0.7, mfu_ratio=0.08)
+    key = snapshot.engines[0].key
+    history = History()
+    for ago_s in range(300, -5, -5):
+        history.append(snapshot.wall_s - ago_s, {f"mbu@{key}": 0.6 + ago_s / 1000.0, f"mfu@{key}": 0.08}, 5.0)
+    lines = drawn(replace(snapshot, engines=snapshot.engines[:1]), history)
+    assert any("first" in line and "bandwidth" in line for line in lines)
+
+
 def test_engines_at_one_place_stand_side_by_side() -> None:
     lines = drawn(scenes.snapshot(8, 3))
     second = place_of(lines, "B")
@@ -137,6 +147,17 @@ async def test_a_key_shows_it_in_the_place_of_the_charts_and_escape_brings_them_
         assert sum("FLOP/B" in line for line in text_of(app)) >= 3
         await press(pilot, "escape")
         assert "roofline" not in title(app)
+
+
+async def test_the_same_key_gives_the_pane_its_size_back() -> None:
+    snapshot = scenes.snapshot(8, 3)
+    async with running(Still(snapshot, scenes.history(snapshot)), 120, 24) as (app, pilot):
+        await press(pilot, "R")
+        assert app.monitor.body.zoomed == "history"
+        await press(pilot, "R")
+        assert app.monitor.body.zoomed == ""
+        await press(pilot, "3", "z", "R", "R")
+        assert app.monitor.body.zoomed == "history"
 
 
 async def test_a_narrow_screen_says_how_wide_it_must_be() -> None:
