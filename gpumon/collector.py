@@ -31,7 +31,7 @@ STOP_S = 0.25
 
 
 class Attachment(Protocol):
-    """Adds to an engine's poll what its endpoint can not tell: its model's dimensions and its GPUs."""
+    """Adds to an engine's poll what its endpoint cannot tell: its model's dimensions and its GPUs."""
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with what is known so far; returns at once."""

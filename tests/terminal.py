@@ -146,7 +146,7 @@ class _Glass:
 
     def __init__(self, columns: int, lines: int) -> None:
         self.screen = pyte.Screen(columns, lines)
-        # Textual asks for things that pyte does not know; what it can not parse it must not print either.
+        # Textual asks for things that pyte does not know; what it cannot parse it must not print either.
         self.screen.report_device_status = lambda *_, **__: None  # type: ignore[method-assign]
         self._stream = pyte.ByteStream(self.screen)
         self.fed = 0

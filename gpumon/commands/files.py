@@ -130,8 +130,8 @@ class Files:
         Of a fleet it is `gpumon-fleet-TIME`, without a recording: its past is in the Prometheus.
 
         Into the user's state folder, else the home folder, else the one for temporary files; for the user alone, as
-        names of processes stand there. Nothing is ever written over. A folder that can not hold all texts is removed
-        again; a recording that can not be written is named as missing, as the rest is worth having.
+        names of processes stand there. Nothing is ever written over. A folder that cannot hold all texts is removed
+        again; a recording that cannot be written is named as missing, as the rest is worth having.
         """
         span = incident.timeline.span() if incident.timeline is not None else None
         folder = await in_daemon_thread(self._write_texts, incident, span)

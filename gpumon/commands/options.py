@@ -27,7 +27,7 @@ LIST: Final = "list"
 
 
 class Usage(Exception):  # noqa: N818 - no failure of gpumon
-    """The command line can not be understood; the text says why, in one line."""
+    """The command line cannot be understood; the text says why, in one line."""
 
 
 class Parser(argparse.ArgumentParser):

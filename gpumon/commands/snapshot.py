@@ -74,7 +74,7 @@ async def taken(config: Config, given: Options, enough: Callable[[Snapshot], boo
     """After two readings `given.window_s` apart, or the first one that is `enough`; None where there is nothing to
     monitor.
 
-    Raises Failed if the GPUs can not be asked for.
+    Raises Failed if the GPUs cannot be asked for.
     """
     from gpumon.session.build import build, failed_worker, nothing, open_hardware
 

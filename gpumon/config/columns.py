@@ -17,7 +17,7 @@ _PROCESSES: Final = "user gpus vram sm engine cpu rss time container pod type co
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     pane: tuple(names.split()) for pane, names in (("gpus", _GPUS), ("engines", _ENGINES), ("processes", _PROCESSES))
 }
-"""In the order in which they stand from left to right. What a row is known by, and a GPU's state, can not be hidden."""
+"""In the order in which they stand from left to right. What a row is known by, and a GPU's state, cannot be hidden."""
 
 NAMES: Final = frozenset(f"{pane}.{column}" for pane, columns in COLUMNS.items() for column in columns)
 """As they are written: `gpus.power`."""

@@ -129,7 +129,7 @@ _KEY: Final = re.compile(
     rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
 )
 _SENT_AS: Final = {"ctrl+h": "backspace", "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape"}
-"""Keys that most terminals can not tell from another."""
+"""Keys that most terminals cannot tell from another."""
 
 _SHOWN: Final = {
     "escape": "Esc",

@@ -42,7 +42,7 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class Stored(NamedTuple):
-    """Content of the folder: the profiles that can be read, by name, and a line for each file that can not."""
+    """Content of the folder: the profiles that can be read, by name, and a line for each file that cannot."""
 
     profiles: Mapping[str, Profile]
     broken: tuple[str, ...]
@@ -73,7 +73,7 @@ def builtin() -> dict[str, Observed]:
 
 
 def profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
-    """All profiles by name, those that come with gpumon too; files that can not be read are left out. Blocks."""
+    """All profiles by name, those that come with gpumon too; files that cannot be read are left out. Blocks."""
     return builtin() | stored_profiles(environ).observed()
 
 
@@ -143,7 +143,7 @@ def store(
 def remove(name: str, environ: Mapping[str, str]) -> Path:
     """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotSavedError."""
     if name in builtin():
-        raise ConfigError(f"{name} comes with gpumon and can not be removed")
+        raise ConfigError(f"{name} comes with gpumon and cannot be removed")
     path = _wanted(environ) / f"{checked_name(name)}.json"
     try:
         path.unlink()
@@ -155,7 +155,7 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
 
 
 def absent(name: str, stored: Stored) -> str:
-    """Why there is no profile of this name: its file can not be read, or there is none; near names with it."""
+    """Why there is no profile of this name: its file cannot be read, or there is none; near names with it."""
     broken = (line for line in stored.broken if line.partition(".json: ")[0].endswith(f"/{name}"))
     return next(broken, "") or unknown(name, {**builtin(), **stored.profiles})
 

@@ -95,7 +95,7 @@ def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
     except Exception:  # a writer of TOML that does not manage somebody's file must not end the screen
         written = {}
     if _plain(written) != _plain(wanted):
-        raise NotSavedError(f"{path} is written in a way that gpumon can not change safely")
+        raise NotSavedError(f"{path} is written in a way that gpumon cannot change safely")
     return after, checked(written, {}, path, after)
 
 

@@ -127,7 +127,7 @@ class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dimensions of a model that gpumon can not find out, or gets wrong."""
+    """Dimensions of a model that gpumon cannot find out, or gets wrong."""
 
     match: str
     """Served model name, or a glob such as "acme/*-70b"."""
@@ -185,7 +185,7 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dcgm(Keyed, frozen=True, forbid_unknown_fields=True):
-    """A dcgm-exporter: it measures bandwidth and tensor activity where NVML can not (Ampere and older)."""
+    """A dcgm-exporter: it measures bandwidth and tensor activity where NVML cannot (Ampere and older)."""
 
     url: checks.UrlOrNone = ""
     """Its URL, e.g. http://127.0.0.1:9400; empty: none is asked."""

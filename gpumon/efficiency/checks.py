@@ -262,7 +262,7 @@ def _gpu_decode(replica: Minute) -> float | None:
 
 
 def _decode(replica: Minute) -> float | None:
-    """Tokens/s of a replica whose GPUs are not known: it can not be compared with one whose are."""
+    """Tokens/s of a replica whose GPUs are not known: it cannot be compared with one whose are."""
     return None if replica.gpus else replica.decode
 
 

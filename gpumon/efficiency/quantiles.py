@@ -64,7 +64,7 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
 
 
 def mean_only(histograms: Sequence[HistogramReading], why: Missing) -> Quantiles:
-    """The mean over histograms that can not be merged; every quantile missing, `why` says so."""
+    """The mean over histograms that cannot be merged; every quantile missing, `why` says so."""
     total, count = _sum_and_count(histograms)
     mean: Reading = Missing(Reason.IDLE)
     if count > 0:
@@ -117,7 +117,7 @@ def quantile(window: HistogramReading, share: float) -> tuple[float, float, Read
     """The `share` quantile, linear inside its bucket, and the bounds of that bucket.
 
     In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule). It is never more than the
-    mean allows, which tells in a wide bucket: half of the observations can not lie above twice the mean.
+    mean allows, which tells in a wide bucket: half of the observations cannot lie above twice the mean.
     """
     index, rank = bucket_of(window, share)
     low = window.bounds[index - 1] if index else 0.0

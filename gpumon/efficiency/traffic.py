@@ -84,7 +84,7 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
 def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
     """Bytes that one sequence with `context_tokens` reads per step, summed over the GPUs of the instance.
 
-    Layers read the entries that they look at. KV heads divide over `tp` ranks; what can not be divided is copied and
+    Layers read the entries that they look at. KV heads divide over `tp` ranks; what cannot be divided is copied and
     read by each: the one latent of MLA `tp` times, fewer KV heads than ranks `tp`/heads times. States are read and
     written each step. ValueError on a negative context or a tensor-parallel size below 1.
     """
@@ -105,7 +105,7 @@ def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:
 
 
 def _entry_bytes(attention: Attention, width: float, tp: int) -> float:
-    """Bytes of one entry of the cache in all these layers, with the copies of heads that can not be divided."""
+    """Bytes of one entry of the cache in all these layers, with the copies of heads that cannot be divided."""
     copies = max(1.0, tp / attention.heads)
     return attention.layers * attention.elements * (attention.bytes_per_element or width) * copies
 

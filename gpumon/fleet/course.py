@@ -113,7 +113,7 @@ class HostCourse:
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
             return Taken(shown, {}, HostState.STALE)
         state = state_of(shown, host.exporters_down)
-        if state is HostState.UNREACHABLE:  # its gpumon answers, whatever that can not reach
+        if state is HostState.UNREACHABLE:  # its gpumon answers, whatever that cannot reach
             state = HostState.OK
         return Taken(shown, self._points(shown), state)
 

@@ -84,7 +84,7 @@ class Parts(NamedTuple):
 
 
 def sum_of(values: Iterable[float]) -> Reading:
-    """The sum of numbers; missing where it is no number, as of figures that can not be true."""
+    """The sum of numbers; missing where it is no number, as of figures that cannot be true."""
     try:
         added = fsum(values)
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""A fleet with its rows and their sum. A host whose figures can not be put together costs its own row."""
+"""A fleet with its rows and their sum. A host whose figures cannot be put together costs its own row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
 
 
 def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
-    """The fleet without the figures of hosts that can not be summed, and a notice of each."""
+    """The fleet without the figures of hosts that cannot be summed, and a notice of each."""
     wrong: dict[str, str] = {}
     for host in fleet.hosts:
         why = _why_not(host, prices)
@@ -48,7 +48,7 @@ def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
             wrong[host.name] = why
     if not wrong:  # each alone is well: no sum of them is
         for host in fleet.hosts:
-            wrong[host.name] = "its figures can not be added to those of the others"
+            wrong[host.name] = "its figures cannot be added to those of the others"
     hosts = []
     notices = []
     for host in fleet.hosts:
@@ -62,7 +62,7 @@ def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
 
 
 def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:
-    """Why the figures of a host can not be put together; empty where they can."""
+    """Why the figures of a host cannot be put together; empty where they can."""
     try:
         _rows(FleetSnapshot("", 0.0, 0.0, (host,)), prices)
     except Exception as error:  # figures come from another host: whatever they break, only that host is blank

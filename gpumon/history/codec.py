@@ -124,7 +124,7 @@ def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading
 def unpacked(packed: Iterable[Packed]) -> list[Frame]:
     """The frames; engines that share their bytes are one object.
 
-    A frame that this gpumon can not read is left out: a newer one may know more kinds of things.
+    A frame that this gpumon cannot read is left out: a newer one may know more kinds of things.
     """
     known: dict[bytes, EngineReading] = {}
     frames = []
@@ -275,7 +275,7 @@ def points(data: bytes) -> list[Points]:
     try:
         found = _CELLS.decode(_inflated(data))
         if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
-            raise ValueError("damaged: times that can not be")
+            raise ValueError("damaged: times that cannot be")
         points = []
         for at, seconds, row in found.cells:
             points.append(Points(at, seconds, _values(found.keys, row)))

@@ -33,7 +33,7 @@ _LEAST_BYTES: Final = 512
 """Least size of a page: SQLite takes a smaller file for a new one."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
 _GROWS_BYTES: Final = 65536
-"""By so much a file may be about to grow when it can not."""
+"""By so much a file may be about to grow when it cannot."""
 _REMOTE: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
@@ -199,7 +199,7 @@ def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
 
 
 def unwritable(path: Path, error: sqlite3.Error) -> OSError:
-    """Why a file can not be written. Where SQLite only says that I/O failed, the same is asked of a file beside it."""
+    """Why a file cannot be written. Where SQLite only says that I/O failed, the same is asked of a file beside it."""
     text = clean(str(error), 120)
     if "disk I/O error" in text:
         try:

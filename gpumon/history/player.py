@@ -18,7 +18,7 @@ from gpumon.readings.snapshot import Snapshot
 SHOWN_EVERY_S: Final = 0.1
 """Snapshots are sent no more often: what lies between two of them goes into the charts only."""
 MOST_BEHIND_S: Final = 0.5
-"""A machine that can not derive so fast plays slower, rather than ever more at a time."""
+"""A machine that cannot derive so fast plays slower, rather than ever more at a time."""
 PAUSE_S: Final = 10.0
 """A longer time without frames, and than three intervals, is passed over."""
 

@@ -365,7 +365,7 @@ class Recording:
         if self._too_large > MOST_TOO_LARGE:
             raise self._spoilt(f"is damaged: more than {MOST_TOO_LARGE} rows unpack to what gpumon never writes")
         if len(self._damaged_rows) > MOST_DAMAGED:
-            raise self._spoilt(f"is damaged: more than {MOST_DAMAGED:,} of its rows can not be read")
+            raise self._spoilt(f"is damaged: more than {MOST_DAMAGED:,} of its rows cannot be read")
         return []
 
     def _spoilt(self, why: str) -> ConfigError:
@@ -405,7 +405,7 @@ def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error. A recording that can not even be locked (a read-only folder) is taken for one at rest."""
+    """Raises sqlite3.Error. A recording that cannot even be locked (a read-only folder) is taken for one at rest."""
     try:
         return _answering(path, "ro")
     except sqlite3.OperationalError as error:

@@ -42,7 +42,7 @@ class Recorder:
     def __init__(
         self, path: Path, facts: Mapping[str, str], *, keep_s: float = math.inf, keep_bytes: float = math.inf
     ) -> None:
-        """Opens the file; blocks. Raises ConfigError in one line where it can not be recorded into."""
+        """Opens the file; blocks. Raises ConfigError in one line where it cannot be recorded into."""
         self._path = path
         self._facts = facts
         self._keep = keep_s, keep_bytes
@@ -120,7 +120,7 @@ class Recorder:
             if theirs.get(name, "") != self._facts.get(name, ""):
                 raise ConfigError(f"{named(self._path)}: {text.format(clean(theirs.get(name, '')))}")
         journaled(connection, self._path)
-        connection.execute("BEGIN IMMEDIATE")  # raises where it can not be written
+        connection.execute("BEGIN IMMEDIATE")  # raises where it cannot be written
         connection.execute("ROLLBACK")
         self._file = _identity(self._path)
         self._writer = Writer(connection, *self._keep)
@@ -210,7 +210,7 @@ def _reason(error: Exception, path: Path) -> str:
         if room.f_bavail * room.f_frsize < _FULL_BYTES:
             return f"{where}: the disk is full"
     if "readonly" in text:
-        return f"{where}: it can not be written any more (read-only)"
+        return f"{where}: it cannot be written any more (read-only)"
     if isinstance(error, OSError):
         failure = error
     else:

@@ -80,7 +80,7 @@ class AlertCommands:
                 start_new_session=True,
             )
         except (OSError, ValueError) as failure:
-            self._complain(f"{name} can not be run: {clean(str(failure), 120)}", wall_s)
+            self._complain(f"{name} cannot be run: {clean(str(failure), 120)}", wall_s)
             return
         try:
             process.communicate(line, timeout=self._timeout_s)

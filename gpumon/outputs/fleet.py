@@ -299,7 +299,7 @@ def _bandwidth(row: Row) -> str:
 
 
 def _latency(latency: Latency) -> str:
-    """`^` marks the worst of several engines whose requests can not be put together."""
+    """`^` marks the worst of several engines whose requests cannot be put together."""
     shown = milliseconds(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
         return shown

@@ -20,7 +20,7 @@ _LABEL: Final = 14
 
 
 def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
-    """A line per profile, the user's own first; then a line per file that can not be read."""
+    """A line per profile, the user's own first; then a line per file that cannot be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
     columns = columns_of(names, _list_columns(profiles, builtin))
     lines = list(table(_with_data(columns), width))

@@ -98,7 +98,7 @@ def with_dependents(fields: Iterable[str]) -> list[str]:
 
 
 def excess(field: str, values: MutableMapping[str, Any]) -> str:
-    """Why the number of this GPU's field can not be true; empty where it can, or where there is none."""
+    """Why the number of this GPU's field cannot be true; empty where it can, or where there is none."""
     value = values.get(field, NOT_SUPPORTED)
     bound = BOUNDS[field]
     if value.__class__ is Missing:
@@ -116,5 +116,5 @@ def excess(field: str, values: MutableMapping[str, Any]) -> str:
 
 
 def invalid(value: float, why: str, source: str = "the driver") -> Missing:
-    """Stands for a number that can not be true, and quotes it. `source` is who told it."""
+    """Stands for a number that cannot be true, and quotes it. `source` is who told it."""
     return Missing(Reason.INVALID, f"{source} says {value:.10g}: {why}")

@@ -231,7 +231,7 @@ class History:
             yield from self._cells(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
 
     def _cells(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_Read]:
-        """Sums of the cells back from `newest_s`; the one of `until_s` can not be told from what came after it."""
+        """Sums of the cells back from `newest_s`; the one of `until_s` cannot be told from what came after it."""
         newest = math.floor(newest_s / CELL_S)
         size = len(self._numbers)
         for number in range(newest, newest - size, -1):

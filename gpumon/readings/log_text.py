@@ -127,7 +127,7 @@ class LogView(NamedTuple):
     anew: int = 0
     """Grows whenever the lines are others: the log was truncated, or another one is read."""
     fault: str = ""
-    """Why it can not be read; empty where it can."""
+    """Why it cannot be read; empty where it can."""
     command: str = ""
     """Command that shows it."""
     places: int = 1

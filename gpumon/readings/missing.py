@@ -42,7 +42,7 @@ class Reason(str, Enum):
     UNKNOWN_GPU = "unknown_gpu"
     """No peak is known for this GPU at this precision."""
     NO_CONTEXT = "no_context"
-    """The mean context length can not be had, so the KV reads are unknown."""
+    """The mean context length cannot be had, so the KV reads are unknown."""
     IDLE = "idle"
     """Nothing was observed in the window: no request, no token."""
     FEW = "few_observations"

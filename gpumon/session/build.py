@@ -246,7 +246,7 @@ def maker(config: Config, hardware: object = None) -> Make:
 
 
 def failed_worker(snapshot: Snapshot) -> str:
-    """Why nothing is known of the GPUs: the driver's worker can not be started, or ended. Empty if it runs."""
+    """Why nothing is known of the GPUs: the driver's worker cannot be started, or ended. Empty if it runs."""
     from gpumon.sources.driver.source import AMD, NVIDIA
 
     for fault in snapshot.faults:

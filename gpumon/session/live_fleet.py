@@ -56,7 +56,7 @@ class FleetSource(Protocol):
         """Unix time of the oldest moment that can be asked for, where the newest one is of `newest_s`."""
 
     async def settle(self) -> None:
-        """Wait for what one answer alone can not have."""
+        """Wait for what one answer alone cannot have."""
 
     async def close(self) -> None:
         """Let go of connections."""

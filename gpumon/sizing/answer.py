@@ -37,7 +37,7 @@ class LimitKind(str, Enum):
     TTFT = "TTFT"
     E2E = "E2E"
     PREFILL = "prefill"
-    """The prompts of more requests can not be computed."""
+    """The prompts of more requests cannot be computed."""
     MAX_NUM_SEQS = "max_num_seqs"
     """The engine's own limit."""
     TYPED = "typed"

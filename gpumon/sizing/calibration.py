@@ -600,7 +600,7 @@ class Calibration:
 
 
 class _Tails(NamedTuple):
-    """p95 / mean of the last minute; None where it can not be told."""
+    """p95 / mean of the last minute; None where it cannot be told."""
 
     itl: float | None
     ttft: float | None

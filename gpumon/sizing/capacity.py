@@ -260,7 +260,7 @@ def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: fl
 
 
 def _prefill(instance: Instance) -> Iterator[Limit]:
-    """Output tokens can not come faster than their prompts are computed: X <= R_p*OSL/(ISL*(1-hit))."""
+    """Output tokens cannot come faster than their prompts are computed: X <= R_p*OSL/(ISL*(1-hit))."""
     rate = instance.workload.prefill_tokens_per_s
     curve = instance.curve
     if rate is None or curve is None or instance.prompt_tokens is None or instance.answer_tokens is None:

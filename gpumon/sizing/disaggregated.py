@@ -249,7 +249,7 @@ def _split_or_why(
 
 
 def _split(prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
-    """Numbers of instances for one pair of parallelisms. ValueError where a goal can not be met."""
+    """Numbers of instances for one pair of parallelisms. ValueError where a goal cannot be met."""
     goals = prefill.instance.workload
     transfer = _transfer(prefill.instance, parallel, asked)
     first_s = prefill.prompt_s + transfer.time_s
@@ -292,7 +292,7 @@ def _within_ttft(split: Split, goal_s: float) -> Split:
 def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scenario, known: Known) -> Demand:
     """A decode instance and its load: prompts come with their KV cache, and it computes none of them.
 
-    ValueError where it can not serve even one request.
+    ValueError where it cannot serve even one request.
     """
     e2e_ms = goals.e2e_p95_ms
     if e2e_ms is not None:

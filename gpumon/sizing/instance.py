@@ -71,7 +71,7 @@ class Instance(NamedTuple):
     dp: int = 1
     """Data-parallel ranks: each has the attention and its KV cache for itself, the experts are spread over all."""
     tps: tuple[int, ...] = ()
-    """Tensor-parallel sizes that hold it, inside one NVLink domain; empty where they can not be told."""
+    """Tensor-parallel sizes that hold it, inside one NVLink domain; empty where they cannot be told."""
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     hit_ratio: float = 0.0
@@ -704,7 +704,7 @@ def _speculation_note(instance: Instance) -> str:
 
 
 def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: Setting | None) -> Instance:
-    """With the fit of what was seen, moved to what is wanted; without a curve where either can not be done."""
+    """With the fit of what was seen, moved to what is wanted; without a curve where either cannot be done."""
     if isinstance(fitted, str):
         return bare._replace(notes=(fitted,))
     if bare.alike and bare.same_mix and bare.speculation == speculation_of(seen):
@@ -717,7 +717,7 @@ def _rescaled(bare: Instance, origin: str, fitted: Fitted, was: Setting | None) 
     """With the fit of what was seen on other hardware (`origin`) or with other lengths, moved by the roofline."""
     wanted = bare.setting
     if was is None or wanted is None:
-        note = f"measured on {origin}, which can not be re-scaled: dimensions or lengths are unknown"
+        note = f"measured on {origin}, which cannot be re-scaled: dimensions or lengths are unknown"
         return bare._replace(notes=(note,))
     try:
         curve = rescale(fitted.curve, was, wanted, fitted.high)

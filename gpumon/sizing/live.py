@@ -38,7 +38,7 @@ def from_live(
 
     A plan is for the peak: `in_flight` has that of the last minutes of every model (`Calibration.in_flight`); what it
     has nothing of has the requests of this instant for its target.
-    `base` has what can not be seen: goals, prices, planning factor, and a server shape where the user gave one. What
+    `base` has what cannot be seen: goals, prices, planning factor, and a server shape where the user gave one. What
     was assumed or left out stands in the note.
     """
     base = base if base is not None else Scenario()
@@ -275,7 +275,7 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
 
 
 def _planned_with(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
-    """The GPUs here that can be planned with; notes say which can not, and which something else holds."""
+    """The GPUs here that can be planned with; notes say which cannot, and which something else holds."""
     unplaced = _unplaced_hosts(snapshot)
     texts: Counter[str] = Counter()
     gpus = []
@@ -355,7 +355,7 @@ def _holder(gpu: Gpu, placed: bool) -> str:
     holder = _holding_process(gpu)
     if not holder and placed:
         # On a host with an engine whose GPUs are not known, that engine may be the one.
-        holder = "a process that can not be seen"
+        holder = "a process that cannot be seen"
     if holder:
         return f"{_at(gpu)}: in use by {holder}, {used / GIB:.1f} GiB"
     return ""

@@ -279,7 +279,7 @@ SEEN_RANGES: Final = {
 
 
 def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
-    """ValueError on a figure that can not be, named with what it may be; None is open and passes."""
+    """ValueError on a figure that cannot be, named with what it may be; None is open and passes."""
 
     def figure(value: float) -> str:
         if abs(value) < 1e15 and value == int(value):
@@ -326,7 +326,7 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def sound(seen: Observed) -> Observed:
-    """The profile without points that no engine can have shown; ValueError on another figure that can not be."""
+    """The profile without points that no engine can have shown; ValueError on another figure that cannot be."""
     try:
         check(seen, SEEN_RANGES)
         if seen.lengths is not None:

@@ -81,7 +81,7 @@ def _response_s(instance: Instance, load: float) -> float | None:
 
 
 def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
-    """Requests in flight of each instance of each part after so many of it are lost; infinite where the rest can not
+    """Requests in flight of each instance of each part after so many of it are lost; infinite where the rest cannot
     serve the target. Over several types of GPU each carries the same share of the load that it is planned with."""
     numbers = [part.number - gone for part, gone in zip(parts, lost, strict=True)]
     if len(parts) == 1:
@@ -140,7 +140,7 @@ def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded
     queue = _queues(demand, load)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
     if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
-        return Degraded(fault, left, text="the rest can not serve this rate: the queue grows without end")
+        return Degraded(fault, left, text="the rest cannot serve this rate: the queue grows without end")
     in_flight = []
     running = []
     for survivor, own in loads:

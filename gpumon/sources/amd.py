@@ -27,7 +27,7 @@ UNVERIFIED = "unverified on hardware"
 MOST_PROCESSES = 256
 _NO_LIBRARY = -2
 _NO_TEXT = -1
-"""Stand for a binding that can not be loaded, and for an answer that can not be read. AMD's codes begin at 1."""
+"""Stand for a binding that cannot be loaded, and for an answer that cannot be read. AMD's codes begin at 1."""
 _NO_VALUE = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
 _FAILED = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
 _NOT_INIT = 32
@@ -40,7 +40,7 @@ _RULES: dict[int, Rule] = {
     8: Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time"),
     10: Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"),
     0xFFFFFFFF: UNKNOWN,
-    _NO_TEXT: Rule(Reason.INVALID, Pause.TICK, "the driver sent what can not be read", usual=True),
+    _NO_TEXT: Rule(Reason.INVALID, Pause.TICK, "the driver sent what cannot be read", usual=True),
 }
 """By AMDSMI_STATUS_*."""
 _FIXES = {
@@ -237,7 +237,7 @@ class Amd:
         """The fault behind a return code, and the fix."""
         if code == _NO_LIBRARY:
             return f"{_FIXES[4]} ({WHY})"
-        return _FIXES.get(code, f"the AMD driver can not be used (AMD SMI status {code}): see dmesg (amdgpu)")
+        return _FIXES.get(code, f"the AMD driver cannot be used (AMD SMI status {code}): see dmesg (amdgpu)")
 
     def versions(self) -> tuple[str, str]:
         """Version of the driver, marked: it is shown wherever versions are."""

@@ -52,7 +52,7 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
 
 
 def _read_file(path: str, setting: str) -> tuple[str, str]:
-    """The text of the key's file, and why it can not be read in one line (empty if it can)."""
+    """The text of the key's file, and why it cannot be read in one line (empty if it can)."""
     file_name = clean(path, 80)
     try:
         with open_regular(Path(path).expanduser()) as file:
@@ -79,7 +79,7 @@ def recipient(endpoint: Endpoint, connection: Connection, setting: str = "api_ke
     On this host a port is anybody's while its server is down. Whoever has the other end must know the secret without
     gpumon: root, gpumon's own user, the owner of its file, or the user that the config names. The owner of the
     connected socket decides: one who listens may have stopped listening, and another port of the same number may be
-    meant. Another host can not be looked into. A server with TLS that is verified shows who it is.
+    meant. Another host cannot be looked into. A server with TLS that is verified shows who it is.
     """
     if endpoint.tls_verify and endpoint.url.lower().startswith("https:"):
         return Recipient()

@@ -1,4 +1,4 @@
-"""Joins an engine's poll with what its endpoint can not tell: the model's dimensions and the GPUs it runs on."""
+"""Joins an engine's poll with what its endpoint cannot tell: the model's dimensions and the GPUs it runs on."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WANTED: Final = frozenset(_BY_NAME)
 
 ABSENT: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
 NO_VALUE: Final = Missing(Reason.NOT_SUPPORTED, "DCGM has no value of it for this GPU")
-NO_NUMBER: Final = Missing(Reason.INVALID, "the dcgm-exporter sent a number that can not be")
+NO_NUMBER: Final = Missing(Reason.INVALID, "the dcgm-exporter sent a number that cannot be")
 PER_SLICE: Final = Missing(Reason.UNDER_MIG, "exists per slice only")
 WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
 

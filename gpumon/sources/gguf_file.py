@@ -47,7 +47,7 @@ def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = No
 
     `reader` and `within` as in `open_file`.
 
-    ValueError says what is wrong with which file; OSError where one can not be read.
+    ValueError says what is wrong with which file; OSError where one cannot be read.
     """
     allowance = _Allowance()
     named = _PART.search(path.name)

@@ -126,4 +126,4 @@ def _pss_bytes(pids: tuple[int, ...]) -> Reading:
     try:
         return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids))
     except (psutil.Error, OSError):
-        return Missing(Reason.ERROR, "the memory of the worker process can not be read")
+        return Missing(Reason.ERROR, "the memory of the worker process cannot be read")

@@ -137,7 +137,7 @@ def _known(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) ->
 
 
 def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> Facts:
-    """No spec, as the model's own files can not be used.
+    """No spec, as the model's own files cannot be used.
 
     The catalogue may have a row of this name, but these files are what the engine runs.
     """
@@ -352,7 +352,7 @@ def _problem(error: Exception, view: View) -> str:
     key = ""
     if isinstance(error, FieldError):
         key = error.key
-    return f"{key or 'its content'} can not be used: as that user, gpumon models show says why"
+    return f"{key or 'its content'} cannot be used: as that user, gpumon models show says why"
 
 
 def _from_gguf(path: Path, view: View, model_id: str) -> LlmSpec:

@@ -343,7 +343,7 @@ def _link_text(path: Path, reader: Reader | None) -> str:
 def _is_hub_blob(path: Path, reader: Reader | None, descriptor: int) -> bool:
     """Whether a link leads to a file of the Hugging Face cache of the same owner.
 
-    `hf download --local-dir` made such links up to huggingface_hub 0.22. Who makes a link can not own a file of
+    `hf download --local-dir` made such links up to huggingface_hub 0.22. Who makes a link cannot own a file of
     another user, so that nobody has files read that are not his.
     """
     place = str(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -355,7 +355,7 @@ def _is_hub_blob(path: Path, reader: Reader | None, descriptor: int) -> bool:
 
 
 def is_file(path: Path, reader: Reader | None = None) -> bool:
-    """Whether this is a regular file, or one that the reader may not look for; False where that can not be told."""
+    """Whether this is a regular file, or one that the reader may not look for; False where that cannot be told."""
     try:
         return _leads_to_file(path, reader)
     except NotTheModelsError:
@@ -385,7 +385,7 @@ def _is_tried(path: Path, reader: Reader | None) -> bool:
 
 
 def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]:
-    """Entries of a folder, in no order; empty where that can not be told."""
+    """Entries of a folder, in no order; empty where that cannot be told."""
     try:
         with _resolved(folder, reader) as descriptor:
             _permit(reader, os.fstat(descriptor), 4, folder)
@@ -563,7 +563,7 @@ def _gguf_of_ollama(name: str, seen: View) -> Iterator[Path]:
 
 
 def is_gguf(path: Path, reader: Reader | None = None) -> bool:
-    """Whether the file begins as GGUF; False where it can not be read."""
+    """Whether the file begins as GGUF; False where it cannot be read."""
     try:
         with open_file(path, reader) as file:
             return file.read(4) == b"GGUF"
@@ -648,7 +648,7 @@ def searched(names: Iterable[str], seen: View) -> Iterator[str]:
 def read_config(folder: Path, reader: Reader | None = None) -> dict[str, Any]:
     """The folder's `config.json`, with ModelOpt's separate `hf_quant_config.json` as its `quantization_config`.
 
-    ValueError where it is no JSON object or too large, OSError where it can not be read.
+    ValueError where it is no JSON object or too large, OSError where it cannot be read.
     """
     within = model_root(folder)
     config = read_json(folder / "config.json", MOST_CONFIG_BYTES, dict, reader, within)
@@ -661,7 +661,7 @@ def read_config(folder: Path, reader: Reader | None = None) -> dict[str, Any]:
 
 
 def read_json(path: Path, most: int, kind: type[_T], reader: Reader | None = None, within: Path | None = None) -> _T:
-    """The file as `kind`; ValueError where it is none or larger than `most` bytes, OSError where it can not be read."""
+    """The file as `kind`; ValueError where it is none or larger than `most` bytes, OSError where it cannot be read."""
     with open_file(path, reader, within) as file:
         body = file.read(most + 1)
     if len(body) > most:

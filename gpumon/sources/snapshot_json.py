@@ -39,7 +39,7 @@ _UNKNOWN: Final[dict[type[Enum], Enum]] = {
     EngineKind: EngineKind.UNKNOWN,
     Reason: Reason.NOT_EXPOSED,
 }
-"""Replacement for a code of a newer gpumon; without an entry the whole object can not be read."""
+"""Replacement for a code of a newer gpumon; without an entry the whole object cannot be read."""
 
 _MISSING: Final = {reason.value: Missing(reason) for reason in Reason}
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -66,11 +66,11 @@ class _Read(NamedTuple):
     readings: dict[str, float]
     """Figures by name, as they were told."""
     figures: dict[str, Any]
-    """The same, with a reason in the place of each that can not be."""
+    """The same, with a reason in the place of each that cannot be."""
     inner: dict[str, tuple[_Read, ...]]
     """Key of a field of objects -> these objects."""
     record: Any
-    """None: it can not be read, and is left out."""
+    """None: it cannot be read, and is left out."""
 
 
 _UNREAD: Final = _Read({}, {}, {}, {}, {}, None)
@@ -207,7 +207,7 @@ def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
 
 
 def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Iterable[str]) -> None:
-    """Take these figures over from the readings, each with a reason in its place where it can not be."""
+    """Take these figures over from the readings, each with a reason in its place where it cannot be."""
     readings = newest.readings
     figures = newest.figures
     there = [name for name in names if name in readings]

@@ -116,13 +116,13 @@ def locate(url: str) -> Place | str:
     try:
         _, _, host, port, _ = parse_url(url)
     except ValueError:
-        return "the URL can not be read"
+        return "the URL cannot be read"
     if host == "localhost":
         return Place(_LOOPBACK, port)
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return "its host name can not be resolved right now"
+        return "its host name cannot be resolved right now"
     addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
     own = _on_this_host(addresses)
     if own:

@@ -1,4 +1,4 @@
-"""The size of an LLM by its dimensions: what a figure of its parameters can not be."""
+"""The size of an LLM by its dimensions: what a figure of its parameters cannot be."""
 
 from __future__ import annotations
 

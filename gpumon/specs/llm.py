@@ -125,7 +125,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def latent(self) -> bool:
-        """Whether its cache holds latents that tensor parallelism can not divide (MLA and alike)."""
+        """Whether its cache holds latents that tensor parallelism cannot divide (MLA and alike)."""
         for look in self.attention:
             if look.heads == 1 and look.decode_flops != look.prefill_flops:
                 return True

@@ -70,7 +70,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def unusable(self) -> str:
-        """Why the formulas can not use this row; empty where they can."""
+        """Why the formulas cannot use this row; empty where they can."""
         if isinstance(self._read, ValueError):
             return str(self._read)
         return ""

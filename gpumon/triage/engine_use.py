@@ -512,7 +512,7 @@ def _ready(case: Case, restarted: Parameters) -> Finding:
 
 
 def _doubt(case: Case, engine: Engine, seen: Activity) -> Finding | None:
-    """Why the engine can not be called healthy: figures that are missing, or that contradict each other."""
+    """Why the engine cannot be called healthy: figures that are missing, or that contradict each other."""
     unknown = lacking(engine, seen)
     if any(signal.code in NEEDED for signal in unknown):  # the others are named where the verdict is open anyway
         return unsure(unknown)

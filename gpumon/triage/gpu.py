@@ -175,7 +175,7 @@ def _xid_kept_s(case: Case, kind: Xid) -> float:
 
 
 def _memory(case: Case) -> Iterator[Finding]:
-    """Faults of its memory: rows that can not be remapped, uncorrectable errors, rows that wait for a reset."""
+    """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = _gpu(case)
     if finite(gpu.remap_failed):
         shown = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
@@ -590,7 +590,7 @@ def _unplaced(case: Case) -> str | None:
 
 
 def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
-    """Whether a program is on the GPU whose command line can not be read."""
+    """Whether a program is on the GPU whose command line cannot be read."""
     if gpu.processes:
         return any(not process.command for process in gpu.processes)
     return not is_free(reading)

@@ -113,7 +113,7 @@ def check_count(field: str, number: int) -> None:
 
 
 def bounded_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
-    """Put a reason in the place of every figure of these fields that can not be true. `values` are fields of one record
+    """Put a reason in the place of every figure of these fields that cannot be true. `values` are fields of one record
     by name."""
     for field in fields:
         value = values[field]
@@ -137,7 +137,7 @@ def bounded_number(field: str, value: float) -> float:
 
 
 def bounded_whole(field: str, value: int) -> int:
-    """A whole number; 0 where it can not be true."""
+    """A whole number; 0 where it cannot be true."""
     most = MOST_WHOLE.get(field)
     if most is None or 0 <= value <= most:
         return value
@@ -154,7 +154,7 @@ def bounded_time(text: str) -> str:
 
 
 def bounded_parameters(parameters: Parameters) -> Parameters:
-    """Numbers and names of a sentence, without numbers that can not be shown."""
+    """Numbers and names of a sentence, without numbers that cannot be shown."""
     result = {}
     for name, value in parameters.items():
         if isinstance(value, str) or abs(value) <= LARGEST:
@@ -235,12 +235,12 @@ def vetted_verdict(verdict: Verdict) -> Verdict:
 
 
 def bounded_verdict(verdict: Verdict) -> Verdict:
-    """The verdict without numbers in its sentence that can not be shown."""
+    """The verdict without numbers in its sentence that cannot be shown."""
     return msgspec.structs.replace(verdict, parameters=bounded_parameters(verdict.parameters))
 
 
 def bounded_event(event: Event) -> Event:
-    """The event without parameters that can not be shown."""
+    """The event without parameters that cannot be shown."""
     parameters = bounded_parameters(event.parameters)
     before = parameters.get("before", "")
     if event.kind is EventKind.VERDICT and before not in _LIMITS:

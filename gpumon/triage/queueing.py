@@ -101,7 +101,7 @@ def _mostly_weights(engine: Engine) -> bool:
 
 
 def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
-    """Signals without which another limit can not be ruled out."""
+    """Signals without which another limit cannot be ruled out."""
     signals = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     at_known_limit = case.pinned() and case.slots() is not None
     if case.mean("kv_usage_ratio") is None and not at_known_limit:

@@ -160,7 +160,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             await host.control.start(lambda snapshot: host.post_message(SnapshotReady(snapshot)))
             await host.control.ended()
         except Exception as error:  # whatever it was, the user has to see it
-            self.leave_host(f"this host can not be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
+            self.leave_host(f"this host cannot be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
 
     def leave_host(self, notice: str) -> None:
         """Back to the fleet, and say there what is to be said."""

@@ -154,7 +154,7 @@ class AskedFleet(Protocol):
         """
 
     async def at(self, wall_s: float) -> FleetSnapshot:
-        """The fleet as it was at a time, from queries at that time; what can not be had is in its `faults`."""
+        """The fleet as it was at a time, from queries at that time; what cannot be had is in its `faults`."""
 
     async def first_after(self, none_s: float, there_s: float) -> float:
         """Find the begin of the fleet to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""

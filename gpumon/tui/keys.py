@@ -13,7 +13,7 @@ ALWAYS: Final[list[BindingType]] = [
     Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True),
     Binding("ctrl+z", "suspend_process", "to the shell", id="suspend.always", priority=True),
 ]
-"""Keys that hold whatever is being typed, and can not be mapped away."""
+"""Keys that hold whatever is being typed, and cannot be mapped away."""
 _NO_KEY = "unbound"
 """Key of a command without one: Textual keeps the usual one where it is told nothing."""
 

@@ -45,7 +45,7 @@ class Column(Generic[T]):
     keep: int = 0
     """Cells that must stay free to its right for it to be shown."""
     fixed: bool = False
-    """It can not be hidden: a row is known by it."""
+    """It cannot be hidden: a row is known by it."""
     wider: tuple[tuple[int, Column[T] | None], ...] = ()
     """Its forms on wider screens: the least width of the screen and the form, the widest screen first; None: another
     column shows the same there."""

@@ -84,7 +84,7 @@ def ranks(tp: int, ep: int, dp: int) -> tuple[int, int]:
 
 
 def read(file: Path) -> tuple[list[Row], Counter[str]]:
-    """The rows that can be predicted, and why others can not."""
+    """The rows that can be predicted, and why others cannot."""
     gpus, llms = gpu_catalogue(), llm_catalogue()
     rows, left = list[Row](), Counter[str]()
     with file.open(encoding="utf-8", newline="") as stream:

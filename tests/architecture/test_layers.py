@@ -1,4 +1,4 @@
-"""The house rules that a static graph can not see: what a fresh interpreter really loads, and names."""
+"""The house rules that a static graph cannot see: what a fresh interpreter really loads, and names."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ REFUSED = [
     (["show", "a", "b"], "unrecognized arguments: 'b'"),
     (["list", "x"], "unrecognized arguments: 'x'"),
     (["show", "guide-nemo-5c"], "did you mean guide-nemo-5b"),
-    (["remove", "guide-nemo-5b"], "comes with gpumon and can not be removed"),
+    (["remove", "guide-nemo-5b"], "comes with gpumon and cannot be removed"),
     (["list", "--tp", "2"], "unrecognized arguments: --tp; did you mean gpumon profiles add --tp?"),
     (["add", "/nowhere/x.json"], "/nowhere/x.json: cannot be read: No such file or directory"),
     (["add", VLLM, "--gpu", "H100"], "--gpu: GPU type 'H100' is several, give the whole name: H100 PCIe 80GB"),

@@ -67,7 +67,7 @@ def test_what_is_stored_comes_back_exactly(environ: dict[str, str]) -> None:
 def test_the_guides_tables_are_there_and_stay(environ: dict[str, str]) -> None:
     assert profiles(environ)["guide-nemo-5b"].memory_bytes == 12.41e9
     assert profiles(environ)["guide-nemo-20b"].concurrency == 16.0
-    with pytest.raises(ConfigError, match="comes with gpumon and can not be removed"):
+    with pytest.raises(ConfigError, match="comes with gpumon and cannot be removed"):
         remove("guide-nemo-5b", environ)
     with pytest.raises(ConfigError, match="belongs to a profile that comes with gpumon"):
         store([replace(SWEPT, name="Guide-NeMo-5B")], environ, replace=True)

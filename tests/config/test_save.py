@@ -285,6 +285,6 @@ def test_a_disk_that_gives_back_something_else_leaves_the_file(path: Path, monke
 def test_a_file_that_can_not_be_changed_safely_is_left_alone(path: Path) -> None:
     """A line of a long text looks like the header that the setting belongs under."""
     text = '[[endpoint]]\nurl = "http://h:1"\nname = """\n[general]\n"""\n'
-    with pytest.raises(NotSavedError, match="can not change safely"):
+    with pytest.raises(NotSavedError, match="cannot change safely"):
         saved(path, text, {INTERVAL: 2.0})
     assert path.read_text() == text

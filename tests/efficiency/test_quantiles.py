@@ -44,7 +44,7 @@ def test_each_quantile_has_the_bounds_of_its_own_bucket():
 
 
 def test_a_quantile_is_never_more_than_the_mean_allows():
-    """Half of the requests can not wait longer than twice the mean, however wide the first bucket is."""
+    """Half of the requests cannot wait longer than twice the mean, however wide the first bucket is."""
     shown = quantiles(histogram((0.3, 100), (0.5, 100), (INF, 100), total=0.002))
     assert shown.p50 == pytest.approx(2 * 0.00002)
     assert shown.p95 == pytest.approx(20 * 0.00002)

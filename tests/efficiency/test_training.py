@@ -1,4 +1,4 @@
-"""Training runs and servers that generate nothing: which figures they have, and none that they can not have."""
+"""Training runs and servers that generate nothing: which figures they have, and none that they cannot have."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def advising() -> dict[str, Any]:
 
 
 def texts() -> dict[str, Any]:
-    """120,000 characters that can not be printed."""
+    """120,000 characters that cannot be printed."""
     return {**told(), "faults": [{"source": "a", "text": "\u202e" * 1000, "since": now()}] * 120}
 
 

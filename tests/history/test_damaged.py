@@ -153,7 +153,7 @@ def test_a_row_that_unpacks_to_gigabytes_is_unpacked_once_and_counted(
 @pytest.mark.parametrize(
     ("what", "count", "text"),
     [
-        ("junk", 300_000, b"more than 1,000 of its rows can not be read; take another copy of it"),
+        ("junk", 300_000, b"more than 1,000 of its rows cannot be read; take another copy of it"),
         ("bombs", 100, b"more than 20 rows unpack to what gpumon never writes; take another copy of it"),
     ],
 )

@@ -59,7 +59,7 @@ def test_an_alert_without_a_command_starts_nothing() -> None:
     ("command", "said"),
     [
         (("false",), "false ended with exit code 1"),
-        (("/nowhere/page",), "/nowhere/page can not be run: "),
+        (("/nowhere/page",), "/nowhere/page cannot be run: "),
         (("sleep", "60"), "sleep took longer than 0.2 s and was killed"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Numbers that a GPU can not have, by themselves and beside its other figures."""
+"""Numbers that a GPU cannot have, by themselves and beside its other figures."""
 
 from __future__ import annotations
 

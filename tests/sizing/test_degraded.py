@@ -50,7 +50,7 @@ def test_a_rate_above_what_fits_is_never_worked_off() -> None:
     """85.5 at a time come to 1.8 requests a second."""
     assert "per instance" in alone(target=1.7, target_kind="requests_per_s").text
     lost = alone(target=2.0, target_kind="requests_per_s")
-    assert lost.text == "the rest can not serve this rate: the queue grows without end"
+    assert lost.text == "the rest cannot serve this rate: the queue grows without end"
     assert isinstance(lost.running, Missing)
 
 

@@ -1,4 +1,4 @@
-"""Engines that say what can not be, and engines that became something else: no crash, and nothing of it is believed."""
+"""Engines that say what cannot be, and engines that became something else: no crash, and nothing of it is believed."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
     assert have(shot) == ((H100, 2),)
     note = from_live(shot, ()).note
     assert "GPU 1: in use by train\\x1b_lora, 35.8 GiB" in note
-    assert "GPU 3: in use by a process that can not be seen, 18.6 GiB" in note
+    assert "GPU 3: in use by a process that cannot be seen, 18.6 GiB" in note
     assert "GPU 2" not in note
     assert held(shot) == tuple(part for part in note.split("; ") if "in use" in part)
     # It may be that of an engine whose GPUs nobody told.
@@ -111,8 +111,8 @@ def test_what_is_held_is_told_once_for_each_host() -> None:
         for at, taken in enumerate(all_)
     )
     assert held(at(0, gpus=gpus)) == (
-        "a GPU of a: in use by a process that can not be seen, 65.2 GiB x 2",
-        "a GPU of c: in use by a process that can not be seen, 65.2 GiB",
+        "a GPU of a: in use by a process that cannot be seen, 65.2 GiB x 2",
+        "a GPU of c: in use by a process that cannot be seen, 65.2 GiB",
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures that can not be have a reason instead of an answer, wherever in the question they stand."""
+"""Figures that cannot be have a reason instead of an answer, wherever in the question they stand."""
 
 from __future__ import annotations
 

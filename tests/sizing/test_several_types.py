@@ -151,7 +151,7 @@ def test_each_type_has_its_own_load_and_its_own_doubt_in_a_note():
 def test_a_rate_that_two_types_can_not_serve_after_a_loss_says_so():
     asked = replace(EIGHT_B, target_kind="requests_per_s", target=150.0)
     [row] = plan(replace(MIXED, itl_p95_ms=None, workload=(asked,)), KNOWN).workloads
-    assert row.degraded[-1].text == "the rest can not serve this rate: the queue grows without end"
+    assert row.degraded[-1].text == "the rest cannot serve this rate: the queue grows without end"
 
 
 def test_counts_are_not_rounded_up_twice():

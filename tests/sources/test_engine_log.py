@@ -492,7 +492,7 @@ async def test_a_pod_that_can_not_be_read_gives_the_command_and_runs_nothing(pro
     view = await log_of(Origin(pod="llm/vllm-0", container=CONTAINER), tmp_path / "none").read()
     assert view is not None
     assert view.command == "kubectl logs -n llm vllm-0 --tail=100 --previous"
-    assert "can not read" in view.fault
+    assert "cannot read" in view.fault
     assert not (tmp_path / "ran").exists()
 
 

@@ -259,7 +259,7 @@ def outcome(reader: SnapshotReader, snapshot: dict[str, Any]) -> str:
 
 
 def test_a_figure_is_held_again_against_the_one_that_bounds_it() -> None:
-    """Only the total changes; the VRAM in use can not be more than that."""
+    """Only the total changes; the VRAM in use cannot be more than that."""
     reader = SnapshotReader()
     before = told()
     before["gpus"][0] |= {"vram_used_bytes": 8e10, "vram_total_bytes": 8.5e10}

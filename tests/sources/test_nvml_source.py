@@ -1,4 +1,4 @@
-"""A worker that hangs, stops, crashes, talks nonsense or can not be killed: the monitor goes on."""
+"""A worker that hangs, stops, crashes, talks nonsense or cannot be killed: the monitor goes on."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ async def test_there_is_never_more_than_one_unkillable_worker() -> None:
     source = DriverSource(INTERVAL_S, limits=Limits(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
     rig = Rig(source)
     await source.start()
-    stuck = await rig.until(lambda found: "can not be killed" in faults(found))
+    stuck = await rig.until(lambda found: "cannot be killed" in faults(found))
     for _ in range(5):
         await rig.poll()
     assert (len(made), made[0].kills) == (1, 1)

@@ -133,9 +133,9 @@ def test_api_workers_own_the_gpu_of_their_sibling(server: Callable[..., dict[str
     [
         ("http://127.0.0.1:1", "no process of this host listens on port 1: it may be in a container; set gpus = [..]"),
         ("http://192.0.2.7:8000", "another host: set gpu_type"),
-        ("http://no-such-host.invalid:8000", "can not be resolved"),
-        ("http://127.0.0.1:99999", "can not be read"),
-        ("http://[::1:8000", "can not be read"),
+        ("http://no-such-host.invalid:8000", "cannot be resolved"),
+        ("http://127.0.0.1:99999", "cannot be read"),
+        ("http://[::1:8000", "cannot be read"),
     ],
 )
 def test_why_there_is_no_gpu(url: str, text: str) -> None:

@@ -167,7 +167,7 @@ def test_a_host_that_is_read_seldom_is_waited_for() -> None:
 def test_every_snapshot_that_is_printed_is_read_back(name: str) -> None:
     told = encode(shots.ALL[name]())
     read = json.loads(encode(SnapshotReader().read(parsed(told), 1e9)))
-    if name != "hostile":  # whose figures can not be
+    if name != "hostile":  # whose figures cannot be
         assert read["gpus"] == json.loads(told)["gpus"]
 
 

@@ -122,7 +122,7 @@ def test_what_was_looked_at_stands_in_the_evidence_and_what_speaks_for_work_in_t
 
 
 def test_where_nothing_tells_what_its_gpus_do_it_is_no_certain_hang() -> None:
-    """A prompt of minutes can not be told from it."""
+    """A prompt of minutes cannot be told from it."""
     blind = {
         "busy_ratio": NEVER,
         "sm_active_ratio": NEVER,

@@ -101,7 +101,7 @@ async def test_whatever_goes_wrong_is_said_and_the_screen_goes_on(
             raise ValueError("oops\x1b[31m")
 
     monkeypatch.chdir(tmp_path)
-    text = "the bundle can not be written: ValueError: oops\\x1b[31m"
+    text = "the bundle cannot be written: ValueError: oops\\x1b[31m"
     async with running(recorded(), 120, 40, files=Unwilling(Loaded(Config(), "", {}), {})) as (app, pilot):
         for _ in range(2):
             await type_keys(app, pilot, "w")

@@ -333,7 +333,7 @@ async def test_a_moment_that_can_not_be_had_leaves_the_screen_live() -> None:
     async with watching(source, 80, 24) as (app, pilot):
         source.fault = "it takes too long"
         await pilot.press("left_square_bracket")
-        await until(lambda: "07:57:48 can not be had: it takes too long" in foot(app), pilot, 20.0)
+        await until(lambda: "07:57:48 cannot be had: it takes too long" in foot(app), pilot, 20.0)
         assert not app.monitor.travel.paused
         assert text_of(app)[0].endswith("● 12s ago 08:03:00")
 

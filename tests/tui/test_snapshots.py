@@ -19,7 +19,7 @@ from tests.tui.snapshot_files import compare, file_of, settled
 
 FOLDER = Path(__file__).parent / "snapshots"
 ALL = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 5))
-"""The least one is the last: it closes what it can not show."""
+"""The least one is the last: it closes what it cannot show."""
 SOME = ((120, 40), (80, 24))
 SMALL = ((80, 24),)
 

@@ -187,7 +187,7 @@ async def test_an_empty_past_and_one_that_can_not_be_read_are_notices() -> None:
 
         feed.timeline = Torn([scenes.snapshot()])
         await type_keys(app, pilot, "[")
-        await until(lambda: "can not be read: OSError: [Errno 5] Input/output error" in foot(app), pilot)
+        await until(lambda: "cannot be read: OSError: [Errno 5] Input/output error" in foot(app), pilot)
         feed.timeline = Kept([scenes.snapshot(tick=-5), scenes.snapshot()])
         await type_keys(app, pilot, "comma")
         await until(lambda: "AGO" in title(app), pilot)

@@ -24,7 +24,7 @@ _COPIED: Final = (
 
 
 def lacking(run: Run) -> Iterator[Problem]:
-    """Problems of a run: figures that are missing, and figures that can not be of one run."""
+    """Problems of a run: figures that are missing, and figures that cannot be of one run."""
     if not run.model:
         yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
     yield from _bad_throughput(run)
@@ -54,7 +54,7 @@ def _without_a_load(run: Run) -> Problem:
 
 
 def _contradictions(run: Run, offered: float, in_flight: float) -> Iterator[Problem]:
-    """Figures that can not be of one run, or stand in another unit than the format has."""
+    """Figures that cannot be of one run, or stand in another unit than the format has."""
     allowed = "figures of one run, in the units that the format has"
     if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
         text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"

@@ -62,7 +62,7 @@ class Chain(NamedTuple):
     listens: bool = False
     """Whether its port is open by now."""
     broken: str = ""
-    """Why its page can not be found, and the fix."""
+    """Why its page cannot be found, and the fix."""
     configured: str = ""
     """URL of the config that leads to the same server: it is polled by that one."""
     foreign: bool = False

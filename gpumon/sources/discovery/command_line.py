@@ -164,7 +164,7 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     """The engine that is started by these arguments, or that a process with this title is part of; else None.
 
     A title is one argument, or one cut into words. An option stands above a variable of the environment; `variables`
-    is None where these can not be read.
+    is None where these cannot be read.
     """
     words = _words(argv)
     for form, command in _COMMANDS if words else ():

@@ -47,7 +47,7 @@ class Published(NamedTuple):
 
 
 def network_of(pid: int | str = OURS) -> int:
-    """A number that two processes share exactly if they are in one network namespace; 0 where it can not be told.
+    """A number that two processes share exactly if they are in one network namespace; 0 where it cannot be told.
 
     The namespace's own link (/proc/PID/ns/net) is only for those who may trace the process. Every namespace has
     /proc/net files of its own, though, whose inode numbers anybody may read.

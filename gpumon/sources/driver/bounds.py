@@ -12,7 +12,7 @@ ENERGY_TIMES = 2.0
 
 
 def implausible(field: str, values: dict[str, Any]) -> Missing | None:
-    """Why the number of this field can not be true, with the number itself; None where it can, or there is none."""
+    """Why the number of this field cannot be true, with the number itself; None where it can, or there is none."""
     why = excess(field, values)
     if why:
         return invalid(values[field], why)
@@ -20,7 +20,7 @@ def implausible(field: str, values: dict[str, Any]) -> Missing | None:
 
 
 def drop_implausible(values: dict[str, Any]) -> None:
-    """Put a reason in the place of every number that can not be true."""
+    """Put a reason in the place of every number that cannot be true."""
     for field in BOUNDS:
         if (why := implausible(field, values)) is not None:
             values[field] = why

@@ -78,7 +78,7 @@ class Api(NamedTuple):
     down: Mapping[int, tuple[GpuState, str]]
     """Codes that say that the GPU itself is gone."""
     refused: Mapping[int, tuple[GpuState, str]]
-    """Code -> state and text of the row of a GPU that can not be opened."""
+    """Code -> state and text of the row of a GPU that cannot be opened."""
     driver_down: frozenset[int]
     stale: frozenset[int] = frozenset()
     """Codes of a handle that names nothing."""

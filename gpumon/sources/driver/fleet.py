@@ -86,7 +86,7 @@ class Driver(Protocol):
         """Load the library and initialise it; its code, 0 for success. It may take many seconds, or hang."""
 
     def explain(self, code: int) -> str:
-        """The text for the user about a driver that can not be used: the fault, and the fix."""
+        """The text for the user about a driver that cannot be used: the fault, and the fix."""
 
     def versions(self) -> tuple[str, str]:
         """Driver version, and of the newest CUDA (or ROCm) that it supports; empty where it does not tell."""
@@ -102,7 +102,7 @@ class Driver(Protocol):
 
 
 class _Down(msgspec.Struct, frozen=True):
-    """A GPU that can not be read: what its row says, and since when."""
+    """A GPU that cannot be read: what its row says, and since when."""
 
     index: int
     uuid: str
@@ -227,7 +227,7 @@ class _Slot:
                 raise
             if code in self._driver.api.driver_down:
                 raise DriverDownError(code) from error
-            unknown = (GpuState.ERROR, f"can not be opened (code {code})")
+            unknown = (GpuState.ERROR, f"cannot be opened (code {code})")
             self._give_up({**self._driver.api.down, **self._driver.api.refused}.get(code, unknown), now_s)
             return
         if gpu is not self.gpu:
@@ -258,7 +258,7 @@ class _Slot:
 
 
 class Fleet:
-    """The GPUs of an initialised driver. A GPU that can not be had at all goes by the uuid `index:N`."""
+    """The GPUs of an initialised driver. A GPU that cannot be had at all goes by the uuid `index:N`."""
 
     def __init__(self, driver: Driver, timings: Timings) -> None:
         self._driver = driver

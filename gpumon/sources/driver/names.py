@@ -121,7 +121,7 @@ class Names:
 
 
 def _running_children_s(pid: int) -> float:
-    """CPU seconds of the processes below one, ended children of theirs included; what can not be read is left out."""
+    """CPU seconds of the processes below one, ended children of theirs included; what cannot be read is left out."""
     total_s = 0.0
     left = _children(pid)
     for _ in range(MOST_CHILDREN):

@@ -336,7 +336,7 @@ class DriverSource:
         try:
             process = self._spawn(self._command, self._env)
         except OSError as error:
-            self._why = f"{self._vendor.worker} can not be started: {error.strerror}"
+            self._why = f"{self._vendor.worker} cannot be started: {error.strerror}"
             self._back_off(now_s)
             return
         self._child = Child(process, self._wake, now_s)
@@ -430,7 +430,7 @@ class DriverSource:
     def _no_child(self, now_s: float) -> tuple[str, str]:
         if self._dying is not None and now_s - self._killed_s > self._limits.die_s:
             return "unkillable", (
-                f"{self._vendor.worker} (pid {self._dying.pid}) hangs inside the driver and can not be killed: "
+                f"{self._vendor.worker} (pid {self._dying.pid}) hangs inside the driver and cannot be killed: "
                 "no new one is started until it is gone; a reboot may be needed"
             )
         return self._why, f"{self._why}; next try in {max(0.0, self._restart_s - now_s):.0f} s"

@@ -29,7 +29,7 @@ class Timings(msgspec.Struct, frozen=True):
     init_retry_s: float = 5.0
     """Between two tries to initialise the driver."""
     reprobe_s: float = 30.0
-    """Between two looks at a GPU that is lost, needs a reset or can not be opened."""
+    """Between two looks at a GPU that is lost, needs a reset or cannot be opened."""
     permission_s: float = 300.0
     """Before a call that was not permitted is tried again."""
     backoff_s: float = 5.0

@@ -20,7 +20,7 @@ from gpumon.sources.sockets import holders, listening, locate, reached
 MOST_LINES: Final = 5000
 """Lines that are kept of a log."""
 AGAIN_S: Final = 5.0
-"""Seconds before a log that was not found, or can not be read, is looked for again."""
+"""Seconds before a log that was not found, or cannot be read, is looked for again."""
 
 
 class EngineLog:

@@ -168,7 +168,7 @@ def open_kept(path: Path, reader: Reader | None) -> BinaryIO:
     try:
         status = os.lstat(path)
     except OSError as error:
-        raise LogAccessError(error.strerror or "can not be opened") from error
+        raise LogAccessError(error.strerror or "cannot be opened") from error
     if stat.S_ISLNK(status.st_mode):
         raise LogAccessError("a link stands in its place")
     if not stat.S_ISREG(status.st_mode):
@@ -195,7 +195,7 @@ def _of_pod(origin: Origin, logs: Path, *, is_live: bool) -> Place:
     words = f"log of pod {clean(origin.pod)}"
     file = pod_file(origin.container, logs)
     if file is None:
-        return NoLog("this user can not read the pod's log in /var/log/pods", command, words)
+        return NoLog("this user cannot read the pod's log in /var/log/pods", command, words)
     path, form = file
     return LogFile(words, lambda: open_kept(path, None), command, form)
 

@@ -222,7 +222,7 @@ def _decoded(line: bytes) -> str:
 def _reason(error: OSError) -> str:
     if isinstance(error, LogAccessError):
         return str(error)
-    return clean(error.strerror or str(error) or "can not be read")
+    return clean(error.strerror or str(error) or "cannot be read")
 
 
 def whole_records(lines: Sequence[str], begins: Callable[[str], bool], most: int = 200) -> Iterable[str]:

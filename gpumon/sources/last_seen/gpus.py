@@ -80,7 +80,7 @@ class LastListed:
 
 
 def _listed(gpus: Iterable[GpuReading]) -> dict[str, GpuReading] | None:
-    """The whole GPUs by UUID; None if one has no UUID: it can not be opened, and may be the missing one."""
+    """The whole GPUs by UUID; None if one has no UUID: it cannot be opened, and may be the missing one."""
     whole = [gpu for gpu in gpus if not gpu.parent_uuid]
     listed = {gpu.uuid: gpu for gpu in whole}
     if len(listed) < len(whole) or any(uuid.startswith("index:") for uuid in listed):

@@ -19,7 +19,7 @@ from gpumon.sources.last_seen.records import REMEMBERED_S, Listed, Served, Writt
 from gpumon.sources.last_seen.state_folder import state_folder
 
 VERSION: Final = 1
-"""Raised when a file of before can not be read any more; that costs what it remembered."""
+"""Raised when a file of before cannot be read any more; that costs what it remembered."""
 MOST_BYTES: Final = 4 << 20
 MOST_RECORD_BYTES: Final = 64 << 10
 """A larger record (a server of a hundred ranks) is left out."""
@@ -66,7 +66,7 @@ def _records(engines: Iterable[Served]) -> list[Served]:
 
 
 class Store:
-    """Reads and writes the file; a damaged or foreign one counts as none, and one that can not be written as well."""
+    """Reads and writes the file; a damaged or foreign one counts as none, and one that cannot be written as well."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -17,7 +17,7 @@ from gpumon.sources.nvml.gpu import NvmlGpu, Session
 from gpumon.sources.nvml.xid import XidWatch
 
 _NO_UTF8 = -1
-"""Stands for an answer whose text can not be read."""
+"""Stands for an answer whose text cannot be read."""
 _CABLE = "its external power cable is not attached"
 _INTERRUPTS = "the kernel has trouble with its interrupts"
 _BLOCKED = "blocked by the operating system: in a container, pass its /dev/nvidia* node"
@@ -144,7 +144,7 @@ class Nvml:
 
     def explain(self, code: int) -> str:
         """The fault behind a return code, and the fix."""
-        return _FIXES.get(code, f"the NVIDIA driver can not be used (NVML code {code}): see dmesg")
+        return _FIXES.get(code, f"the NVIDIA driver cannot be used (NVML code {code}): see dmesg")
 
     def versions(self) -> tuple[str, str]:
         """Versions of the driver and of CUDA."""

@@ -116,7 +116,7 @@ class Gpm:
         self._samples = []
 
     def _probe(self) -> Missing | None:
-        """Why GPM can not work here, by the order in which drivers are known to tell the truth."""
+        """Why GPM cannot work here, by the order in which drivers are known to tell the truth."""
         mode = self._calls.read("nvmlDeviceGetVirtualizationMode", self._handle)
         if mode == VGPU:
             return _NO_VGPU

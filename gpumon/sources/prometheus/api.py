@@ -220,7 +220,7 @@ class PrometheusApi:
         return "identity" if near else "gzip"
 
     async def _read_login(self) -> dict[str, str]:
-        """The headers that say who asks. Raises ApiFault where the config names a secret that can not be had."""
+        """The headers that say who asks. Raises ApiFault where the config names a secret that cannot be had."""
         config = self._config
         headers = {"X-Scope-OrgID": config.tenant} if config.tenant else {}
         if config.user:

@@ -22,7 +22,7 @@ from gpumon.sources.prometheus.targets import Target
 
 FOUND_BY: Final = SCRAPED
 DOWN: Final = Refusal(
-    EndpointState.REFUSED, "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
+    EndpointState.REFUSED, "the Prometheus cannot scrape it (up is 0): see its page /targets for the reason"
 )
 _OF_COUNTS: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
 """Name of a histogram's count -> that of its buckets, where a fleet is not asked for these."""

@@ -13,7 +13,7 @@ from gpumon.sources.endpoint import NO_SCAN
 from gpumon.sources.prometheus.engine import Scrape
 from gpumon.sources.prometheus.hosts import Labels, User, host_of, user_of
 
-DOWN: Final = "the Prometheus can not scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
+DOWN: Final = "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
 
 
 class Exporter:

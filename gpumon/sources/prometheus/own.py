@@ -232,7 +232,7 @@ def _figures(
 
 
 def _whole_number(value: float | None) -> int:
-    """A count; 0 where it is not exported, or can not be one."""
+    """A count; 0 where it is not exported, or cannot be one."""
     if value is None or not 0 <= value < 1e9:
         return 0
     return int(value)

@@ -38,7 +38,7 @@ class Scraped(NamedTuple):
     intervals: Intervals
 
     def is_down(self, target: Target) -> bool:
-        """Whether the Prometheus says that it can not scrape the target."""
+        """Whether the Prometheus says that it cannot scrape the target."""
         return self.up.get(target, 1.0) == 0.0
 
     def is_readable(self, target: Target) -> bool:

@@ -26,7 +26,7 @@ UNSEEN: Final = (
     "its gpumon serve-metrics sees {} of the {} engines that this Prometheus scrapes here, whose own series are taken: "
     "in a container it needs the host's PIDs and network (hostPID, hostNetwork), or the engines as [[endpoint]]"
 )
-OWN_DOWN: Final = "the Prometheus can not scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
+OWN_DOWN: Final = "the Prometheus cannot scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
 
 
 class Machine:

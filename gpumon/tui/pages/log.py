@@ -94,7 +94,7 @@ class LogPage(Pane):
         try:
             view = await log.read()
         except Exception as error:  # whatever went wrong costs the log, not the screen
-            view = LogView(fault=clean(f"the log can not be read: {type(error).__name__}: {error}"))
+            view = LogView(fault=clean(f"the log cannot be read: {type(error).__name__}: {error}"))
         finally:
             if log is self._reading:
                 self._reading = None

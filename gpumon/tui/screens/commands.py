@@ -263,9 +263,9 @@ async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> Non
     failed = False
     try:
         outcome = await files.save_bundle(incident)
-    except Exception as error:  # what can not be written costs the bundle, not the screen
+    except Exception as error:  # what cannot be written costs the bundle, not the screen
         failed = True
-        outcome = f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}"
+        outcome = f"the bundle cannot be written: {clean(f'{type(error).__name__}: {error}', 200)}"
     front = screen.app.screen
     if isinstance(front, type(screen)):
         front.say(outcome, urgent=failed)

@@ -331,15 +331,15 @@ class FleetPast:
                 first_s = await self._control.fleet.first_after(wall_s, there_s)
                 fleet = await self._control.fleet.at(first_s)
                 note = f"nothing at {name(wall_s)}: shown is {name(first_s)}, the first after it"
-        except Exception as error:  # a past that can not be read costs this step, not the screen
+        except Exception as error:  # a past that cannot be read costs this step, not the screen
             raise NoPastError(
-                f"{name(wall_s)} can not be read: {clean(f'{type(error).__name__}: {error}', 200)}"
+                f"{name(wall_s)} cannot be read: {clean(f'{type(error).__name__}: {error}', 200)}"
             ) from error
         if not fleet.answered:
             why = "no answer"
             if fleet.faults:
                 why = clean(fleet.faults[0].text, 200)
-            raise NoPastError(f"{name(wall_s)} can not be had: {why}")
+            raise NoPastError(f"{name(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)

@@ -273,7 +273,7 @@ class Looks:
         self.themes: tuple[str, ...] = ()
         """Names of the themes there are, as of the last time that someone asked."""
         self.asked_theme = screen.view.config.general.theme
-        """The theme that was to be the setting last, though it may be one that can not be read."""
+        """The theme that was to be the setting last, though it may be one that cannot be read."""
 
     def ask_themes(self) -> None:
         """Look which themes there are by now."""
@@ -287,7 +287,7 @@ class Looks:
             self._screen.renew()
 
     def wear(self, name: str, *, use: bool = False) -> None:
-        """Show the theme of that name, once it is read; with `use` make it the setting. One that can not be read
+        """Show the theme of that name, once it is read; with `use` make it the setting. One that cannot be read
         changes nothing."""
         if use:
             self.asked_theme = name

@@ -69,7 +69,7 @@ class Arrival(NamedTuple):
 
 
 class NoPastError(Exception):
-    """A moment can not be shown; the text says why."""
+    """A moment cannot be shown; the text says why."""
 
 
 class Past(Protocol):
@@ -383,8 +383,8 @@ class TimeTravel:
                 moment = await self._found(ask)
             except NoPastError as why:
                 self._screen.say(str(why))
-            except Exception as error:  # a past that can not be read costs this step, not the screen
-                self._screen.say(f"this moment can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+            except Exception as error:  # a past that cannot be read costs this step, not the screen
+                self._screen.say(f"this moment cannot be read: {clean(f'{type(error).__name__}: {error}', 200)}")
             else:
                 if journey == self._journey:
                     arrived = self._arrived(ask, moment) or arrived

@@ -359,7 +359,7 @@ def _lines_of(keys: Sequence[Key], width: int) -> list[list[Piece]]:
 
 
 def reason(title: str, text: str, width: int, height: int, tone: str = "muted") -> list[Row]:
-    """A picture that can not be drawn: its title and why."""
+    """A picture that cannot be drawn: its title and why."""
     rows: list[Row] = []
     if height > 1:
         rows.append(fitted([(cut(title, width), "strong")], width))

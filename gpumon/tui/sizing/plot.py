@@ -138,7 +138,7 @@ def _measured(instance: Instance) -> Measured:
 
 
 def _drawable(value: float | None) -> float | None:
-    """A figure, or None if it can not be drawn."""
+    """A figure, or None if it cannot be drawn."""
     if usable(value):
         return value
     return None
@@ -180,7 +180,7 @@ def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: f
 
 
 def _itl_s(curve: Curve | None, running: float | None) -> float | None:
-    """ITL that a curve has at a load; None where that can not be told."""
+    """ITL that a curve has at a load; None where that cannot be told."""
     if curve is None or running is None:
         return None
     return _drawable(curve.itl_s(running))

@@ -1,4 +1,4 @@
-"""The ways in which the driver can not be opened: each is named with its fix, and tried again."""
+"""The ways in which the driver cannot be opened: each is named with its fix, and tried again."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ async def test_a_python_that_is_not_there_is_named(fake_driver: FakeDriver) -> N
     await source.start()
     found = await Rig(source).poll()
     await source.close()
-    assert "can not be started" in faults(found)
+    assert "cannot be started" in faults(found)
     assert "No such file" in faults(found)

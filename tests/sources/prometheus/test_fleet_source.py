@@ -216,7 +216,7 @@ async def test_a_target_that_goes_down_is_refused_and_keeps_its_last_figures(tmp
                 server.listen()
                 again = await framed(source, lambda frame: frame.hosts[0].engines[0].state is EndpointState.OK)
     (reading,) = after.hosts[0].engines
-    assert "can not scrape it (up is 0)" in reading.fault
+    assert "cannot scrape it (up is 0)" in reading.fault
     assert reading.ranks
     assert reading.monotonic_s < after.wall_s
     assert after.hosts[1].engines[0].state is EndpointState.OK

@@ -154,7 +154,7 @@ def test_an_exporter_that_falls_silent_leaves_old_gpus_and_a_fault():
     for frame in frames:
         (host,) = frame.hosts
         assert [gpu.monotonic_s for gpu in host.gpus] == [95.0]
-        assert "can not scrape this host's dcgm-exporter" in host.faults[0].text
+        assert "cannot scrape this host's dcgm-exporter" in host.faults[0].text
         assert host.faults[0].since_wall_s == 115.0
     assert moment(memory, 145.0, 1.0).hosts[0].faults == ()
 

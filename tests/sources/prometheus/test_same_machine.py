@@ -172,7 +172,7 @@ async def test_a_name_stays_while_an_exporter_pauses():
     assert [host.name for host in (*first.hosts, *second.hosts)] == ["gpu01.example"] * 2
     assert second.hosts[0].ready is None
     assert len(second.hosts[0].gpus) == 1
-    assert "can not scrape this host's gpumon" in second.hosts[0].faults[0].text
+    assert "cannot scrape this host's gpumon" in second.hosts[0].faults[0].text
 
 
 async def test_a_gpu_that_went_to_another_machine_does_not_join_the_two():
@@ -215,7 +215,7 @@ async def test_a_host_whose_exporter_was_never_up_is_unreachable_not_absent():
     api.target({"job": "node", "instance": "cpu:9100"}, up=0.0)
     (frame,) = await moments(api)
     assert [(host.name, len(host.gpus)) for host in frame.hosts] == [("down", 0), ("up", 1)]
-    assert "can not scrape this host's dcgm-exporter" in frame.hosts[0].faults[0].text
+    assert "cannot scrape this host's dcgm-exporter" in frame.hosts[0].faults[0].text
     assert frame.hosts[1].faults == ()
 
 
@@ -240,7 +240,7 @@ async def test_a_host_whose_own_gpumon_is_down_stays_and_says_so():
     for frame in (second, third):
         gone = frame.hosts[1]
         assert (gone.name, gone.ready, gone.gpus) == ("big", None, ())
-        assert "can not scrape this host's gpumon serve-metrics" in gone.faults[0].text
+        assert "cannot scrape this host's gpumon serve-metrics" in gone.faults[0].text
         assert gone.faults[0].since_wall_s == second.wall_s
 
 
