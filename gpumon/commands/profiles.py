@@ -71,7 +71,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Do it; the exit code is 2 for files and names that cannot be taken, 1 where the disk refuses."""
+    """Run the chosen action; the exit code is 2 for files and names that cannot be taken, 1 where the disk refuses."""
     settings(chosen)
     try:
         chosen.action(chosen)

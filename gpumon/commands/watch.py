@@ -196,7 +196,7 @@ def print_fleet(
 ) -> int:
     """Print the fleet, `json` or else as a table, `options.count` times (0: until a signal); returns the exit code.
 
-    It is 1 where the Prometheus, or no host, ever answered, 3 where the Prometheus has nothing of any host.
+    It is 1 if the Prometheus, or every host, never answered, 3 where the Prometheus has nothing of any host.
     """
     code = asyncio.run(_fleet(config, options, form, sink, columns or width()))
     if code == NOTHING:

@@ -61,12 +61,17 @@ def without_secrets(text: str) -> str:
     if "@" in text:
         scheme, mark, _ = text.partition("://")
         text = f"{scheme if mark else ''}{mark}***@{text.rpartition('@')[2]}"
-    begins = next((at for at, character in enumerate(text) if at and character in "?#"), len(text))
-    if begins < len(text):
-        struck = f"{text[: begins + 1]}***"
-    else:
-        struck = text
+    struck = text
+    for place, character in enumerate(text):
+        if character in "?#" and not _is_plain_beginning(text, place):
+            struck = f"{text[: place + 1]}***"
+            break
     return _NO_PORT.sub(r"\1***", struck)
+
+
+def _is_plain_beginning(text: str, place: int) -> bool:
+    """Whether a `?` or `#` is no part of a URL: `?` is the name of a key, `#12345` a number."""
+    return place == 0 and (text == "?" or text.startswith("#"))
 
 
 def holds_password(text: str) -> bool:

@@ -54,6 +54,7 @@ class HostCourse:
         """
         if wall_s < self._last_s:
             self.deriver, self._triage = self._make()
+            self._totals = Totals()
         self._last_s = wall_s
         frame = self._frame(host, wall_s, interval_s)
         try:

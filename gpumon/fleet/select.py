@@ -27,7 +27,7 @@ class SelectionError(ValueError):
 
 class _Term(NamedTuple):
     label: str
-    """Empty: one of the texts has it."""
+    """Empty: a bare word, which any name may match."""
     wanted: bool
     """False for `!=`."""
     pattern: Callable[[str], object]

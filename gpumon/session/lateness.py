@@ -12,7 +12,7 @@ LATE: Final = 3.0
 
 
 class Lateness:
-    """Tells, from one answer to the next, that there is none: when it is due, and at every interval after that."""
+    """Tells that there is no answer: three intervals after the last one, then at every interval."""
 
     def __init__(self, grown: Callable[[float], None]) -> None:
         """`grown` is called with the Unix time of the newest answer, and never blocks."""

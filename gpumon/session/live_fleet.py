@@ -286,6 +286,8 @@ class LiveFleet:
         """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
         from gpumon.fleet.whole import whole
 
+        if self._learn is _nobody:
+            return
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
             with contextlib.suppress(ValueError, TypeError, ArithmeticError, LookupError):  # figures of peers

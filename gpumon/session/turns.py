@@ -9,7 +9,7 @@ from typing import Final
 SLICE_S: Final = 0.005
 """The event loop gets its turn after so long."""
 ROUNDS: Final = 10
-"""Rounds of the event loop in a turn: a key is handed on as often, from the terminal to the line that it changes."""
+"""Rounds of the event loop in a turn: a key passes through up to so many callbacks before its line is redrawn."""
 
 
 class Turns:

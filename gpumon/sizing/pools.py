@@ -275,14 +275,17 @@ def _whole(
     servers = scenario.server
     layout = _layout(placements)
     spare = scenario.spare_servers if used.total() else 0
-    spare_shape = 0
+    spare_shape = None
     paid = Counter(used)
     if spare:
         spare_shape = _spare_shape(servers, used, spare)
+    if spare_shape is not None:
         paid[spare_shape] += spare
     parts = tuple(tuple(workload.parts) for workload in left)
     problems = tuple(workload.lack for workload in left)
     problem = next(filter(None, problems), "")
+    if spare and spare_shape is None and not problem:
+        problem = f"{spare} spare servers: no type of server has that many left; raise its count or ask for fewer"
     figures: dict[str, Reading] = {
         **_part_sums(parts),
         "gpus": float(gpus.total()),
@@ -299,7 +302,7 @@ def _whole(
         layout=layout,
         problem=problem,
         spare_servers=spare,
-        spare_shape=spare_shape,
+        spare_shape=spare_shape or 0,
         by_gpu=by_gpu,
     )
     used_by_shape = tuple(used[shape] for shape in range(len(servers)))
@@ -343,15 +346,16 @@ def _busiest(layout: Sequence[PlacedServer]) -> float:
     return busiest
 
 
-def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int:
-    """The first shape that there are more of."""
-    limited = None
+def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int | None:
+    """The shape of spare servers: of a type in use where enough of it are left, else of any; None: of none."""
+    types_in_use = {servers[index].gpu for index in used if used[index]}
+    enough = []
     for index, server in enumerate(servers):
-        if not server.count:
-            return index
-        if limited is None and server.count >= used[index] + spare:
-            limited = index
-    return limited or 0
+        if not server.count or server.count >= used[index] + spare:
+            enough.append(index)
+    # A shape without a count can be bought; one with a count is there, and may be kept for other work.
+    enough.sort(key=lambda index: (servers[index].gpu not in types_in_use, servers[index].count > 0))
+    return enough[0] if enough else None
 
 
 def _by_gpu(servers: Sequence[Server], gpus: Counter[str], paid: Counter[int]) -> Iterator[GpuCount]:

@@ -210,15 +210,15 @@ def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int]
     )
 
 
-def _multiplied(built: Mapping[_Key, int]) -> tuple[dict[str, float], float]:
+def _multiplied(built: Mapping[_Key, int]) -> tuple[dict[str, float], dict[str, float]]:
     """Parameters that a token is multiplied with, by part; and how many of them are copies of shared blocks."""
     multiplied: dict[str, float] = {}
-    repeated = 0.0
+    repeated: dict[str, float] = {}
     for key, count in built.items():
         for part, params in key.params:
             multiplied[part] = multiplied.get(part, 0.0) + params * count
             if key.copies:
-                repeated += params * max(0, count - key.copies)
+                repeated[part] = repeated.get(part, 0.0) + params * max(0, count - key.copies)
     return multiplied, repeated
 
 

@@ -92,16 +92,22 @@ class LlmParts(msgspec.Struct, frozen=True):
     tables: float = 0.0
     """Look-up tables: the embedding unless it is the LM head (tied), positions, embeddings per layer."""
     expert: float = 0.0
-    """One routed expert index."""
+    """Parameters of one routed expert, all layers together."""
     experts: int = 0
     experts_per_token: int = 0
-    repeated: float = 0.0
-    """Part of `multiplied` that is stored less often than it is used (Zamba's shared blocks)."""
+    repeated: Mapping[str, float] = {}
+    """The share of `multiplied` that is not stored again, by part: blocks that several layers use (Zamba)."""
 
     @property
     def total(self) -> float:
         """All parameters."""
-        return sum(self.multiplied.values()) - self.repeated + self.head + self.tables + self.experts * self.expert
+        return (
+            sum(self.multiplied.values())
+            - sum(self.repeated.values())
+            + self.head
+            + self.tables
+            + self.experts * self.expert
+        )
 
     @property
     def active(self) -> float:
@@ -111,7 +117,8 @@ class LlmParts(msgspec.Struct, frozen=True):
     def stored_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all weights in this format."""
         base = weights.of("").bytes_per_weight
-        return self.read_bytes(weights) - self.repeated * base + self.tables * base
+        shared = sum(count * weights.of(part).bytes_per_weight for part, count in self.repeated.items())
+        return self.read_bytes(weights) - shared + self.tables * base
 
     def read_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all matmul weights, every expert included."""

@@ -160,7 +160,8 @@ class MonitorApp(App[int], inherit_bindings=False):
             await host.control.start(lambda snapshot: host.post_message(SnapshotReady(snapshot)))
             await host.control.ended()
         except Exception as error:  # whatever it was, the user has to see it
-            self.leave_host(f"this host cannot be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
+            if self.host is host:
+                self.leave_host(f"this host cannot be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
 
     def leave_host(self, notice: str) -> None:
         """Back to the fleet, and say there what is to be said."""
@@ -222,6 +223,11 @@ class MonitorApp(App[int], inherit_bindings=False):
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
             )
 
+    async def on_event(self, event: events.Event) -> None:
+        """Input that comes while the screen is being left has no screen to go to."""
+        if self.screen_stack or not isinstance(event, events.InputEvent):
+            await super().on_event(event)
+
     async def on_key(self, event: events.Key) -> None:
         """Keys are run here, in the order in which they were typed, and not where they were typed.
 
@@ -231,10 +237,12 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.front.opening = None
         if opening is not None:
             await opening
-        if not self.screen_stack:
-            return  # it is being left
-        if self.front.asking is not None:
+        if self.screen_stack and self.front.asking is not None:
             await self.front.asking.take(event)
+            if self.screen_stack:
+                return
+        if not self.screen_stack:  # it is being left: Textual would look for the key's binding on a screen
+            event.prevent_default()
             return
         if self.screen is not self.front:
             fields = self.screen.query(Input)

@@ -169,6 +169,9 @@ def test_the_traffic_of_a_recording_is_played_against_something_else(env: dict[s
     options = ("--from-recording", str(RECORDING), "--workload", "meta-llama/Llama-3.1-8B-Instruct", "--replicas", "1")
     (ran,) = answers(*options, env=env)
     (tight,) = answers(*options, "--max-num-seqs", "4", env=env, code=4)
+    (short,) = answers(*options, "--duration", "10s", env=env)
+    assert short["arrivals"] == "the first 10 s of 263 requests as recorded in 40 s"
+    assert short["figures"][0]["requests"] < ran["figures"][0]["requests"]
     assert ran["figures"][0]["requests"] == pytest.approx(263, rel=0.15)
     assert ran["arrivals"] == "263 requests as recorded in 40 s"
     assert ran["notes"][-1] == "lengths from the engine's histograms"

@@ -96,6 +96,8 @@ def test_no_form_of_a_password_is_printed(before: str, after: str) -> None:
         ("http://u:pw@h:1/a?b#c", "http://***@h:1/a?***"),
         ("acme/llama-?b", "acme/llama-?***"),
         ("#12345", "#12345"),
+        ("?", "?"),
+        ("?key=secret", "?***"),
         ("two words: 3 s", "two words: 3 s"),
     ],
 )

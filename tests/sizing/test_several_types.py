@@ -247,3 +247,20 @@ def test_a_plan_over_several_types_is_never_dearer_than_one_of_them(target):
     alone = plan(replace(scenario, server=(servers[2],)), PRICED)
     assert not mixed.problem
     assert mixed.totals.price_per_hour <= alone.totals.price_per_hour
+
+
+def test_spare_servers_beyond_what_is_left_have_no_plan():
+    """3 of 4 servers are needed."""
+    servers = (Server("A100 SXM4 80GB", count=4),)
+    one = plan(Scenario(itl_p95_ms=50, server=servers, spare_servers=1, workload=(EIGHT_B,)), KNOWN)
+    two = plan(Scenario(itl_p95_ms=50, server=servers, spare_servers=2, workload=(EIGHT_B,)), KNOWN)
+    assert one.totals.servers == 4
+    assert not one.problem
+    assert "no type of server has that many left" in two.problem
+
+
+def test_spare_servers_are_of_a_type_in_use_where_enough_are_left():
+    servers = (Server("L40S", count=9), Server("A100 SXM4 80GB"))
+    answer = plan(Scenario(itl_p95_ms=50, server=servers, spare_servers=1, workload=(EIGHT_B,)), KNOWN)
+    [row] = answer.plans.busy_aware.by_gpu
+    assert (row.gpu, row.servers, answer.plans.busy_aware.spare_shape) == ("L40S", 8, 0)

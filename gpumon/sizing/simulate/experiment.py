@@ -124,7 +124,7 @@ class Simulation(msgspec.Struct, frozen=True):
     missed: tuple[str, ...]
     """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
     figures: tuple[Figures, ...]
-    """None where there is a problem, else one."""
+    """One; none where there is a problem."""
     formula: Formula
     notes: tuple[str, ...] = ()
     problem: str = ""
@@ -551,7 +551,10 @@ def formula_of(demand: Demand, replicas: int) -> Formula:
 def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -> str:
     """The arrivals in words: `20 requests/s, Poisson, for 600 s`."""
     if recorded is not None:
-        return f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
+        text = f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
+        if asked.seconds is not None and asked.seconds < recorded.seconds:
+            return f"the first {asked.seconds:,.0f} s of {text}"
+        return text
     seconds = asked.seconds or USUAL_S
     if workload.target_kind == "concurrency":
         clients = _clients(workload)

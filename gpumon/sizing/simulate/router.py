@@ -69,4 +69,4 @@ ROUTERS: Final[dict[str, Callable[[], Router]]] = {
     "least-loaded": least_loaded,
     "prefix-aware": prefix_aware,
 }
-"""Name -> makes one."""
+"""Router factories by the name typed for --router."""

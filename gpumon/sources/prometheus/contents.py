@@ -113,7 +113,7 @@ def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpum
     """The snapshots that hosts' own gpumon export, each with its host."""
     pages = _read_own_pages(scraped, memory)
     owns = _answering_owns(pages, scraped, memory, labels)
-    readable = [target for target in scraped.own if target.key in pages]
+    readable = [target for target in scraped.own if scraped.is_readable(target)]
     _learn_jobs(memory.own_jobs, readable, scraped)
     for target in scraped.down:
         before = memory.ready.get(target.key)
@@ -130,7 +130,7 @@ def _answering_owns(pages: OwnPages, scraped: Scraped, memory: Memory, labels: L
     """Hosts' own gpumon that answer: each with a snapshot that is not old, or with why its page is refused."""
     owns: list[OwnGpumon] = []
     for target in scraped.own:
-        if target.key not in pages:
+        if not scraped.is_readable(target):
             continue
         scraped_s, snapshot = pages[target.key]
         old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)

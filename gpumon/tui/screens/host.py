@@ -347,6 +347,7 @@ class HostBody:
         if screen.pages.shown is not None or screen.dock.covers:
             screen.say(f"this has the whole screen: {screen.view.keymap.first('back')} shows the panes")
             return
+        self._zoomed_for_roofline = False
         focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
         zoom(screen, "" if self.zoomed else focused)
 
@@ -384,10 +385,11 @@ class HostBody:
             return
         go_to_pane(screen, PANES[2])
         self.history.turn_to_roofline()
-        if not self.history.roofline and self._zoomed_for_roofline:
-            zoom(screen, "")
-        self._zoomed_for_roofline = False
-        if self.history.roofline and self.zoomed != PANES[2] and self.history.size.height <= LEAST_HEIGHT:
+        if not self.history.roofline:
+            if self._zoomed_for_roofline and self.zoomed == PANES[2]:
+                zoom(screen, "")
+            self._zoomed_for_roofline = False
+        elif self.zoomed != PANES[2] and self.history.size.height <= LEAST_HEIGHT:
             self._zoomed_for_roofline = True
             zoom(screen, PANES[2])
         screen.show_keys()

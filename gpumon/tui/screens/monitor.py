@@ -326,7 +326,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         # Not Textual's timer, which is a task and two messages each time: that was a fiftieth of what the screen takes.
         asyncio.get_running_loop().call_later(1.005 - self.wall() % 1.0, self._tick)
         if self.gone_back or (not self.travel.paused and time.monotonic() - self._painted_s > 1.2):
-            self.show_title()
+            self.call_later(self.show_title)
 
     def show_title(self) -> None:
         """Paint the title line."""
