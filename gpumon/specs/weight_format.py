@@ -101,13 +101,8 @@ class LlmParts(msgspec.Struct, frozen=True):
     @property
     def total(self) -> float:
         """All parameters."""
-        return (
-            sum(self.multiplied.values())
-            - sum(self.repeated.values())
-            + self.head
-            + self.tables
-            + self.experts * self.expert
-        )
+        stored_once = sum(self.multiplied.values()) - sum(self.repeated.values())
+        return stored_once + self.head + self.tables + self.experts * self.expert
 
     @property
     def active(self) -> float:
