@@ -94,9 +94,7 @@ def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
     best = None
     if peak.spec is not None and reading.training is not None:
         precision = _PRECISIONS.get(reading.training.precision)
-        if precision is None:
-            best = None
-        else:
+        if precision is not None:
             best = flops.training_peak(peak.spec, precision)
     elif peak.spec is not None and reading.llm is not None:
         best = flops.compute_peak(peak.spec, reading.llm)

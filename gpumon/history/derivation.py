@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -165,12 +165,23 @@ def _follows(frame: Frame, before: Frame) -> bool:
     return frame.seq > before.seq and frame.monotonic_s > before.monotonic_s
 
 
-def in_order(frames: Iterable[Frame]) -> list[Frame]:
-    """Frames of which each is later than the one before: after a clock was set back, the newest of each time."""
-    newest_first: list[Frame] = []
-    for frame in reversed([*frames]):
-        if not newest_first or frame.wall_s < newest_first[-1].wall_s:
-            newest_first.append(frame)
+class _Timed(Protocol):
+    """A frame, or points of a chart."""
+
+    @property
+    def wall_s(self) -> float:
+        """Its Unix time."""
+
+
+TimedT = TypeVar("TimedT", bound=_Timed)
+
+
+def in_order(moments: Iterable[TimedT]) -> list[TimedT]:
+    """Moments of which each is later than the one before: after a clock was set back, the newest of each time."""
+    newest_first: list[TimedT] = []
+    for moment in reversed([*moments]):
+        if not newest_first or moment.wall_s < newest_first[-1].wall_s:
+            newest_first.append(moment)
     return newest_first[::-1]
 
 

@@ -10,12 +10,12 @@ import time
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.history.derivation import Derivation, Derived, Make, in_order
-from gpumon.history.frame_store import SEGMENT_S, FrameStore, Points
+from gpumon.history.frame_store import SEGMENT_S, FrameStore
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, Moment
 
@@ -135,22 +135,13 @@ class Segment:
 def filled(past: FrameStore, before_s: float) -> History:
     """A history with the points of the charts and the events before a time."""
     history = History()
-    for each in _forward(past.points(before_s - CHART_S, before_s)):
+    for each in in_order(past.points(before_s - CHART_S, before_s)):
         if each.wall_s < before_s:
             history.append(each.wall_s, each.values, each.seconds)
     for event in past.events(before_s - CHART_S, before_s):
         if event.wall_s < before_s:
             history.mark(event)
     return history
-
-
-def _forward(points: Sequence[Points]) -> list[Points]:
-    """The points after which none is earlier: a history forgets what came before a clock was set back."""
-    found: list[Points] = []
-    for each in reversed(points):
-        if not found or each.wall_s < found[-1].wall_s:
-            found.append(each)
-    return found[::-1]
 
 
 T = TypeVar("T")

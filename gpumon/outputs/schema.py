@@ -141,13 +141,11 @@ def docs_of(kind: type) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     docs = {}
     for statement, below in zip(body.body, body.body[1:], strict=False):
-        target = None
+        target: ast.expr | None = None
         if isinstance(statement, ast.AnnAssign):
             target = statement.target
-        if isinstance(statement, ast.Assign):
-            target = None
-            if isinstance(statement.targets[0], ast.Name):
-                target = statement.targets[0]
+        elif isinstance(statement, ast.Assign):
+            target = statement.targets[0]
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[target.id] = str(below.value.value)
     for part in _parts(kind):

@@ -275,17 +275,13 @@ def _whole(
     servers = scenario.server
     layout = _layout(placements)
     spare = scenario.spare_servers if used.total() else 0
-    spare_shape = None
+    spare_shape = _spare_shape(servers, used, spare)
     paid = Counter(used)
-    if spare:
-        spare_shape = _spare_shape(servers, used, spare)
     if spare_shape is not None:
         paid[spare_shape] += spare
     parts = tuple(tuple(workload.parts) for workload in left)
     problems = tuple(workload.lack for workload in left)
-    problem = next(filter(None, problems), "")
-    if spare and spare_shape is None and not problem:
-        problem = f"{spare} spare servers: no type of server has that many left; raise its count or ask for fewer"
+    problem = next(filter(None, (*problems, _spare_problem(spare, spare_shape))), "")
     figures: dict[str, Reading] = {
         **_part_sums(parts),
         "gpus": float(gpus.total()),
@@ -346,8 +342,17 @@ def _busiest(layout: Sequence[PlacedServer]) -> float:
     return busiest
 
 
+def _spare_problem(spare: int, spare_shape: int | None) -> str:
+    """Why there are no such spare servers; empty where there are, or none is asked for."""
+    if spare and spare_shape is None:
+        return f"{spare} spare servers: no type of server has that many left; raise its count or ask for fewer"
+    return ""
+
+
 def _spare_shape(servers: Sequence[Server], used: Counter[int], spare: int) -> int | None:
     """The shape of spare servers: of a type in use where enough of it are left, else of any; None: of none."""
+    if not spare:
+        return None
     types_in_use = {servers[index].gpu for index in used if used[index]}
     enough = []
     for index, server in enumerate(servers):

@@ -7,7 +7,7 @@ Sources: configuration and modelling code of transformers 5 and of the models' o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -314,16 +314,15 @@ def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
     return [FULL if fields.flag("use_mla", default=True) else "plain"] * layers
 
 
+def _flagged(flags: Iterable[object], kind: str) -> list[str]:
+    """The attention of layers that are flagged one by one: `kind` where the flag is set, else full."""
+    return [kind if flag else FULL for flag in flags]
+
+
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("no_rope_layers")
     if listed:
-        llama4 = []
-        for rope in listed:
-            if rope:
-                llama4.append(CHUNK)
-            else:
-                llama4.append(FULL)
-        return llama4
+        return _flagged(listed, CHUNK)
     return _every("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
 
 
@@ -359,13 +358,7 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
-        mimo = []
-        for each in listed:
-            if each:
-                mimo.append(WINDOW)
-            else:
-                mimo.append(FULL)
-        return mimo
+        return _flagged(listed, WINDOW)
     mimo = []
     for layer in range(layers):
         if layer == 0 or (layer + 1) % 6 == 0:

@@ -722,6 +722,11 @@ def team_note(action: Action) -> str:
 
 def actions_text(verdict: Verdict) -> str:
     """All that there is to try, the best first; with the team that can do it, where that is another one."""
+    return "; ".join(action_texts(verdict))
+
+
+def action_texts(verdict: Verdict) -> list[str]:
+    """Each thing to try, the best first; the first one of another team's names it."""
     texts = []
     before = ""
     for action in verdict.actions:
@@ -731,7 +736,7 @@ def actions_text(verdict: Verdict) -> str:
             text = f"{note}{text}"
         texts.append(text)
         before = note
-    return "; ".join(texts)
+    return texts
 
 
 _TEAMS: Final = {

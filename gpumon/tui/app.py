@@ -245,15 +245,19 @@ class MonitorApp(App[int], inherit_bindings=False):
             event.prevent_default()
             return
         if self.screen is not self.front:
-            fields = self.screen.query(Input)
-            if event.is_printable and event.character is not None and fields:
-                field = fields.first()
-                field.replace(event.character, *sorted(field.selection))
-                event.prevent_default()
+            self._type_into_field(event)
             return
         self.front.hush()
         current = self.front.current
         if current is not None and current.take(event.key, event.character):
+            event.prevent_default()
+
+    def _type_into_field(self, event: events.Key) -> None:
+        """Put a character into the first field of the screen on top, which need not have the focus yet."""
+        fields = self.screen.query(Input)
+        if event.is_printable and event.character is not None and fields:
+            field = fields.first()
+            field.replace(event.character, *sorted(field.selection))
             event.prevent_default()
 
     async def on_unmount(self) -> None:

@@ -18,10 +18,9 @@ from gpumon.triage.marks import URGENT
 from gpumon.triage.render import (
     LIMITS,
     NARROW,
-    action_text,
+    action_texts,
     event_text,
     evidence_text,
-    team_note,
     verdict_text,
 )
 from gpumon.tui.fold import fitted, folded
@@ -343,17 +342,8 @@ def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _actions(verdict: Verdict) -> tuple[str, ...]:
-    """Each thing to do; the first one of another team's names it."""
-    texts = []
-    before = ""
-    for action in verdict.actions:
-        note = team_note(action)
-        text = action_text(action)
-        if note != before:
-            text = f"{note}{text}"
-        before = note
-        texts.append(clean(text, _TEXT))
-    return tuple(texts)
+    """Each thing to do, safe to show and of bounded length."""
+    return tuple(clean(text, _TEXT) for text in action_texts(verdict))
 
 
 def _of_fault(fault: FaultShown) -> Item:

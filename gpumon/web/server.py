@@ -33,7 +33,7 @@ _ENVIRONMENT: Final = {
     "COLORTERM": "truecolor",
     "LC_ALL": "C.UTF-8",
 }
-"""What xterm.js in the page can do, whatever the terminal of the server can."""
+"""Abilities of xterm.js in the page, whatever the terminal of the server has."""
 _NOT_OURS: Final = ("STY", "TMUX", "TEXTUAL")
 _HEADERS: Final = {
     "X-Frame-Options": "DENY",
@@ -131,7 +131,7 @@ class Tabs(Server):
         self._open: set[web.WebSocketResponse] = set()
 
     def application(self) -> web.Application:
-        """What is served."""
+        """The web application with all its routes."""
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from textual import events
@@ -128,8 +128,12 @@ class ListPane(Pane, Generic[T]):
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
         items = self.chosen()
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
+        return self.worst_trouble(unseen)
+
+    def worst_trouble(self, items: Iterable[T]) -> str:
+        """The worst trouble of some rows, the first of equals, and how many more of them have one."""
         troubles = []
-        for item in unseen:
+        for item in items:
             trouble = self.listing.trouble(item, self)
             if trouble:
                 troubles.append(trouble)

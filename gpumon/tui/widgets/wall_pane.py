@@ -18,7 +18,6 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
 from gpumon.tui.table import Table
-from gpumon.tui.triage_words import tone_of_text
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import FIGURES, Figure, next_figure
 from gpumon.tui.wall.plan import WallPlan, wall_plan
@@ -120,17 +119,11 @@ class WallPane(ListPane[T]):
         plan = self._planned
         if not self.walled or plan is None:
             return super().alarm()
-        troubles: list[str] = []
+        unseen = []
         for item, place in zip(self.chosen(), plan.places, strict=False):
-            if self._top <= place.line < self._top + self._in_view:
-                continue
-            trouble = self.listing.trouble(item, self)
-            if trouble:
-                troubles.append(trouble)
-        troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
-        if len(troubles) > 1:
-            return f"{troubles[0]} +{len(troubles) - 1}"
-        return "".join(troubles)
+            if not self._top <= place.line < self._top + self._in_view:
+                unseen.append(item)
+        return self.worst_trouble(unseen)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows, or the tiles, in view."""
