@@ -23,9 +23,8 @@ def test_the_walks_are_those_that_a_trace_shows() -> None:
     """`python -m tests.architecture.walk --write` writes them anew."""
     ways = traced()
     shown = documented(DOC.read_text(encoding="utf-8"))
-    assert {walk.name: every(shown[walk.name]) for walk in WALKS} == {
-        walk.name: every(ways[walk.name]) for walk in WALKS
-    }
+    for walk in WALKS:
+        assert sorted(every(ways[walk.name])) == sorted(every(shown[walk.name])), walk.name
     assert len(ways["counter"].changed_by) <= MOST_FILES
 
 

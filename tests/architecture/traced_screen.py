@@ -55,7 +55,7 @@ CHARTS: Final = (
     "tui/charts/",
     "tui/widgets/history_pane.py",
 )
-SUMS: Final = ("tui/headline.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
+SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
 KEPT: Final = ("sources/last_seen/", "efficiency/since_start.py", "sizing/")
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
 GPUS: Final = ("efficiency/gpu.py", "tui/gpu_table.py")
@@ -85,8 +85,6 @@ class User:
         self._recorder = recorder
         self._keyboard = keyboard
         self._clock_hz = clock_hz
-        self._looked_at = 0
-        """Returned values that were looked through for a painted line."""
 
     def run(self) -> None:
         """Look, go back in time, size, then quit."""
@@ -106,6 +104,7 @@ class User:
         set_clock(self._clock_hz)
         self._until(lambda: self._has_clock() and self._has_verdict())
         self._until(lambda: self._has_painted(SENTENCE))
+        self._until(self._has_painted_a_later_poll)
         returned = self._taken()
         counter_besides = (*CHARTS, *SUMS, *KEPT, *VERDICTS, *GPUS, *PROCESSES)
         sample_besides = (*CHARTS, *SUMS, *KEPT, *VERDICTS, *ENGINES, *PROCESSES)
@@ -151,16 +150,22 @@ class User:
             time.sleep(0.03)
 
     def _has_painted(self, text: str) -> bool:
-        """Whether a line with this text was returned since the last look."""
-        returned = self._recorder.returned[self._looked_at :]
-        self._looked_at += len(returned)
-        return any(text in line for line in painted(returned))
+        """Whether a line with this text was returned."""
+        return any(text in line for line in painted(self._recorder.returned))
+
+    def _has_painted_a_later_poll(self) -> bool:
+        """Whether the row of the engine was returned with what a poll after the first one seen says."""
+        snapshot = later_snapshot(self._recorder.returned)
+        if snapshot is None:
+            return False
+        engine = snapshot.engines[0]
+        cell = ratio(engine.efficiency.mbu_ratio)
+        return any(text_mark(line, cell, engine.name) == "row" for line in painted(self._recorder.returned))
 
     def _taken(self) -> list[Returned]:
         self._recorder.keeps_returned = False
         returned = list(self._recorder.returned)
         self._recorder.returned.clear()
-        self._looked_at = 0
         return returned
 
     def _has_mbu(self) -> bool:
@@ -212,10 +217,11 @@ def painted(returned: Sequence[Returned]) -> Iterator[str]:
 
 def counter_mark(returned: Sequence[Returned]) -> Mark:
     """The counter of the first poll that was seen whole, and what is made of it up to the row of its engine."""
-    frames = [value for _, value in returned if isinstance(value, Frame)]
-    frame = next(frame for frame in frames if tokens_in(frame) != tokens_in(frames[0]))
-    snapshots = [value for _, value in returned if isinstance(value, Snapshot) and value.wall_s == frame.wall_s]
-    engine = snapshots[-1].engines[0]
+    frame = later_frame(returned)
+    snapshot = later_snapshot(returned)
+    assert frame is not None
+    assert snapshot is not None
+    engine = snapshot.engines[0]
     efficiency = engine.efficiency
     figures = {
         tokens_in(frame): "counter",
@@ -239,6 +245,24 @@ def counter_mark(returned: Sequence[Returned]) -> Mark:
         return ""
 
     return mark
+
+
+def later_frame(returned: Sequence[Returned]) -> Frame | None:
+    """First frame of a poll after the first one that was seen, which may have been seen in part."""
+    frames = [value for _, value in returned if isinstance(value, Frame)]
+    for frame in frames:
+        if tokens_in(frame) != tokens_in(frames[0]):
+            return frame
+    return None
+
+
+def later_snapshot(returned: Sequence[Returned]) -> Snapshot | None:
+    """What was made of that frame, with all that was added to it."""
+    frame = later_frame(returned)
+    if frame is None:
+        return None
+    snapshots = [value for _, value in returned if isinstance(value, Snapshot) and value.wall_s == frame.wall_s]
+    return snapshots[-1] if snapshots else None
 
 
 def tokens_in(frame: Frame) -> float:
