@@ -26,7 +26,7 @@ from tests.history.ticks import FACTS, tick
 EVERY_S = 0.005
 SHORT_S, LONG_S = (0.0, 0.3), (1.0, 1.2)
 """From a writer's first frame to its end: of most, and of the few that show what is lost of the last second."""
-LONG_SHARE = 0.15
+LONG_SHARE = 0.2
 EARLY_SHARE, EARLY_S = 0.1, 0.2
 """So many are killed within that time of their start: some have not made their file yet."""
 TOGETHER = 8

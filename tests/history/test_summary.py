@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,11 +22,11 @@ from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
-from tests.history.frames import WALL_S, served
+from tests.history.frames import FOURTH, WALL_S, served
 from tests.records import replace
 
-SECONDS = 170
-LATE_S, EARLY_S = 37, 131
+SECONDS = 130
+LATE_S, EARLY_S = 37, 101
 """The last engine is there from the one to the other."""
 XID = Event(WALL_S + 50.0, EventKind.XID, "gpu 1", "Xid 79", level=Level.CRITICAL, key="u")
 CATALOGUE = gpu_catalogue()
@@ -41,17 +43,25 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     path: Path = tmp_path_factory.mktemp("summary") / "a.gpumon"
     recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
     frames, busy = [], []
-    for at, whole in enumerate(served(SECONDS)):
+    for at, whole in enumerate(served(SECONDS, cast=(DEMO.cast[1], FOURTH))):
         there = LATE_S <= at < EARLY_S
         frame = whole if there else replace(whole, engines=whole.engines[:-1])
         points = deriver.derive(frame).points
         recorder.keep(Tick(frame, points, (XID,) if at == 50 else ()))
         frames.append(frame)
         busy.append(points["busy"])
-        while recorder.written < at - 30:  # the queue is bounded: a disk would have a second for each frame
-            assert recorder.fault() is None
+        until_written(recorder, at - 30)
     recorder.close()
     return Made(Recording(path), frames, busy)
+
+
+def until_written(recorder: Recorder, frames: int) -> None:
+    """Wait for the recorder: its queue is bounded, for a disk has a second for each frame."""
+    end_s = time.monotonic() + 60.0
+    while recorder.written < frames:
+        assert recorder.fault() is None
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def counted(frames: list[Frame], key: str) -> float:
@@ -66,7 +76,7 @@ def counted(frames: list[Frame], key: str) -> float:
 
 def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came_and_went(made: Made) -> None:
     whole = summed_up(made.recording, CATALOGUE, {}, made.frames[0].wall_s, made.frames[-1].wall_s)
-    assert len(whole.engines) == 4
+    assert len(whole.engines) == 2
     for engine in whole.engines:
         assert engine.decode_tokens == pytest.approx(counted(made.frames, engine.key), rel=0.02), engine.name
     assert whole.decode_tokens == pytest.approx(sum(float(one.decode_tokens) for one in whole.engines))
@@ -115,8 +125,7 @@ def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
     recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
     for at, frame in enumerate(frames):
         recorder.keep(Tick(frame, deriver.derive(frame).points, ()))
-        while recorder.written < at - 30:
-            assert recorder.fault() is None
+        until_written(recorder, at - 30)
     recorder.close()
     recording = Recording(path)
     span = recording.span()
@@ -130,8 +139,7 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
     recorder, deriver = Recorder(tmp_path / "c.gpumon", {"host": "box"}), Deriver(CATALOGUE)
     for frame in frames_of(ticks):
         recorder.keep(Tick(frame, deriver.derive(frame).points, ()))
-    while recorder.written < ticks:
-        assert recorder.fault() is None
+    until_written(recorder, ticks)
     recording = Recording(tmp_path / "c.gpumon")
     span = recording.span()
     assert span is not None
@@ -142,7 +150,14 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
 
 
 def frames_of(seconds: int) -> list[Frame]:
-    return list(served(seconds, cast=DEMO.cast[1:2]))
+    """The first seconds of a server with one engine."""
+    return list(longest()[:seconds])
+
+
+@functools.cache
+def longest() -> tuple[Frame, ...]:
+    """More seconds than any test asks for."""
+    return tuple(served(150, cast=DEMO.cast[1:2]))
 
 
 def test_what_was_counted_in_a_gap_counts_to_nothing_and_costs_nothing(tmp_path: Path) -> None:

@@ -44,12 +44,17 @@ class Writing:
         return None
 
 
+EVERY_S = 2
+"""Seconds between two frames."""
+
+
 class Live:
-    """Five minutes of two engines on four GPUs: in memory and in a file."""
+    """Five minutes of two engines on a GPU each: in memory and in a file. A frame `n` is of the second `EVERY_S * n`."""
 
     def __init__(self, folder: Path) -> None:
         cast = (DEMO.cast[1], FOURTH)
-        self.frames = [replace(frame, gpus=frame.gpus[4:]) for frame in served(60 * 5 + 20, cast=cast)]
+        frames = served(60 * 5 + 20, cast=cast, every=EVERY_S)
+        self.frames = [replace(frame, gpus=(frame.gpus[4], frame.gpus[7])) for frame in frames]
         self.ring = MemoryStore(3600.0, 1e9)
         self.recorded = folder / "recorded.sqlite"
         make_file(self.recorded, {"host": "box"})
@@ -67,8 +72,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
     return Live(tmp_path_factory.mktemp("past"))
 
 
-@pytest.fixture(params=["memory", "recorded"])
+@pytest.fixture(params=["memory", "recorded"], scope="module")
 def timeline(request: pytest.FixtureRequest, live: Live) -> DerivedTimeline:
+    """One for all tests that go to and fro in it, as a user does."""
     past = Recording(live.recorded) if request.param == "recorded" else live.ring
     return DerivedTimeline(past, make, lambda path: None)
 
@@ -87,7 +93,7 @@ def same(moment: Moment | None, snapshot: Snapshot) -> bool:
 
 def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: DerivedTimeline):
     async def main() -> None:
-        for at in (250, 3, 60):
+        for at in (125, 2, 30):
             assert same(await timeline.at(live.frames[at].wall_s), live.shown[at])
             assert same(await timeline.at(live.frames[at].wall_s + 0.5), live.shown[at])
         assert same(await timeline.at(0.0), live.shown[0])
@@ -101,7 +107,7 @@ def test_any_second_of_a_recording_is_as_it_was(live: Live):
     """Each from a file that is opened anew."""
 
     async def main() -> None:
-        for at in (127, 204):
+        for at in (63, 102):
             recording = Recording(live.recorded)
             moment = await DerivedTimeline(recording, make, lambda path: None).at(live.frames[at].wall_s)
             assert same(moment, live.shown[at])
@@ -111,16 +117,16 @@ def test_any_second_of_a_recording_is_as_it_was(live: Live):
 
 
 def test_charts_mark_each_event_once(live: Live):
-    events = sorted(event.wall_s for shown in live.shown[:290] for event in shown.events)
+    events = sorted(event.wall_s for shown in live.shown[:145] for event in shown.events)
     assert events
 
     async def main() -> None:
         timeline = DerivedTimeline(Recording(live.recorded), make, lambda path: None)
-        moment = await timeline.at(live.frames[int(events[-1] - WALL_S) - 5].wall_s)
-        while moment is not None and moment.snapshot.wall_s < live.frames[289].wall_s:
+        moment = await timeline.at(live.frames[int(events[-1] - WALL_S) // EVERY_S - 3].wall_s)
+        while moment is not None and moment.snapshot.wall_s < live.frames[144].wall_s:
             moment = await timeline.step(moment.snapshot.wall_s, 1)
         assert moment is not None
-        marked = moment.history.events(0.0, live.frames[289].wall_s)
+        marked = moment.history.events(0.0, live.frames[144].wall_s)
         assert sorted(event.wall_s for event in marked) == events
 
     run(main)
@@ -128,15 +134,15 @@ def test_charts_mark_each_event_once(live: Live):
 
 def test_steps_go_frame_by_frame_over_the_edges_of_minutes(live: Live, timeline: DerivedTimeline):
     async def main() -> None:
-        for begin, step in ((115, 1), (185, -1)):
+        for begin, step in ((57, 1), (92, -1)):
             moment = await timeline.at(live.frames[begin].wall_s)
-            for at in range(begin + step, begin + 10 * step, step):
+            for at in range(begin + step, begin + 6 * step, step):
                 assert moment is not None
                 moment = await timeline.step(moment.snapshot.wall_s, step)
                 assert same(moment, live.shown[at])
-        assert same(await timeline.step(live.frames[100].wall_s, 100), live.shown[200])
-        assert same(await timeline.step(live.frames[100].wall_s, -1000), live.shown[0])
-        assert same(await timeline.step(live.frames[100].wall_s, 1000), live.shown[-1])
+        assert same(await timeline.step(live.frames[50].wall_s, 50), live.shown[100])
+        assert same(await timeline.step(live.frames[50].wall_s, -1000), live.shown[0])
+        assert same(await timeline.step(live.frames[50].wall_s, 1000), live.shown[-1])
 
     run(main)
 
@@ -160,13 +166,13 @@ def test_it_goes_from_one_change_of_a_verdict_to_the_next(live: Live, timeline: 
 
 def test_the_charts_end_at_the_moment_and_go_back_as_far_as_there_are_points(live: Live, timeline: DerivedTimeline):
     async def main() -> None:
-        moment = await timeline.at(live.frames[130].wall_s)
+        moment = await timeline.at(live.frames[65].wall_s)
         assert moment is not None
         wall_s = moment.snapshot.wall_s
         cells = moment.history.buckets("busy", int(wall_s // 5.0) - 1, 20, 5.0, wall_s)
         assert len(cells) == 20
         assert not any(map(math.isnan, cells))
-        assert moment.history.latest("busy", wall_s) == pytest.approx(live.busy[130])
+        assert moment.history.latest("busy", wall_s) == pytest.approx(live.busy[65])
 
     run(main)
 
@@ -174,7 +180,7 @@ def test_the_charts_end_at_the_moment_and_go_back_as_far_as_there_are_points(liv
 def test_live_charts_are_those_of_the_collector(live: Live):
     history = History()
     timeline = DerivedTimeline(live.ring, make, lambda path: None, history)
-    moment = run(lambda: timeline.at(live.frames[100].wall_s))
+    moment = run(lambda: timeline.at(live.frames[50].wall_s))
     assert moment is not None
     assert moment.history is history
 
@@ -196,7 +202,7 @@ def test_a_past_that_goes_on_shows_its_newest_moment(live: Live):
                 self.seqs.append(frame.seq if moment.snapshot.wall_s == frame.wall_s else -1)
 
     assert run(lambda: timeline.at(1.0)) is None
-    lived(live.frames[:130], ring, Asking())
+    lived(live.frames[:64], ring, Asking())
     assert Asking.seqs == [59, 61, 125]
 
 
@@ -204,7 +210,7 @@ def test_a_moment_whose_time_came_again_is_the_newer_one(live: Live):
     """It was looked at before the clock went back by 40 s."""
     ring = MemoryStore(3600.0, 1e9)
     timeline = DerivedTimeline(ring, make, lambda path: None, History())
-    at_s = live.frames[20].wall_s + 0.5  # frames come some ms early or late
+    at_s = live.frames[10].wall_s + 0.5  # frames come some ms early or late
 
     class Looking:
         """Looks at a moment before and after it came again."""
@@ -212,22 +218,22 @@ def test_a_moment_whose_time_came_again_is_the_newer_one(live: Live):
         seen: list[object] = []  # noqa: RUF012
 
         def keep(self, kept: object) -> None:
-            if kept.frame.seq in (live.frames[49].seq, live.frames[80].seq):  # type: ignore[attr-defined]
+            if kept.frame.seq in (live.frames[24].seq, live.frames[40].seq):  # type: ignore[attr-defined]
                 moment = run(lambda: timeline.at(at_s))
                 assert moment is not None
                 self.seen.append(moment.snapshot.gpus[0].power_w)
 
-    back = [replace(frame, wall_s=frame.wall_s - 40.0) for frame in live.frames[50:90]]
-    shown = lived((*live.frames[:50], *back), ring, Looking())
-    assert Looking.seen == [shown[20].gpus[0].power_w, shown[60].gpus[0].power_w]
-    assert shown[20].gpus[0].power_w != shown[60].gpus[0].power_w
+    back = [replace(frame, wall_s=frame.wall_s - 40.0) for frame in live.frames[25:45]]
+    shown = lived((*live.frames[:25], *back), ring, Looking())
+    assert Looking.seen == [shown[10].gpus[0].power_w, shown[30].gpus[0].power_w]
+    assert shown[10].gpus[0].power_w != shown[30].gpus[0].power_w
 
 
 def test_after_a_clock_was_set_back_steps_still_come_to_an_end(live: Live):
     """Also where a frame of before stands a little before the first one of its ten seconds."""
     ring = MemoryStore(3600.0, 1e9)
-    back: list[Frame] = [replace(frame, wall_s=frame.wall_s - 39.99) for frame in live.frames[100:130]]
-    shown = lived((*live.frames[:100], *back), ring)
+    back: list[Frame] = [replace(frame, wall_s=frame.wall_s - 39.99) for frame in live.frames[30:45]]
+    shown = lived((*live.frames[:30], *back), ring)
     timeline = DerivedTimeline(ring, make, lambda path: None, History())
 
     async def main() -> None:

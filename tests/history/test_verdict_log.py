@@ -25,13 +25,14 @@ from tests.history.ticks import FACTS, tick
 from tests.records import replace
 
 SECONDS = 400
+"""With a frame every other second."""
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, FrameStore], dict[float, Snapshot]]:
     folder: Path = tmp_path_factory.mktemp("log")
     ring, recorder = MemoryStore(3600.0, 1e9), Recorder(folder / "recorded", FACTS)
-    shown = lived(served(SECONDS, cast=DEMO.cast[:2]), ring, Patient(recorder))
+    shown = lived(served(SECONDS, cast=DEMO.cast[:2], every=2), ring, Patient(recorder))
     recorder.close()
     ring.settle()
     write_recording(folder / "copy", ring, FACTS)
@@ -57,15 +58,17 @@ def _waiting(recorder: Recorder) -> Callable[[object], None]:
     return keep
 
 
-@pytest.mark.parametrize("kind", ["memory", "recorded", "copy"])
-@pytest.mark.parametrize("at", [20, 200, 390])
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [("memory", 20), ("memory", 200), ("memory", 390), ("recorded", 20), ("recorded", 390), ("copy", 200)],
+)
 def test_wherever_it_is_opened_the_verdicts_that_stood_stand(
     stores: tuple[dict[str, FrameStore], dict[float, Snapshot]], kind: str, at: int
 ) -> None:
     past, shown = stores[0][kind], stores[1]
     derivation = begun(past, WALL_S + at)
     frames = past.frames(WALL_S + at, WALL_S + at + 9.0)
-    assert len(frames) == 9
+    assert len(frames) == 5
     for frame in frames:
         found = derivation.take(frame).snapshot
         assert standing(found) == standing(shown[frame.wall_s])

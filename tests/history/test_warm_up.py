@@ -14,19 +14,26 @@ from gpumon.readings.frame import EndpointState, Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.simulator.scenarios import DEMO, scenario
-from tests.history.frames import WALL_S, captured, served
+from tests.history.frames import FOURTH, WALL_S, captured, served
 from tests.history.opened import begun, opened
 from tests.history.pasts import apart, lived, without_longer
 from tests.records import replace
 
+EVERY_S = 2
+"""Seconds between two frames."""
 FIRST_EDITION = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
 
 @pytest.fixture(scope="module")
 def frames() -> list[Frame]:
-    """Six minutes and a half, in which an engine is gone for most of two minutes."""
-    found = list(served(60 * 6 + 30, cast=DEMO.cast[:2]))
-    return [_silent(frame) if 130 <= frame.wall_s - WALL_S < 230 else frame for frame in found]
+    """Six minutes and a half of two engines and three GPUs, in which an engine is gone for most of two minutes."""
+    frames = []
+    for served_frame in served(60 * 6 + 30, cast=(DEMO.cast[1], FOURTH), every=EVERY_S):
+        frame = replace(served_frame, gpus=(served_frame.gpus[4], *served_frame.gpus[6:]))
+        if 130 <= frame.wall_s - WALL_S < 230:
+            frame = _silent(frame)
+        frames.append(frame)
+    return frames
 
 
 def _silent(frame: Frame) -> Frame:
@@ -54,7 +61,7 @@ def test_from_a_minute_on_all_is_as_it_was(past: tuple[MemoryStore, list[Snapsho
     course = begun(ring, at_s)
     after = ring.frames(at_s, at_s + 89.0)
     live = {snapshot.wall_s: snapshot for snapshot in shown}
-    assert len(after) >= 60
+    assert len(after) >= 60 / EVERY_S
     for frame in after:
         assert same(live[frame.wall_s], course.take(frame).snapshot)
 
@@ -66,7 +73,7 @@ def test_sums_begin_with_the_warm_up_and_say_so(past: tuple[MemoryStore, list[Sn
     found = begun(ring, at_s).take(frame).snapshot
     live = {snapshot.wall_s: snapshot for snapshot in shown}
     since_s = wall_of(found.counted_since)
-    assert at_s - 181.0 < since_s < at_s - 178.0
+    assert at_s - 180.0 - EVERY_S < since_s < at_s - 178.0
     began = next(snapshot for snapshot in shown if abs(snapshot.wall_s - since_s) < 0.01)
     made, before = (each.engines[1].tokens_total.decode for each in (live[frame.wall_s], began))
     assert not isinstance(made, Missing)
@@ -89,18 +96,18 @@ def test_a_real_server_is_as_it_was() -> None:
 @pytest.mark.parametrize("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
 def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str) -> None:
     played = scenario(name)
-    of = opened(played, every=3)
+    of = opened(played, every=5)
     assert of.apart == []
-    assert of.moments >= 40
+    assert of.moments >= 25
     assert of.limits
 
 
 def test_a_process_that_began_anew_takes_nothing_from_the_one_before(frames: list[Frame]) -> None:
     ring = MemoryStore(3600.0, 1e9)
     later = [
-        replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:90]
+        replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:45]
     ]
-    lived(frames[300:], ring)
+    lived(frames[150:], ring)
     live = {snapshot.wall_s: snapshot for snapshot in lived(later, ring)}
     at_s = later[0].wall_s
     course = begun(ring, at_s - 30.0)
