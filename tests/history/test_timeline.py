@@ -49,7 +49,7 @@ EVERY_S = 2
 
 
 class Live:
-    """Five minutes of two engines on a GPU each: in memory and in a file. A frame `n` is of the second `EVERY_S * n`."""
+    """Five minutes of two engines on a GPU each: in memory and in a file. Frame `n` is of second `EVERY_S * n`."""
 
     def __init__(self, folder: Path) -> None:
         cast = (DEMO.cast[1], FOURTH)
