@@ -21,17 +21,29 @@ _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what it was given, unless it takes nothing."""
 
 
+_WAY: Final = re.compile(r"(?:\r?\n)?\x1b\[([0-9]+);1H(?:\x1b\[([0-9]+)C)?")
+"""The way of the cursor to a line and along it, as Textual writes it."""
+
+
 @lru_cache(maxsize=8)
 def _lines_on(ground: str) -> re.Pattern[str]:
     """The end of a line on the plain ground, the way of the cursor to the next one, and the same ground selected."""
-    return re.compile(rf"\x1b\[m(\r?\n\x1b\[[0-9;]+H(?:\x1b\[[0-9]+C)?\x1b\[){re.escape(ground)};")
+    return re.compile(rf"\x1b\[m(\x1b\[[0-9;]+H\x1b\[){re.escape(ground)};")
 
 
 def joined(frame: str, ground: str) -> str:
-    """A frame in which the plain ground (`Palette.ground`) stays selected from line to line."""
+    """A frame in which the cursor goes to its places directly, and the plain ground (`Palette.ground`) stays selected
+    from line to line."""
+    frame = _WAY.sub(_place, frame)
     if not ground:
         return frame
     return _lines_on(ground).sub(r"\1", frame)
+
+
+def _place(way: re.Match[str]) -> str:
+    """One move of the cursor in the place of up to three."""
+    column = int(way[2] or 0) + 1
+    return f"\x1b[{way[1]};{column}H"
 
 
 class TerminalOutput:

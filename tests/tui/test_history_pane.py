@@ -349,11 +349,11 @@ def test_a_gap_without_a_sum_stays_a_dash() -> None:
 @pytest.mark.parametrize(
     ("known_s", "said"),
     [
-        (5, "last 15s"),
+        (5, "last 30s"),
         (60, "last 60s"),
-        (61, "last 90s"),
+        (61, "last 2 min"),
         (110, "last 2 min"),
-        (200, "last 4 min"),
+        (200, "last 5 min"),
         (999, "last 5 min"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
@@ -24,6 +25,19 @@ def ago(grid: Grid, edge: str = NOW) -> list[Piece]:
     for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1):
         labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}"))
     return _line([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
+
+
+def since(grid: Grid, first: int) -> list[Piece]:
+    """The time of day at round times from column number `first` on: charts that grow to the right move no label."""
+    tick_s = _tick(grid)
+    number = math.ceil(first * grid.column_s / tick_s - 1e-9)
+    labels = []
+    column = round(number * tick_s / grid.column_s) - first
+    while column < grid.columns:
+        labels.append((column, o_clock(number * tick_s, tick_s)))
+        number += 1
+        column = round(number * tick_s / grid.column_s) - first
+    return _line(labels, grid.columns, "─")
 
 
 def _tick(grid: Grid) -> float:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
-from gpumon.tui.charts.axis import NOW, ago, o_clock
+from gpumon.tui.charts.axis import NOW, ago, o_clock, since
 from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
 from gpumon.tui.charts.series import Series, grid
@@ -126,6 +126,8 @@ class Charts:
         self._room = width // plan.across
         self._live = 1
         self._before = 0
+        self._ahead = 0
+        """Columns at the right edge whose time has not come."""
         if plan.sparks:
             self._before = 3 + plan.word + _FIGURE
         else:
@@ -151,7 +153,8 @@ class Charts:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
         `marked` of all carries a mark."""
         newest = self.grid.newest(now_s) * self._live + self._live - 1
-        values = {key: series.values(newest, now_s) for key, series in self._series.items()}
+        self._ahead = self._columns_ahead(now_s)
+        values = self._values(newest, now_s)
         figures.at(now_s, self._curves)
         rows: list[Row] = []
         for row, height in enumerate(self._heights):
@@ -167,13 +170,27 @@ class Charts:
             return [*rows, self._axis(now_s, edge)]
         return rows
 
+    def _columns_ahead(self, now_s: float) -> int:
+        """Columns that are left for what comes, while the history is shorter than the charts go back: the curves begin
+        at the left edge then, and grow to the right, so that nothing that was drawn moves."""
+        oldest = self.grid.newest(now_s) - self.grid.columns + 1
+        first_s = min(self._history.first_s, now_s)
+        columns = math.floor(first_s / self.grid.column_s) - oldest
+        return max(0, min(self.grid.columns - self.grid.step, columns))
+
+    def _values(self, newest: int, now_s: float) -> dict[str, list[float]]:
+        """The buckets of each series up to number `newest`, without those before the history begins."""
+        before = self._ahead * self._live
+        return {key: series.values(newest, now_s)[before:] for key, series in self._series.items()}
+
     def _draw_area(
         self, lines: list[list[Piece]], plot: _Plot, values: Values, figures: Figures, newest: int, *, marked: bool
     ) -> None:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
         lines[0] += self._legend(plot, values, figures, newest, marked=marked)
-        for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest), strict=True):
+        ahead = self._ahead * self._live
+        for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest, ahead), strict=True):
             line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
 
     def at(self, x: int, y: int) -> int | None:
@@ -275,25 +292,32 @@ class Charts:
             (f" {figure}", tone),
             (coverage + " " * self._pad, "text"),
             *tinted(drawn, runs),
-            (" ", "text"),
+            (" " * (self._ahead + 1), "text"),
         ]
 
     def _axis(self, now_s: float, edge: str) -> Row:
         """How long ago under each column of charts, and a glyph where something happened."""
-        pieces = ago(self.grid, edge)
+        if self._ahead:
+            pieces = since(self.grid, self._first_column(now_s))
+        else:
+            pieces = ago(self.grid, edge)
         events_at = self._events_at(now_s)
         if events_at:
             pieces = self._with_events(pieces, events_at)
         stack = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
         return tuple(stack * min(self._across, len(self.shown)))
 
+    def _first_column(self, now_s: float) -> int:
+        """Number of the column at the left edge."""
+        return self.grid.newest(now_s) + 1 - self.grid.columns + self._ahead
+
     def _events_at(self, now_s: float) -> dict[int, list[Event]]:
         """Column of the axis -> the events of its time."""
-        columns, column_s = self.grid
-        newest = self.grid.newest(now_s)
+        column_s = self.grid.column_s
+        first = self._first_column(now_s)
         events_at: dict[int, list[Event]] = {}
-        for event in self._history.events((newest + 1 - columns) * column_s, now_s):
-            column = columns - 1 - newest + math.floor(event.wall_s / column_s)
+        for event in self._history.events(first * column_s, now_s):
+            column = math.floor(event.wall_s / column_s) - first
             events_at.setdefault(column, []).append(event)
         return events_at
 
@@ -330,8 +354,9 @@ class _Plot:
         """The mean since the engines started, where it stands in for the past."""
         self._newest = -1
         self._past_most = 0.0
-        self._drawn: tuple[int, int, float, str] = (-1, 0, 0.0, "")
+        self._drawn: tuple[object, ...] = ()
         self._past: list[list[Piece]] = []
+        self._future: list[list[Piece]] = []
         self._heights: list[object] = []
         self._lines: list[list[Piece]] = []
         """The lines that were drawn last, and the heights and tones of their newest columns."""
@@ -349,11 +374,11 @@ class _Plot:
         self.top = self.top or 1.0
         return self.top
 
-    def lines(self, values: Values, height: int, newest: int) -> list[list[Piece]]:
-        """The curves, from the top down."""
+    def lines(self, values: Values, height: int, newest: int, ahead: int) -> list[list[Piece]]:
+        """The curves, from the top down, before `ahead` values that have not come."""
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
-        drawn = (newest, height, self.top, label)
+        drawn = (newest, ahead, height, self.top, label)
         newest_of = [curve[-self._volatile :] for curve in curves]
         heights = self._heights_of(newest_of, height)
         if self._drawn == drawn and self._heights == heights:
@@ -361,9 +386,10 @@ class _Plot:
         if self._drawn != drawn:
             self._drawn = drawn
             self._past = self._area([curve[: -self._volatile] for curve in curves], self.top, height, label)
+            self._future = self._area([[math.nan] * ahead for _ in curves], self.top, height, label)
         self._heights = heights
         now = self._area(newest_of, self.top, height)
-        self._lines = [[*old, *new] for old, new in zip(self._past, now, strict=True)]
+        self._lines = [[*old, *new, *later] for old, new, later in zip(self._past, now, self._future, strict=True)]
         return self._lines
 
     def _heights_of(self, curves: list[list[float]], height: int) -> list[object]:

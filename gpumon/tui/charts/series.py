@@ -12,7 +12,7 @@ SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 _STEPS_S: Final = ((1.0, 0.02), (4.0, 0.05), (60.0, 1.0), (math.inf, 5.0))
 """Up to which seconds a column is a multiple of what: so fine that little of the room stays empty, and no finer, for
 each new column moves a whole chart."""
-_STEP_S: Final = 2.0
+_STEP_S: Final = 3.0
 """Seconds after which a chart moves on, at least: with columns of half a second each line of it was written at each
 reading."""
 _STEPS: Final = 12
