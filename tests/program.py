@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple
 
-LOADED: Final = ("gpumon.cli", "gpumon.session", "gpumon.tui.terminal", "httpx")
+LOADED: Final = ("gpumon.cli", "gpumon.session", "gpumon.tui.terminal", "gpumon.sources.fetch")
 """Modules that are loaded before the first run, besides all commands."""
 MOST_BYTES: Final = 1 << 20
 """Largest request: arguments and environment."""
