@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.rules.loads import BANDWIDTH, PEAK, Load
 SCOPE = Scope("", ("Hostname", "instance"), 15.0)
 AT = "6m"
 """The longest windows are 5 min."""
+EVALUATED = "3m"
+"""Time between two evaluations. Groups are evaluated in their order, so a rule has what the ones before it gave."""
 NAN = float("nan")
 
 
@@ -37,11 +40,11 @@ def check(
     at: str = AT,
     *,
     every: str = "15s",
-    evaluated: str = "30s",
-    order: tuple[str, ...] = (),
+    evaluated: str = EVALUATED,
+    groups: tuple[str, ...] = (),
 ) -> None:
-    """Each expression has this value, to a millionth; NaN: it has none. `order`: of groups, where it matters."""
-    check_times(folder, ruled, series, {at: values}, every=every, evaluated=evaluated, order=order)
+    """Each expression has this value, to a millionth; NaN: it has none. `groups`: those that count, in order."""
+    check_times(folder, ruled, series, {at: values}, every=every, evaluated=evaluated, groups=groups)
 
 
 def check_times(
@@ -51,15 +54,19 @@ def check_times(
     values_at: dict[str, dict[str, float]],
     *,
     every: str = "15s",
-    evaluated: str = "30s",
-    order: tuple[str, ...] = (),
+    evaluated: str = EVALUATED,
+    groups: tuple[str, ...] = (),
 ) -> None:
     """Check the values of several times, which promtool reaches in one go: time -> expression -> value."""
-    (folder / "rules.yml").write_text(rules_yaml(ruled))
+    rules = rules_yaml(ruled)
+    head, *texts = re.split("(?m)^  - name: ", rules)
+    texts_by_group = {text.split()[0]: f"  - name: {text}" for text in texts}
+    groups = groups or tuple(texts_by_group)
+    (folder / "rules.yml").write_text(head + "".join(texts_by_group[group] for group in groups))
     lines = [
         "rule_files: [rules.yml]",
         f"evaluation_interval: {evaluated}",
-        f"group_eval_order: [{', '.join(order)}]",
+        f"group_eval_order: [{', '.join(groups)}]",
         "tests:",
         f"- interval: {every}",
     ]

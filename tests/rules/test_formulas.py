@@ -363,4 +363,4 @@ def test_a_matcher_on_a_label_of_engines_leaves_the_other_rules_alive(tmp_path: 
         "count(gpumon:engine_requests_running:sum)": 1.0,
         'count(ALERTS{alertname="GpumonEngineDown", alertstate="firing", instance="gpu01:8000"})': 1.0,
     }
-    check(tmp_path, ruled, series, asked, at="11m")
+    check(tmp_path, ruled, series, asked, at="11m", evaluated="30s")
