@@ -11,7 +11,7 @@ from gpumon.commands.options import Usage, add_fleet, add_monitor, add_screen, s
 
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded
-    from gpumon.tui.control import Collecting
+    from gpumon.tui.control import Control, FleetControl
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(chosen: argparse.Namespace) -> int:
     if (loaded.config.prometheus.url or loaded.config.host) and not given.demo:
         from gpumon.session.fleet import FleetSession
 
-        return show(FleetSession(loaded.config), loaded, fleet=True)
+        return show_fleet(FleetSession(loaded.config), loaded)
     from gpumon.session.host import HostSession, ThisHost
 
     return show(HostSession(loaded.config, ThisHost(loaded.config, given)), loaded)
@@ -43,15 +43,23 @@ def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
         raise Usage(refused)
 
 
-def show(control: Collecting, loaded: Loaded, *, fleet: bool = False) -> int:
-    """The screen of one machine, or of a fleet, over what brings its snapshots; returns the exit code.
-
-    Raises ConfigError.
-    """
+def show(control: Control, loaded: Loaded) -> int:
+    """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
     from gpumon.commands.files import Files
     from gpumon.tui.app import MonitorApp
     from gpumon.tui.app import run as show_app
 
     files = Files(loaded, os.environ)
-    app = MonitorApp(control, files.first_theme(), loaded.config, files, fleet=fleet)
+    app = MonitorApp(control, files.first_theme(), loaded.config, files)
+    return show_app(app, mouse=loaded.config.general.mouse)
+
+
+def show_fleet(control: FleetControl, loaded: Loaded) -> int:
+    """The screen of a fleet; returns the exit code. Raises ConfigError."""
+    from gpumon.commands.files import Files
+    from gpumon.tui.app import run as show_app
+    from gpumon.tui.fleet.app import FleetApp
+
+    files = Files(loaded, os.environ)
+    app = FleetApp(control, files.first_theme(), loaded.config, files)
     return show_app(app, mouse=loaded.config.general.mouse)

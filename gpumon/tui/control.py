@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
@@ -66,12 +66,8 @@ class Playback(Protocol):
         """Play from that moment on."""
 
 
-class Collecting(Protocol):
-    """Source of the snapshots of a screen. Nothing here holds the event loop up; whatever waits is awaited."""
-
-    @property
-    def interval_s(self) -> float:
-        """Seconds between two snapshots."""
+class Measured(Protocol):
+    """Measurements of the running engines, and the facts that sizing looks up."""
 
     @property
     def calibration(self) -> Calibration:
@@ -80,8 +76,13 @@ class Collecting(Protocol):
     def known(self) -> Known:
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
-    async def start(self, sink: Callable[[Any], None]) -> None:
-        """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""
+
+class Collecting(Measured, Protocol):
+    """Cadence and end of the snapshots of a screen. Nothing here holds the event loop up; whatever waits is awaited."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots."""
 
     async def ended(self) -> None:
         """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
@@ -169,7 +170,9 @@ class AskedFleet(Protocol):
 class FleetControl(Collecting, Protocol):
     """A fleet, as the screen sees it."""
 
-    fleet: AskedFleet
+    @property
+    def fleet(self) -> AskedFleet:
+        """The fleet, now and in the past."""
 
     @property
     def place(self) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
@@ -15,7 +15,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.tui.table import Table
+    from gpumon.tui.table import ScrolledTable
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Listing(Generic[T]):
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
-    table: Table[Any] | None = None
+    table: ScrolledTable | None = None
     """Its columns, where they scroll sideways."""
     head: Callable[[int, ListView], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
@@ -56,6 +56,37 @@ class Column(Generic[T]):
             if width >= least:
                 return form
         return self
+
+
+class PlacedColumn(Protocol):
+    """A column as the pane knows it that scrolls it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def width(self) -> int:
+        """Its cells, blanks before and behind its text included."""
+
+
+class ScrolledTable(Protocol):
+    """A table as the pane knows it that scrolls it sideways, whatever its rows are."""
+
+    def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> Sequence[PlacedColumn]:
+        """The columns on a screen of `width` cells."""
+
+    def column_at(self, x: int, width: int, hidden: frozenset[str], shift: int = 0) -> str:
+        """Name of the column that has cell `x` of a row."""
+
+    def most_shift(self, width: int, hidden: frozenset[str]) -> int:
+        """How far the columns can be scrolled."""
+
+    def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
+        """Number of columns that have no room behind those that are shown."""
+
+    def head(self, width: int, view: View, shift: int = 0) -> Row:
+        """The header."""
 
 
 class Table(Generic[T]):

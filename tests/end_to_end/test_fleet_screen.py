@@ -12,7 +12,7 @@ import pytest
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
 from gpumon.session.fleet import FleetSession
-from gpumon.tui.app import MonitorApp
+from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus as RealPrometheus
 from tests.perf.farm_pages import DcgmPages, Gpu
@@ -49,7 +49,7 @@ def prometheus(tmp_path: Path) -> Iterator[RealPrometheus]:
 
 async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheus) -> None:
     config = Config(prometheus=Prometheus(url=prometheus.url, interval_s=1.0))
-    app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
+    app = FleetApp(FleetSession(config), load_theme("default"), config)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.monitor.body.table.count == 2, pilot, WAIT_S)
         assert f"127.0.0.1:{prometheus.port} · 2 hosts · 4 GPUs" in text_of(app)[0]

@@ -18,7 +18,7 @@ from gpumon.config.schema import Config, Host
 from gpumon.config.themes import load_theme
 from gpumon.fleet.snapshot import HostState
 from gpumon.session.fleet import FleetSession
-from gpumon.tui.app import MonitorApp
+from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.lying_host import KINDS, lying
 from tests.tui.running import foot, text_of, until
 
@@ -38,18 +38,18 @@ REFUSALS = {
 
 
 @contextlib.asynccontextmanager
-async def beside(kind: str) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
+async def beside(kind: str) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
     """The screen of a fleet with a liar between two honest hosts."""
     with lying("honest") as first, lying(kind) as liar, lying("honest") as last:
         urls = {"alpha": first, "liar": liar, "zeta": last}
         config = Config(host=tuple(Host(address=url, name=name) for name, url in urls.items()))
-        app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
+        app = FleetApp(FleetSession(config), load_theme("default"), config)
         async with app.run_test(size=(120, 30), notifications=True) as pilot:
             await until(lambda: both_live(app), pilot)
             yield app, pilot
 
 
-def both_live(app: MonitorApp) -> bool:
+def both_live(app: FleetApp) -> bool:
     shown = app.monitor.shown
     states = {host.name: host.state for host in shown.fleet.hosts} if shown is not None else {}
     return states.get("alpha") is states.get("zeta") is HostState.OK
@@ -89,14 +89,14 @@ async def test_a_liar_costs_its_own_row_and_neither_time_nor_memory_of_the_other
     assert quit_s <= QUIT_S
 
 
-def age_s(app: MonitorApp, name: str) -> float:
+def age_s(app: FleetApp, name: str) -> float:
     """Seconds by which a host's figures are older than they have to be."""
     host = app.monitor.shown.fleet.host(name)
     assert host is not None
     return time.time() - host.snapshot.wall_s - host.snapshot.interval_s
 
 
-def said_of_liar(app: MonitorApp) -> str:
+def said_of_liar(app: FleetApp) -> str:
     host = app.monitor.shown.fleet.host("liar")
     return " ".join(fault.text for fault in host.snapshot.faults) if host is not None else ""
 

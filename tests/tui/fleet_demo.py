@@ -10,7 +10,8 @@ import time
 
 from gpumon.config.themes import load_theme
 from gpumon.session.fleet import FleetSession
-from gpumon.tui.app import MonitorApp, run
+from gpumon.tui.app import run
+from gpumon.tui.fleet.app import FleetApp
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes
 
 
@@ -32,7 +33,7 @@ def main() -> int:
     started_s = time.time()
     control = FleetSession(CONFIG, lambda: source)
     wall = lambda: NEWEST_S + time.time() - started_s  # noqa: E731
-    return run(MonitorApp(control, load_theme("default"), CONFIG, fleet=True, wall=wall))
+    return run(FleetApp(control, load_theme("default"), CONFIG, wall=wall))
 
 
 if __name__ == "__main__":

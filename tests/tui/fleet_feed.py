@@ -15,7 +15,7 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, GpuState
 from gpumon.session.fleet import FleetSession
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.tui.app import MonitorApp
+from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.screens.monitor import MonitorScreen
 from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
 from tests.history.frames import WALL_S
@@ -174,19 +174,17 @@ async def watching(
     config: Config = CONFIG,
     ascii: bool = False,  # noqa: A002
     answered: bool = True,
-) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
+) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
     """The application with its first rates painted, 12 s after the newest scrape."""
     config = replace(config, general=General(ascii=ascii))
-    app = MonitorApp(
-        FleetSession(config, lambda: source), load_theme("default"), config, fleet=True, wall=lambda: NEWEST_S + 12.0
-    )
+    app = FleetApp(FleetSession(config, lambda: source), load_theme("default"), config, wall=lambda: NEWEST_S + 12.0)
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         if answered:
             await until(lambda: has_rates(app), pilot)
         yield app, pilot
 
 
-async def opened(app: MonitorApp, pilot: Pilot[int]) -> MonitorScreen:
+async def opened(app: FleetApp, pilot: Pilot[int]) -> MonitorScreen:
     """The screen of the host under the cursor, once the past of its charts was read."""
     await pilot.press("enter")
     await until(
@@ -196,7 +194,7 @@ async def opened(app: MonitorApp, pilot: Pilot[int]) -> MonitorScreen:
     return app.host
 
 
-def has_rates(app: MonitorApp) -> bool:
+def has_rates(app: FleetApp) -> bool:
     """Whether what is shown stands on more than one scrape, and no more is to come by itself."""
     shown = app.monitor.shown
     return shown is not None and isinstance(shown.total.decode_tokens_per_s, float) and not app.control.fleet.asking

@@ -16,9 +16,9 @@ from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
 from gpumon.session.fleet_host import named
-from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import Incident
 from gpumon.tui.fleet import columns
+from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
 from gpumon.tui.process_table import AFAR
 from gpumon.tui.table import clock
@@ -33,7 +33,7 @@ from tests.tui.running import foot, running, text_of, until
 LOADING, ASKING = "loading the past", "ASKING FOR"
 
 
-def drawn(app: MonitorApp) -> int:
+def drawn(app: FleetApp) -> int:
     """Cells of charts that are drawn."""
     return sum("\u2800" < character <= "\u28ff" for line in text_of(app) for character in line)
 

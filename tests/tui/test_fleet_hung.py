@@ -17,7 +17,7 @@ from gpumon.config.themes import load_theme
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.session.fleet import FleetSession
-from gpumon.tui.app import MonitorApp
+from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus
 from tests.tui.running import text_of, until
@@ -38,7 +38,7 @@ def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
         yield server
 
 
-def figures(app: MonitorApp) -> list[object]:
+def figures(app: FleetApp) -> list[object]:
     """Tokens per second of each engine on the screen in front."""
     if app.host is not None:
         shown = [app.host.shown] if app.host.shown is not None else []
@@ -47,21 +47,21 @@ def figures(app: MonitorApp) -> list[object]:
     return [engine.rates.decode_tokens_per_s for snapshot in shown for engine in snapshot.engines]
 
 
-def live(app: MonitorApp) -> bool:
+def live(app: FleetApp) -> bool:
     """Whether the screen in front has figures and says that they are of now."""
     said = figures(app)
     title = text_of(app)[0]
     return bool(said) and all(isinstance(one, float) for one in said) and ("●" in title or "↓" in title)
 
 
-def blank(app: MonitorApp) -> bool:
+def blank(app: FleetApp) -> bool:
     """Whether it has none, for they are too old, and says how old."""
     said = figures(app)
     title = text_of(app)[0]
     return bool(said) and set(said) == {Missing(Reason.STALE)} and "no reading for" in title and "●" not in title
 
 
-async def hangs_and_comes_back(app: MonitorApp, pilot: Pilot[int], server: Prometheus) -> None:
+async def hangs_and_comes_back(app: FleetApp, pilot: Pilot[int], server: Prometheus) -> None:
     """Live, blank once it hangs, live again."""
     await until(lambda: live(app), pilot, LONG_S)
     os.kill(server.pid, signal.SIGSTOP)
@@ -72,7 +72,7 @@ async def hangs_and_comes_back(app: MonitorApp, pilot: Pilot[int], server: Prome
 
 async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Prometheus) -> None:
     config = Config(prometheus=Settings(url=prometheus.url, interval_s=1.0, timeout_s=60.0))
-    app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
+    app = FleetApp(FleetSession(config), load_theme("default"), config)
     async with app.run_test(size=(120, 30)) as pilot:
         await hangs_and_comes_back(app, pilot, prometheus)
         await pilot.press("enter")
@@ -83,7 +83,7 @@ async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Pr
 
 async def test_a_host_that_is_opened_while_it_hangs_has_no_figures_either(prometheus: Prometheus) -> None:
     config = Config(prometheus=Settings(url=prometheus.url, interval_s=1.0, timeout_s=60.0))
-    app = MonitorApp(FleetSession(config), load_theme("default"), config, fleet=True)
+    app = FleetApp(FleetSession(config), load_theme("default"), config)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(lambda: live(app), pilot, LONG_S)
         os.kill(prometheus.pid, signal.SIGSTOP)

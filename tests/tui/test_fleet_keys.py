@@ -13,8 +13,8 @@ from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame
 from gpumon.session.fleet import FleetSession
-from gpumon.tui.app import MonitorApp
-from gpumon.tui.screens.commands import does_here
+from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.screens.palette import does_here
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S
 from tests.history.frames import WALL_S
@@ -35,7 +35,7 @@ class Losing(Scrapes):
         return await super().frame(at_s)
 
 
-def screen_of(app: MonitorApp) -> str:
+def screen_of(app: FleetApp) -> str:
     return "\n".join(text_of(app))
 
 
@@ -76,9 +76,7 @@ async def test_a_setting_holds_at_once_on_both_screens() -> None:
 async def test_settings_are_saved_into_the_file(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     (tmp_path / "config.toml").write_text('[prometheus]\nurl = "http://a:1"  # ours\n')
-    app = MonitorApp(
-        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
-    )
+    app = FleetApp(FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("f2", "right", "w")
@@ -113,9 +111,7 @@ async def test_commands_by_their_name() -> None:
 
 async def test_themes_by_their_name(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
-    app = MonitorApp(
-        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, fleet=True, wall=lambda: NEWEST_S
-    )
+    app = FleetApp(FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         before = app.palette.codes
@@ -135,7 +131,7 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
         )
     )
     control = FleetSession(config, lambda: Scrapes(5))
-    app = MonitorApp(control, load_theme("default"), config, disk_at(tmp_path), fleet=True, wall=lambda: NEWEST_S)
+    app = FleetApp(control, load_theme("default"), config, disk_at(tmp_path), wall=lambda: NEWEST_S)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("space", "left")
@@ -162,7 +158,7 @@ async def test_there_is_no_bundle_before_the_first_answer(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     source = Scrapes(3)
     source.fault = "http://a:1 refuses the connection"
-    app = MonitorApp(FleetSession(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path), fleet=True)
+    app = FleetApp(FleetSession(CONFIG, lambda: source), load_theme("default"), CONFIG, disk_at(tmp_path))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: "refuses the connection" in screen_of(app), pilot)
         await pilot.press("w")

@@ -13,7 +13,7 @@ from gpumon.config.schema import Sizing as Prices
 from gpumon.fleet.fleet import GONE_S
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
-from gpumon.tui.app import MonitorApp
+from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.screens.monitor import MonitorScreen
 from tests.history.frames import WALL_S
 from tests.records import replace
@@ -23,12 +23,12 @@ from tests.tui.running import foot, text_of, until
 LONG_FAULT = "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
 
 
-def rows_of(app: MonitorApp) -> list[str]:
+def rows_of(app: FleetApp) -> list[str]:
     """Names in the table, in order."""
     return [row.name for row in app.monitor.body.table.chosen()]
 
 
-def cursor_of(app: MonitorApp) -> str:
+def cursor_of(app: FleetApp) -> str:
     """The name under the cursor."""
     found = [line for line in text_of(app) if line.startswith("▸")]
     assert len(found) == 1, text_of(app)

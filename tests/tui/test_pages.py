@@ -12,7 +12,7 @@ from gpumon.config.schema import Config
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.layout import PANES
 from gpumon.tui.pages.detail import DetailPage
-from gpumon.tui.screens.questions import everything
+from gpumon.tui.screens.palette import everything
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
 from tests.tui.running import running, text_of, until

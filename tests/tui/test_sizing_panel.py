@@ -17,7 +17,7 @@ from gpumon.sizing.latency import Speculation
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.screens.questions import everything
+from gpumon.tui.screens.palette import everything
 from gpumon.tui.sizing.fields import Place, field, labelled, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace

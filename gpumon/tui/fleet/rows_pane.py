@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from gpumon.fleet.rows import Row, ordered, total
 from gpumon.fleet.select import KINDS, Selection, SelectionError
@@ -25,6 +25,8 @@ from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 
+T = TypeVar("T")
+"""Rows of a list."""
 _MOST_LINES: Final = 20
 """Most lines of the reason why there is no fleet."""
 SCOPE: Final = "fleet"
@@ -266,7 +268,7 @@ def _selection(text: str) -> Selection:
     return Selection.parse(text)
 
 
-def run_fleet_key(pane: ListPane[Any], key: str) -> bool:
+def run_fleet_key(pane: ListPane[T], key: str) -> bool:
     """Run the command that a key has on a fleet's screen alone; returns whether it has one."""
     command = scoped(pane.view.keymap, SCOPE).get(key)
     if command is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final, Protocol
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.readings.format import amount, cells, left, ratio
@@ -13,10 +13,10 @@ from gpumon.readings.glossary import TERMS
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Self
 from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.screens.parts import SizingDock
+from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from gpumon.tui.screens.monitor import MonitorScreen
 
 QUESTIONS: Final = (
     ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; sm far below busy; VRAM held."),
@@ -121,13 +121,30 @@ _FLEET_COLUMN: Final = 56
 _ASKED: Final = 14
 _SHORT: Final = 9
 _LEAST_MEANING: Final = 24
-"""Cells of a header of the glossary, and the least of its meaning."""
+"""Cells of a header of the glossary, and the least of its meaning and of an answer."""
 _ONE_DIGIT: Final = 0.0995
 """Share below which it is shown with one digit after the point."""
 _Section = tuple[str, list[Row]]
 """Title and lines."""
 _Names = tuple[str, ...]
 """Commands that share a line."""
+
+
+class HelpBody(Protocol):
+    """What a screen shows, as its help knows it."""
+
+    fleet: bool
+    """Whether it shows several hosts."""
+
+
+class HelpScreen(Protocol):
+    """The screen as its help knows it."""
+
+    dock: SizingDock
+
+    @property
+    def body(self) -> HelpBody:
+        """What it shows."""
 
 
 class HelpPage(Pane):
@@ -137,13 +154,17 @@ class HelpPage(Pane):
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
+    def __init__(self, palette: Palette, view: View, screen: HelpScreen) -> None:
+        super().__init__(palette, view)
+        self._helped = screen
+
     def is_title(self, row: Row) -> bool:
         """Whether a line is the title of a section."""
         return len(row) == 1 and row[0][1] == "muted"
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """First questions, keys, marks."""
-        screen = cast("MonitorScreen", self.screen)
+        screen = self._helped
         fleet = screen.body.fleet
         if fleet:
             sections = _fleet_sections(self.view.keymap, width)
@@ -231,7 +252,7 @@ def _questions(keymap: Keymap, width: int) -> list[Row]:
         for name, key in keys.items():
             answer = answer.replace(f"{{{name}}}", key)
         before = left(f" {question}", _ASKED) + " "
-        for line in wrap(answer, width - len(before)):
+        for line in wrap(answer, max(_LEAST_MEANING, width - len(before))):
             rows.append(((before, "strong"), (line, "text")))
             before = " " * len(before)
     return rows

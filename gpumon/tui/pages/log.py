@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual.worker import WorkType
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.log_text import LogLevel, LogLine, LogView
 from gpumon.readings.text import clean
+from gpumon.tui.control import EngineLog
 from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from gpumon.tui.control import EngineLog
-    from gpumon.tui.screens.monitor import MonitorScreen
 
 SCOPE: Final = "log"
 """Scope of its own keys."""
@@ -45,8 +42,10 @@ class LogPage(Pane):
     TIMELESS: ClassVar[bool] = True
     PRIVATE: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View) -> None:
+    def __init__(self, palette: Palette, view: View, say: Callable[[str], None]) -> None:
+        """`say`: shows a notice."""
         super().__init__(palette, view)
+        self._say = say
         self._engine_name = ""
         self._engine_log: EngineLog | None = None
         self._shown: LogView | None = None
@@ -193,7 +192,7 @@ class LogPage(Pane):
         """The first error; again: the next one, and after the last the first."""
         errors = self._rows_of_log.errors
         if not errors:
-            cast("MonitorScreen", self.screen).say("no line of it is an error")
+            self._say("no line of it is an error")
             return
         if self.follows:
             self._error = 0

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final, Protocol
+
+from textual.worker import WorkType
 
 from gpumon.config.columns import COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import changed
 from gpumon.readings.format import cells, cut, left
+from gpumon.tui.control import Files
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
+from gpumon.tui.screens.parts import Looks
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from gpumon.tui.screens.monitor import MonitorScreen
 
 _GROUP: Final = 10
 _NAME: Final = 23
@@ -31,17 +32,41 @@ _LATER: Final = ("changed, not saved: from the next start once saved", "not save
 """Remarks on a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
 
 
+class SettingsScreen(Protocol):
+    """The screen as its settings page knows it."""
+
+    files: Files | None
+    looks: Looks
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The settings that it has."""
+
+    def ask(self, question: Question) -> None:
+        """Ask at the foot of the screen."""
+
+    def say(self, text: str) -> None:
+        """Show a notice."""
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
+
+    def run_alone(self, group: str, work: WorkType[None]) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+
+
 class SettingsPage(ListPane[Setting]):
     """One line per setting; below them what the one under the cursor means, and the keys."""
 
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View) -> None:
+    def __init__(self, palette: Palette, view: View, monitor: SettingsScreen) -> None:
+        """`monitor`: the screen that the settings are of."""
         listing = Listing[Setting](
             thing="setting",
             title="settings",
-            items=lambda _snapshot, _pane: self.monitor.body.settings,
+            items=lambda _snapshot, _pane: monitor.settings,
             key=lambda setting: setting.id,
             words=lambda item, _: f"{item.group} {item.name} {item.section}.{item.key} {item.means}",
             gpus=lambda _item, _pane: (),
@@ -49,13 +74,9 @@ class SettingsPage(ListPane[Setting]):
             nothing=lambda _width, _pane: (),
         )
         super().__init__(palette, view, listing)
+        self.monitor = monitor
         self._paste: list[str] = []
         """Text to read and to paste, where nothing could be written."""
-
-    @property
-    def monitor(self) -> MonitorScreen:
-        """The screen that the settings are of."""
-        return cast("MonitorScreen", self.screen)
 
     def _written(self) -> tuple[Config, Mapping[str, str]]:
         """The settings as they were loaded or saved last, and who set them."""
@@ -65,7 +86,7 @@ class SettingsPage(ListPane[Setting]):
     def unsaved(self) -> dict[tuple[str, str], object]:
         """Settings that were changed since the config was loaded or saved."""
         before, _ = self._written()
-        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.body.settings)
+        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.settings)
         now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
         unsaved = {}
         for pair, value in now.items():
@@ -79,7 +100,7 @@ class SettingsPage(ListPane[Setting]):
             return []
         if self._chosen != (self.wanted,):
             self._chosen = (self.wanted,)
-            there = self.monitor.body.settings
+            there = self.monitor.settings
             self._total = len(there)
             self._items = [setting for setting in there if self.passes(setting)]
             self._follow()

@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from textual.worker import WorkType
 
-from gpumon.config.keymap import Command
 from gpumon.config.validate import changed
 from gpumon.readings.text import clean
+from gpumon.tui.control import Files, Incident
 from gpumon.tui.picture import painted, picture
-from gpumon.tui.screens.travel import Ask, Way
+from gpumon.tui.screens.focus import go_to_next_pane, zoom
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.travel import Ask, S, Way
 from gpumon.tui.widgets.list_pane import ListPane
 
-if TYPE_CHECKING:
-    from gpumon.tui.control import Files, Incident
-    from gpumon.tui.screens.monitor import MonitorScreen
-
-Run = Callable[["MonitorScreen"], object]
 _SAVING: Final = "save"
 """Group of the worker that writes a bundle."""
 _FAR: Final = 100_000
 """Lines: further than any end."""
-_SIZING: Final = "sizing"
-"""Name of the sizing panel among the panes."""
 
 
-def _pause(screen: MonitorScreen) -> None:
+class Run(Protocol):
+    """A command of every screen."""
+
+    def __call__(self, screen: MonitorScreen[S], /) -> object:
+        """Do it on a screen."""
+
+
+def _pause(screen: MonitorScreen[S]) -> None:
     if screen.shown is not None:
         screen.travel.freeze(not screen.travel.paused)
 
 
-def _move(lines: int, screen: MonitorScreen) -> None:
+def _move(lines: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None:
         screen.current.move(lines)
 
 
-def _leaf(pages: int, screen: MonitorScreen) -> None:
+def _leaf(pages: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None:
         screen.current.leaf(pages)
 
 
-def _back(screen: MonitorScreen) -> bool:
+def _back(screen: MonitorScreen[S]) -> bool:
     """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
     if not screen.tiny and (_back_in_pane(screen) or _close(screen)):
         return True
     return screen.travel.leave_past() or _leave(screen)
 
 
-def _back_in_pane(screen: MonitorScreen) -> bool:
+def _back_in_pane(screen: MonitorScreen[S]) -> bool:
     """End the search of the current pane or page, or take its own step back; returns whether there was one."""
     current = screen.current
     if current is None:
@@ -63,7 +65,7 @@ def _back_in_pane(screen: MonitorScreen) -> bool:
     return True
 
 
-def _close(screen: MonitorScreen) -> bool:
+def _close(screen: MonitorScreen[S]) -> bool:
     """Close the sizing panel, else the page, else the filter of all panes, else the zoom; returns whether one was
     open."""
     if screen.dock.focused:
@@ -79,7 +81,7 @@ def _close(screen: MonitorScreen) -> bool:
     return True
 
 
-def _leave(screen: MonitorScreen) -> bool:
+def _leave(screen: MonitorScreen[S]) -> bool:
     """From a host of a fleet to the fleet; returns whether this is one."""
     if screen.leave is None:
         return False
@@ -87,90 +89,14 @@ def _leave(screen: MonitorScreen) -> bool:
     return True
 
 
-def _quit(screen: MonitorScreen) -> None:
+def _quit(screen: MonitorScreen[S]) -> None:
     """A step back; on the first screen the end, asked for twice where edits of the sizing panel would be lost."""
     if _back(screen) or screen.dock.keeps_edits():
         return
     screen.app.exit()
 
 
-def zoom(screen: MonitorScreen, name: str) -> None:
-    """One pane alone; all of them with an empty name."""
-    if name != screen.body.zoomed:
-        screen.body.zoomed = name
-        screen.lay_out()
-        screen.show_keys()
-
-
-def go_to_pane(screen: MonitorScreen, name: str) -> None:
-    """Give the keys to a pane, out of what covers it; zoomed where another was, or where it has no place."""
-    if screen.tiny:
-        return
-    if screen.pages.shown is not None:
-        screen.pages.close(all_of_them=True)
-    screen.dock.leave()
-    if screen.body.zoomed or not screen.panes[name].display:
-        zoom(screen, name)
-    screen.set_focus(screen.panes[name])
-
-
-def _next_pane(step: int, screen: MonitorScreen) -> None:
-    """The pane, or the sizing panel beside, that comes next."""
-    if screen.tiny:
-        return
-    page = screen.pages.shown
-    if page is None and screen.dock.covers:
-        screen.say(f"sizing has the whole screen: {screen.view.keymap.first('sizing')} closes it")
-        return
-    if page is not None:
-        if _jump_section(step, screen):
-            return
-        screen.pages.close(all_of_them=True)
-    if screen.dock.covers:
-        screen.dock.leave()
-    name = _name_beside(step, screen)
-    if name == _SIZING:
-        screen.set_focus(screen.dock.panel)
-    else:
-        go_to_pane(screen, name)
-
-
-def _jump_section(step: int, screen: MonitorScreen) -> bool:
-    """Go to the next (1) or previous (-1) section of the page with the keys; returns whether there is one."""
-    page = screen.pages.shown
-    if page is None or page is not screen.current or isinstance(page, ListPane):
-        return False
-    return page.jump_section(step)
-
-
-def _name_beside(step: int, screen: MonitorScreen) -> str:
-    """The name of the pane after (1) or before (-1) the one with the focus, round in a circle; all panes can be gone
-    to while one is zoomed."""
-    names = []
-    for name, pane in screen.panes.items():
-        if screen.body.zoomed or pane.display:
-            names.append(name)
-    if screen.dock.columns:
-        names.append(_SIZING)
-    focused = _focused_name(screen)
-    if focused in names:
-        place = names.index(focused) + step
-    else:
-        place = 0 if step > 0 else -1
-    return names[place % len(names)]
-
-
-def _focused_name(screen: MonitorScreen) -> str:
-    """The name of the pane with the focus; empty where no pane has it."""
-    if screen.dock.focused:
-        return _SIZING
-    for name, pane in screen.panes.items():
-        if pane is screen.focused:
-            return name
-    return ""
-
-
-def _interval(step: int, screen: MonitorScreen) -> None:
+def _interval(step: int, screen: MonitorScreen[S]) -> None:
     """A longer (1) or shorter interval, as in btop; of a recording more or less speed, of a line under the
     cursor more or less of its value."""
     if screen.current is not None and screen.current.change(step):
@@ -178,25 +104,25 @@ def _interval(step: int, screen: MonitorScreen) -> None:
     if screen.travel.change_speed(step):
         return
     now = screen.control.interval_s
-    pace = screen.body.settings[0]
+    pace = screen.settings[0]
     if pace.stepped(now, step) != now:
         screen.control.set_interval(pace.stepped(now, step))
         screen.view.config = changed(screen.view.config, pace.section, pace.key, screen.control.interval_s)
     screen.show_keys()
 
 
-def _side(step: int, screen: MonitorScreen) -> None:
+def _side(step: int, screen: MonitorScreen[S]) -> None:
     """The value or thing before or after, where there is one; else, frozen, the frame."""
     taken = screen.current is not None and screen.current.side(step)
     if not taken and screen.travel.paused and screen.travel.timely:
         screen.travel.frame(step)
 
 
-def _jump(which: int, sign: int, screen: MonitorScreen) -> None:
-    screen.travel.travel(Ask(Way.SECONDS, sign * screen.body.past.jumps_s[which]))
+def _jump(which: int, sign: int, screen: MonitorScreen[S]) -> None:
+    screen.travel.travel(Ask(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
 
 
-def _next_event(step: int, screen: MonitorScreen) -> None:
+def _next_event(step: int, screen: MonitorScreen[S]) -> None:
     """The next (1) or previous (-1) match while a search is open, else the moment of what happened next."""
     if screen.current is not None and screen.current.search.sought:
         screen.current.step_match(step)
@@ -204,7 +130,7 @@ def _next_event(step: int, screen: MonitorScreen) -> None:
         screen.travel.change(step)
 
 
-def _filter(screen: MonitorScreen) -> None:
+def _filter(screen: MonitorScreen[S]) -> None:
     """Type what rows must contain; on a page, words to find there."""
     from gpumon.tui.screens import questions
 
@@ -215,7 +141,7 @@ def _filter(screen: MonitorScreen) -> None:
         screen.ask(questions.search_of(pane))
 
 
-def _choose_order(screen: MonitorScreen) -> None:
+def _choose_order(screen: MonitorScreen[S]) -> None:
     """Choose the order of the rows."""
     from gpumon.tui.screens import questions
 
@@ -223,11 +149,11 @@ def _choose_order(screen: MonitorScreen) -> None:
         screen.ask(questions.order_of(screen.current))
 
 
-def _palette(screen: MonitorScreen) -> None:
+def _palette(screen: MonitorScreen[S]) -> None:
     """Any command by its name."""
     from textual.command import CommandPalette
 
-    from gpumon.tui.screens.questions import Commands
+    from gpumon.tui.screens.palette import Commands
 
     if not screen.tiny:
         palette = CommandPalette([Commands], placeholder="a command's name or key, an order, a theme")
@@ -236,13 +162,13 @@ def _palette(screen: MonitorScreen) -> None:
         screen.looks.ask_themes()
 
 
-def _redraw(screen: MonitorScreen) -> None:
+def _redraw(screen: MonitorScreen[S]) -> None:
     """Ask for what is shown anew, and paint everything from scratch."""
     screen.control.refresh()
     screen.redraw()
 
 
-def _save(screen: MonitorScreen) -> None:
+def _save(screen: MonitorScreen[S]) -> None:
     """Write an incident bundle; in the settings and the sizing panel what they hold."""
     if (screen.current is not None and screen.current.write()) or screen.files is None:
         return
@@ -258,7 +184,7 @@ def _save(screen: MonitorScreen) -> None:
         screen.app.run_worker(work, group=_SAVING)
 
 
-async def _write(screen: MonitorScreen, files: Files, incident: Incident) -> None:
+async def _write(screen: MonitorScreen[S], files: Files, incident: Incident) -> None:
     """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
     failed = False
     try:
@@ -288,8 +214,8 @@ COMMON: Final[Mapping[str, Run]] = {
     "back": _back,
     "filter": _filter,
     "sort": _choose_order,
-    "pane.next": partial(_next_pane, 1),
-    "pane.previous": partial(_next_pane, -1),
+    "pane.next": partial(go_to_next_pane, 1),
+    "pane.previous": partial(go_to_next_pane, -1),
     "faster": partial(_interval, -1),
     "slower": partial(_interval, 1),
     "left": partial(_side, -1),
@@ -309,13 +235,3 @@ COMMON: Final[Mapping[str, Run]] = {
     "palette": _palette,
     "save": _save,
 }
-
-
-def does_here(screen: MonitorScreen, command: Command) -> bool:
-    """Whether a command does anything on this screen."""
-    if command.scope == "sizing":
-        return screen.dock.open
-    if command.scope == "log":
-        return screen.pages.name == "log"
-    here = command.fleet is not None if screen.body.fleet else not command.scope
-    return here and (command.id in screen.body.commands or command.id in COMMON)

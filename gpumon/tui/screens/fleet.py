@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot
@@ -13,7 +14,7 @@ from gpumon.readings.format import counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import FleetControl, Incident, Picture, Timeline
+from gpumon.tui.control import FleetControl, Incident, Picture, Playback, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
@@ -22,7 +23,8 @@ from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
-from gpumon.tui.screens.commands import Run, zoom
+from gpumon.tui.screens.focus import zoom
+from gpumon.tui.screens.monitor import Context, MonitorScreen
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
@@ -32,9 +34,7 @@ from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Heading, Standing, dated
 
-if TYPE_CHECKING:
-    from gpumon.tui.screens.monitor import Context, MonitorScreen
-
+FleetScreen: TypeAlias = MonitorScreen[Shown]
 JUMPS_S: Final = (300.0, 3600.0)
 """Seconds of the keys that go 10 s and a minute on the screen of one machine; here a frame is a scrape."""
 
@@ -48,17 +48,22 @@ class FleetBody:
 
     fleet: bool = True
     settings: Sequence[Setting] = FLEET_SETTINGS
-    past: Past
+    past: Past[Shown]
     parts: Sequence[Board]
     small: Board
-    commands: Mapping[str, Run]
+    playback: Playback | None = None
+    timeline: Timeline | None = None
+    commands: Mapping[str, Callable[[FleetScreen], object]]
+    """Commands that do something else here than on other screens, or are of this one alone."""
 
-    def __init__(self, context: Context, opens: Callable[[str, float | None, str], None]) -> None:
+    def __init__(
+        self, context: Context, control: FleetControl, opens: Callable[[str, float | None, str], None]
+    ) -> None:
         """`opens`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID (empty:
         none)."""
         palette = context.palette
         view = context.view
-        self._control: FleetControl = context.control
+        self._control = control
         self._opens = opens
         self.headline = Painted(palette)
         self.faults = Painted(palette)
@@ -68,10 +73,10 @@ class FleetBody:
         self.row_line = RowLine(palette)
         self.wall = FleetWall(palette, view)
         self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line, self.wall)
-        self.panes: dict[str, Pane] = {"rows": self.table, _WALL: self.wall}
+        self.panes: Mapping[str, Pane] = {"rows": self.table, _WALL: self.wall}
         self._walled = False
         self.small = self._small = Painted(palette)
-        self.past = FleetPast(self, context.control)
+        self.past = FleetPast(self, control)
         self.shown: Shown | None = None
         self.commands = {
             "open": self._open,
@@ -89,7 +94,7 @@ class FleetBody:
     def zoomed(self, name: str) -> None:
         self._walled = name == _WALL
 
-    def plan(self, screen: MonitorScreen, width: int, height: int) -> FleetPlan:
+    def plan(self, screen: FleetScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
         wrong = faults(screen.shown, screen.wall(), width, back=screen.gone_back)
         return fleet_plan(
@@ -103,7 +108,7 @@ class FleetBody:
             wall=self._walled,
         )
 
-    def laid_out(self, screen: MonitorScreen) -> None:
+    def laid_out(self, screen: FleetScreen) -> None:
         """From now on the foot follows the cursor."""
         self.table.moved = partial(self._look_at_row, screen)
 
@@ -111,10 +116,10 @@ class FleetBody:
         """All GPUs and engines of the fleet as those of one machine."""
         return shown.whole
 
-    def arrived(self, screen: MonitorScreen, before: Shown | None, now: Shown) -> None:
+    def arrived(self, screen: FleetScreen, before: Shown | None, now: Shown) -> None:
         """Nothing rings here."""
 
-    def show(self, screen: MonitorScreen, shown: Shown) -> None:
+    def show(self, screen: FleetScreen, shown: Shown) -> None:
         """Paint a moment of the fleet in every part."""
         self.shown = shown
         live = shown.fleet.answered or screen.gone_back
@@ -123,7 +128,7 @@ class FleetBody:
         self.wall.show_fleet(shown)
         self._look_at_row(screen)
 
-    def show_standing(self, screen: MonitorScreen) -> None:
+    def show_standing(self, screen: FleetScreen) -> None:
         """Problems, and the summary of everything."""
         paused = screen.travel.paused
         back = screen.gone_back
@@ -131,7 +136,7 @@ class FleetBody:
         draw = partial(small, self.shown, paused=paused, back=back)
         self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
-    def _look_at_row(self, screen: MonitorScreen) -> None:
+    def _look_at_row(self, screen: FleetScreen) -> None:
         """The foot follows the cursor, the sums the filter."""
         self.summary.paint(partial(sums, self.shown, self.table.sum, screen.view))
         self.foot.look_at(self.table.selected, models=self.table.models)
@@ -139,7 +144,7 @@ class FleetBody:
         screen.show_title()
         screen.lay_out()
 
-    def heading(self, screen: MonitorScreen) -> Heading:  # noqa: ARG002 - the signature of Body
+    def heading(self, screen: FleetScreen) -> Heading:  # noqa: ARG002 - the signature of Body
         """Which Prometheus, and what it knows of."""
         fleet = self.shown.fleet if self.shown is not None else None
         simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
@@ -149,7 +154,7 @@ class FleetBody:
             forms.append(" · ".join(filter(None, parts)))
         return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
-    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+    def standing(self, screen: FleetScreen, standing: Standing) -> Standing:
         """Asked now and then: how old it is."""
         fleet = self.shown.fleet if self.shown is not None else None
         self.faults.update()
@@ -163,7 +168,7 @@ class FleetBody:
             asking=self._control.fleet.asking,
         )
 
-    def place(self, screen: MonitorScreen, place: Place) -> Place:  # noqa: ARG002 - the signature of Body
+    def place(self, screen: FleetScreen, place: Place) -> Place:  # noqa: ARG002 - the signature of Body
         """Hosts or models, all of them or some."""
         narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
         return place._replace(fleet=True, models=self.table.models, narrowed=narrowed)
@@ -171,21 +176,21 @@ class FleetBody:
     def point_at(self, events: Sequence[Event], snapshot: Shown) -> None:
         """The cursor stays on its host."""
 
-    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+    def page_left(self, screen: FleetScreen, page: Pane) -> None:
         """Nothing here follows a page."""
 
-    def explained(self, screen: MonitorScreen) -> str:  # noqa: ARG002 - the signature of Body
+    def explained(self, screen: FleetScreen) -> str:  # noqa: ARG002 - the signature of Body
         """Cells of a fleet's table have no formula."""
         return ""
 
-    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: FleetScreen, text: str, drawn: Picture) -> Incident | None:
         """The fleet as it is shown; its past stays in the Prometheus."""
         if self.shown is None or not self.shown.fleet.wall_s:
             screen.say("nothing to write: no answer yet")
             return None
         return Incident(self.shown.fleet, text, drawn, prices=self._control.prices)
 
-    def _open(self, screen: MonitorScreen) -> None:
+    def _open(self, screen: FleetScreen) -> None:
         """Enter: the host's own screen; of a model the hosts that serve it, of a tile the page of its GPU."""
         tile = self.wall.selected if screen.current is self.wall else None
         if tile is not None:
@@ -209,7 +214,7 @@ class FleetBody:
         else:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
-    def _open_host(self, screen: MonitorScreen, host: str, gpu: str = "") -> None:
+    def _open_host(self, screen: FleetScreen, host: str, gpu: str = "") -> None:
         """The screen of a host, at the moment that is shown, with the page of a GPU by its UUID; of one without gpumon
         whether to run it there."""
         if self._control.fleet.lacks_gpumon(host):
@@ -217,27 +222,27 @@ class FleetBody:
         else:
             self._show_host(screen, host, gpu)
 
-    def _show_host(self, screen: MonitorScreen, host: str, gpu: str) -> None:
+    def _show_host(self, screen: FleetScreen, host: str, gpu: str) -> None:
         at_s = None
         if screen.travel.paused and self.shown is not None:
             at_s = self.shown.wall_s
         self._opens(host, at_s, gpu)
 
-    def _zoom(self, screen: MonitorScreen) -> None:
+    def _zoom(self, screen: FleetScreen) -> None:
         """The wall of all GPUs in the place of the table, and back."""
         if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
             self.wall.zoomed = not self._walled
             zoom(screen, "" if self._walled else _WALL)
             screen.give_keys()
 
-    def _next_figure(self, screen: MonitorScreen) -> None:
+    def _next_figure(self, screen: FleetScreen) -> None:
         """Colour the wall by another figure."""
         if self._walled:
             self.wall.show_next_figure()
         else:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")
 
-    def _turn_to_models(self, screen: MonitorScreen) -> None:
+    def _turn_to_models(self, screen: FleetScreen) -> None:
         """A row per model instead of a row per host, and back."""
         if self._walled:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the hosts first")
@@ -320,7 +325,7 @@ class FleetPast:
         """Unix times of the first and the last moment that can be asked for."""
         return self._control.fleet.span()
 
-    async def at(self, wall_s: float) -> Arrival | None:
+    async def at(self, wall_s: float) -> Arrival[Shown] | None:
         """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
         there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
         name = partial(dated, now_s=there_s)
@@ -344,11 +349,11 @@ class FleetPast:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)
 
-    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+    async def step(self, wall_s: float, frames: int) -> Arrival[Shown] | None:
         """So many refreshes on."""
         return await self.at(wall_s + frames * self.frame_s)
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival[Shown] | None:
         """The moment of a change on one host."""
         if self._looked_through[0] != about:
             self._looked_through = (about, self._control.past(about))
@@ -367,7 +372,7 @@ class FleetPast:
         arrival = await self.at(wall_s)
         if arrival is None:
             return None
-        return arrival._replace(events=last.snapshot.events)
+        return replace(arrival, events=last.snapshot.events)
 
 
 def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:

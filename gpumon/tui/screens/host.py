@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpumon.config.validate import changed
 from gpumon.readings.format import counted
@@ -13,7 +13,7 @@ from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.triage.copyable import Copyable, to_copy
 from gpumon.triage.render import PEER_WORDS
-from gpumon.tui.control import Incident, Picture
+from gpumon.tui.control import Control, Incident, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
 from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
@@ -22,7 +22,8 @@ from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.line import Row
 from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
-from gpumon.tui.screens.commands import Run, go_to_pane, zoom
+from gpumon.tui.screens.focus import go_to_pane, zoom
+from gpumon.tui.screens.monitor import Context, MonitorScreen
 from gpumon.tui.screens.travel import HostPast, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
@@ -43,8 +44,8 @@ from gpumon.tui.widgets.wall_pane import Shape, WallPane
 if TYPE_CHECKING:
     from gpumon.tui.detail.cell import Explained
     from gpumon.tui.pages.detail import DetailPage
-    from gpumon.tui.screens.monitor import Context, MonitorScreen
 
+HostScreen: TypeAlias = MonitorScreen[Snapshot]
 LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
 _ROOMY: Final = 80
@@ -60,17 +61,19 @@ class HostBody:
 
     fleet: bool = False
     settings: Sequence[Setting]
-    past: Past
+    past: Past[Snapshot]
     parts: Sequence[Board]
     small: Board
-    commands: Mapping[str, Run]
+    commands: Mapping[str, Callable[[HostScreen], object]]
+    """Commands that do something else here than on other screens, or are of this one alone."""
 
-    def __init__(self, context: Context, filling: Callable[[], bool] | None = None, gpu: str = "") -> None:
+    def __init__(
+        self, context: Context, control: Control, filling: Callable[[], bool] | None = None, gpu: str = ""
+    ) -> None:
         """`filling`: whether the past of a fleet's host is still being read; None: it is this machine. `gpu`: UUID of
         the GPU whose page is shown first."""
         palette = context.palette
         view = context.view
-        control = context.control
         self.afar = filling is not None
         self._first_gpu = gpu
         self._filling = filling or (lambda: False)
@@ -85,7 +88,7 @@ class HostBody:
         self._engines = engines
         processes = ListPane(palette, view, process_listing(afar=self.afar))
         every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
-        self.panes = dict(zip(PANES, every, strict=True))
+        self.panes: Mapping[str, Pane] = dict(zip(PANES, every, strict=True))
         self.headline = Painted(palette)
         self.parts = (self.headline, *every)
         self._critical_s = -math.inf
@@ -116,7 +119,17 @@ class HostBody:
             self.triage.KEY: self._go_to_worst,
         }
 
-    def plan(self, screen: MonitorScreen, width: int, height: int) -> Plan:
+    @property
+    def playback(self) -> Playback | None:
+        """The recording that is shown; None where this is no replay."""
+        return self._control.playback
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past that is kept; None without one."""
+        return self._control.timeline
+
+    def plan(self, screen: HostScreen, width: int, height: int) -> Plan:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
         counts = _counts(screen.shown, width, self.triage)
@@ -124,7 +137,7 @@ class HostBody:
             counts = counts._replace(wall=0)
         return plan(width, height, counts, zoomed=self.zoomed, page=covered)
 
-    def laid_out(self, screen: MonitorScreen) -> None:
+    def laid_out(self, screen: HostScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
         if isinstance(screen.planned, Plan):
@@ -145,7 +158,7 @@ class HostBody:
             else:
                 pane.hint = ""
 
-    def _all_panes_hint(self, screen: MonitorScreen) -> str:
+    def _all_panes_hint(self, screen: HostScreen) -> str:
         """The keys that lead back to all panes; empty on a zoomed wall without room for them."""
         key = screen.view.keymap.first
         if not self.zoomed:
@@ -158,7 +171,7 @@ class HostBody:
         """It is one machine."""
         return shown
 
-    def arrived(self, screen: MonitorScreen, before: Snapshot | None, now: Snapshot) -> None:
+    def arrived(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
         """Ring for new alerts; draw all charts anew once their past is there, as they look at what is new alone."""
         alerts = rung(now)
         if before is not None:
@@ -169,7 +182,7 @@ class HostBody:
             self.history.filling = self._filling()
             screen.travel.read_from(screen.travel.history, anew=True)
 
-    def show(self, screen: MonitorScreen, shown: Snapshot) -> None:
+    def show(self, screen: HostScreen, shown: Snapshot) -> None:
         """Paint it in every pane."""
         for pane in self.panes.values():
             pane.show(shown)
@@ -184,7 +197,7 @@ class HostBody:
     def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
         return (headline(shown, self.triage.items(shown), self._control.prices, width),)
 
-    def _place_triage(self, screen: MonitorScreen, shown: Snapshot) -> None:
+    def _place_triage(self, screen: HostScreen, shown: Snapshot) -> None:
         """Put the triage pane on top while something is critical and a while longer, else at the foot."""
         if any(verdict.level is Level.CRITICAL for verdict in shown.verdicts):
             self._critical_s = shown.wall_s
@@ -194,19 +207,19 @@ class HostBody:
         self._raised = raised
         screen.move_child(self.triage, after=self.headline if raised else self.panes[PANES[-2]])
 
-    def show_standing(self, screen: MonitorScreen) -> None:
+    def show_standing(self, screen: HostScreen) -> None:
         """The summary that stands for everything."""
         paused = screen.travel.paused
         back = screen.gone_back or screen.playback is not None
         draw = partial(summary, screen.shown, paused=paused, back=back)
         self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
-    def heading(self, screen: MonitorScreen) -> Heading:
+    def heading(self, screen: HostScreen) -> Heading:
         """Which machine it is."""
         heading = of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
         return heading._replace(filter=screen.view.everywhere)
 
-    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+    def standing(self, screen: HostScreen, standing: Standing) -> Standing:
         """The standing, with the age that a reading of a fleet's host had when the host was opened."""
         if self.afar and screen.latest is not None:
             known_s = screen.wall() - screen.latest.wall_s
@@ -215,7 +228,7 @@ class HostBody:
         every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
         return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
 
-    def place(self, screen: MonitorScreen, place: Place) -> Place:
+    def place(self, screen: HostScreen, place: Place) -> Place:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
         narrowed = screen.view.everywhere != ""
@@ -228,7 +241,7 @@ class HostBody:
         if events:
             self.triage.go_to(row_of(most_urgent(events), snapshot))
 
-    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+    def page_left(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
         if page is screen.pages.made.get("log"):
             from gpumon.tui.pages.log import LogPage
@@ -246,11 +259,11 @@ class HostBody:
         if pane is not None and key in pane.pages():
             pane.go_to(key)
 
-    def explained(self, screen: MonitorScreen) -> str:
+    def explained(self, screen: HostScreen) -> str:
         """The formula of the cell under the cell cursor."""
         return self._cell(screen).text
 
-    def _cell(self, screen: MonitorScreen) -> Explained:
+    def _cell(self, screen: HostScreen) -> Explained:
         """The formula of the cell under the cell cursor, and where its page says so."""
         from gpumon.tui.detail.cell import Explained, explained
 
@@ -266,21 +279,24 @@ class HostBody:
         assert isinstance(pane, ListPane)
         return explained(key, pane.cell, screen.shown, screen.view)
 
-    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: HostScreen, text: str, drawn: Picture) -> Incident | None:
         """The snapshot with what happened before it, and the past."""
         if screen.shown is None:
             return None
         events = {
             (event.wall_s, event.kind, event.key, event.scope, event.code): event
-            for history in {self._control.history, screen.travel.history}
+            for history in {self._control.history, screen.travel.history or self._control.history}
             for event in history.events(-math.inf, math.inf)
         }
         ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
         return Incident(screen.shown, text, drawn, ordered, self._control.timeline, self._card(screen))
 
-    def _card(self, screen: MonitorScreen) -> Picture | None:
+    def _card(self, screen: HostScreen) -> Picture | None:
         """The verdict whose page is shown, else the worst one, as a picture; None where all is well."""
-        verdicts: Sequence[Verdict] = screen.shown.verdicts
+        shown = screen.shown
+        if shown is None:
+            return None
+        verdicts: Sequence[Verdict] = shown.verdicts
         key = ""
         if screen.pages.name == "detail":
             key = self._verdict_of_page(screen)
@@ -291,10 +307,10 @@ class HostBody:
             return None
         from gpumon.tui.card import WIDTH, card
 
-        strips = card(chosen, screen.shown, screen.travel.history, screen.palette, screen.view)
+        strips = card(chosen, shown, screen.travel.history, screen.palette, screen.view)
         return partial(picture, strips, WIDTH, "gpumon")
 
-    def _verdict_of_page(self, screen: MonitorScreen) -> str:
+    def _verdict_of_page(self, screen: HostScreen) -> str:
         """Key of the verdict whose page is shown; empty where it is the page of another thing."""
         from gpumon.tui.pages.detail import DetailPage
 
@@ -302,7 +318,7 @@ class HostBody:
         assert isinstance(page, DetailPage)
         return page.thing[1] if page.thing[0] == "verdict" else ""
 
-    def _open(self, screen: MonitorScreen) -> None:
+    def _open(self, screen: HostScreen) -> None:
         """Enter: the detail of the row."""
         if screen.current is not None and not screen.current.opens_here:
             screen.say(f"this match is no link; {screen.view.keymap.first('back')} ends the search")
@@ -320,7 +336,7 @@ class HostBody:
             screen.say("no details: this line is not about a verdict, engine or GPU")
         screen.show_keys()
 
-    def _open_page(self, screen: MonitorScreen, thing: tuple[str, str]) -> DetailPage:
+    def _open_page(self, screen: HostScreen, thing: tuple[str, str]) -> DetailPage:
         """Show the page of a thing, by its kind and key."""
         from gpumon.tui.pages.detail import DetailPage
 
@@ -335,12 +351,12 @@ class HostBody:
         pane = self._list_of(kind)
         return () if pane is None else pane.pages()
 
-    def _list_of(self, kind: str) -> ListPane[Any] | None:
+    def _list_of(self, kind: str) -> ListPane[object] | None:
         """The pane that lists things of a kind; replicas stand in the engines'."""
         lists = (pane for pane in self.parts if isinstance(pane, ListPane))
         return next((pane for pane in lists if kind == pane.listing.thing), None)
 
-    def _zoom(self, screen: MonitorScreen) -> None:
+    def _zoom(self, screen: HostScreen) -> None:
         """The focused pane alone, or all again."""
         if screen.tiny:
             return
@@ -351,14 +367,14 @@ class HostBody:
         focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
         zoom(screen, "" if self.zoomed else focused)
 
-    def _go_to_worst(self, screen: MonitorScreen) -> None:
+    def _go_to_worst(self, screen: HostScreen) -> None:
         """Give the keys to triage; where it has them, put its cursor back on the worst."""
         had_keys = self.triage.has_focus
         go_to_pane(screen, PANES[-1])
         if had_keys:
             self.triage.move_to_worst()
 
-    def _turn_wall(self, screen: MonitorScreen) -> None:
+    def _turn_wall(self, screen: HostScreen) -> None:
         """The GPUs as rows, or as a wall of tiles."""
         if screen.tiny:
             return
@@ -367,14 +383,14 @@ class HostBody:
         screen.lay_out()
         screen.show_keys()
 
-    def _next_figure(self, screen: MonitorScreen) -> None:
+    def _next_figure(self, screen: HostScreen) -> None:
         """Colour the wall by another figure."""
         if self._gpus.walled and self._gpus.display and not screen.tiny:
             self._gpus.show_next_figure()
         else:
             screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")
 
-    def _turn_to_roofline(self, screen: MonitorScreen) -> None:
+    def _turn_to_roofline(self, screen: HostScreen) -> None:
         """The roofline in the history pane, which is zoomed where it has too few lines; and the charts again."""
         from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH
 
@@ -394,14 +410,14 @@ class HostBody:
             zoom(screen, PANES[2])
         screen.show_keys()
 
-    def _span(self, step: int, screen: MonitorScreen) -> None:
+    def _span(self, step: int, screen: HostScreen) -> None:
         """Longer or shorter charts."""
         if not screen.tiny:
             self.history.step_span(step)
             screen.view.config = changed(screen.view.config, "screen", "span_s", self.history.span_s)
             self.panes["gpus"].update()
 
-    def _copy(self, screen: MonitorScreen) -> None:
+    def _copy(self, screen: HostScreen) -> None:
         """A command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of several
         the one that is chosen."""
         actions = self._advised(screen)
@@ -419,7 +435,7 @@ class HostBody:
         else:
             screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
 
-    def _advised(self, screen: MonitorScreen) -> Sequence[Action]:
+    def _advised(self, screen: HostScreen) -> Sequence[Action]:
         """Actions of the verdict whose page is shown, else of the one under triage's cursor."""
         item = self.triage.selected
         key = item.key if item is not None else ""
@@ -428,7 +444,7 @@ class HostBody:
         verdicts: Sequence[Verdict] = screen.shown.verdicts if screen.shown is not None else ()
         return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
 
-    def _log(self, screen: MonitorScreen) -> None:
+    def _log(self, screen: HostScreen) -> None:
         """The log of the engine under the cursor, or of the page; of the only one where there is one."""
         engine = self._pointed_engine(screen)
         if engine is None:
@@ -446,7 +462,7 @@ class HostBody:
         page.look_at(f"engine {engine.name}", log)
         screen.show_keys()
 
-    def _pointed_engine(self, screen: MonitorScreen) -> Engine | None:
+    def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
         shown = screen.in_panes
         if shown is None:
@@ -467,7 +483,7 @@ class HostBody:
             return shown.engines[0]
         return None
 
-    def _hide(self, screen: MonitorScreen) -> None:
+    def _hide(self, screen: HostScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
         pane = self._engines
         engine = pane.selected if screen.current is pane else None
@@ -480,7 +496,7 @@ class HostBody:
         pane.hide(pane.hidden | {ended})
         screen.say("hidden on this screen only; the palette's `show hidden rows again` brings it back")
 
-    def _show_hidden(self, screen: MonitorScreen) -> None:
+    def _show_hidden(self, screen: HostScreen) -> None:
         """All rows again."""
         count = len(self._engines.hidden)
         self._engines.hide(frozenset())
@@ -490,21 +506,21 @@ class HostBody:
             screen.say("no row is hidden")
 
 
-def _filter_everywhere(screen: MonitorScreen) -> None:
+def _filter_everywhere(screen: HostScreen) -> None:
     """Type what rows of all panes must contain."""
     from gpumon.tui.screens.questions import filter_of_all
 
-    screen.ask(filter_of_all(screen))
+    screen.ask(filter_of_all(screen.view.everywhere, screen.filter_everywhere))
 
 
-def _next_cell(screen: MonitorScreen) -> None:
+def _next_cell(screen: HostScreen) -> None:
     """The cell cursor: the last line explains its cell."""
     pane = screen.current
     if not isinstance(pane, ListPane) or not pane.next_cell():
         screen.say("cells are in the tables of GPUs, engines and processes")
 
 
-def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:
+def _put_on_clipboard(screen: HostScreen, copyable: Copyable) -> None:
     """Copy with OSC 52, and say what was copied."""
     screen.app.copy_to_clipboard(copyable.text)
     if copyable.runs:
@@ -514,7 +530,7 @@ def _put_on_clipboard(screen: MonitorScreen, copyable: Copyable) -> None:
     screen.say(f"{what} (if the terminal allows it): {copyable.text}")
 
 
-def _in_log(command: str, screen: MonitorScreen) -> None:
+def _in_log(command: str, screen: HostScreen) -> None:
     """One of the commands of the log page, from the command palette."""
     from gpumon.tui.pages.log import LogPage
 
@@ -523,7 +539,7 @@ def _in_log(command: str, screen: MonitorScreen) -> None:
         page.run(command)
 
 
-def _go(name: str, screen: MonitorScreen) -> None:
+def _go(name: str, screen: HostScreen) -> None:
     go_to_pane(screen, name)
 
 

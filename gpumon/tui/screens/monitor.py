@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol
 
 from textual import events
 from textual.app import ComposeResult
@@ -22,13 +22,12 @@ from textual.worker import WorkType
 
 from gpumon.readings.format import period
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.control import Files, Incident, Picture, Playback
+from gpumon.tui.control import Collecting, Files, Incident, Picture, Playback, Timeline
 from gpumon.tui.keys import bindings
 from gpumon.tui.layout import LEAST_HEIGHT
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.commands import COMMON, Run
 from gpumon.tui.screens.parts import Looks, Pages, SizingDock, sized
-from gpumon.tui.screens.travel import Past, TimeTravel
+from gpumon.tui.screens.travel import Past, S, TimeTravel
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
@@ -39,6 +38,7 @@ from gpumon.tui.widgets.title_bar import Heading, Standing, TitleBar
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.questions import Asking, Question
+    from gpumon.tui.sizing.panel import SizingPanel
 
 NOTICE_S: Final = 6.0
 """Seconds for which a notice stands, unless a key is pressed before."""
@@ -46,10 +46,9 @@ NOTICE_S: Final = 6.0
 
 @dataclass
 class Context:
-    """Source, files, palette and settings of a screen."""
+    """Cadence of the snapshots, files, palette and settings of a screen."""
 
-    control: Any
-    """Source of snapshots: a `Control`, or a `FleetControl`."""
+    control: Collecting
     files: Files | None
     palette: Palette
     view: View
@@ -72,10 +71,10 @@ class Planned(Protocol):
         """Lines of each of the body's parts."""
 
 
-class Body(Protocol):
+class Body(Protocol[S]):
     """Everything between title and keys: the panes of one machine, or of a fleet."""
 
-    panes: dict[str, Pane]
+    panes: Mapping[str, Pane]
     """Panes that take the keys while nothing covers them, by name, top to bottom."""
     parts: Sequence[Board]
     """All that is painted between title and keys, top to bottom."""
@@ -83,58 +82,64 @@ class Body(Protocol):
     """Takes the place of everything where there is no room."""
     settings: Sequence[Setting]
     """The lines of the settings page; the first one is how often what is shown is renewed."""
-    past: Past
-    commands: Mapping[str, Run]
-    """Commands that do something else here, or are of this body alone."""
+    past: Past[S]
     fleet: bool
     """Whether it shows several hosts."""
     zoomed: str
     """The pane that has the screen to itself."""
 
-    def plan(self, screen: MonitorScreen, width: int, height: int) -> Planned:
+    @property
+    def playback(self) -> Playback | None:
+        """The recording that is shown; None where this is no replay."""
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past that is kept of one machine; None without one."""
+
+    def plan(self, screen: MonitorScreen[S], width: int, height: int) -> Planned:
         """The lines of each part."""
 
-    def laid_out(self, screen: MonitorScreen) -> None:
+    def laid_out(self, screen: MonitorScreen[S]) -> None:
         """The parts have other lines now."""
 
-    def whole(self, shown: Any) -> Snapshot:
+    def whole(self, shown: S) -> Snapshot:
         """The snapshot on the screen as one machine."""
 
-    def arrived(self, screen: MonitorScreen, before: Any, now: Any) -> None:
+    def arrived(self, screen: MonitorScreen[S], before: S | None, now: S) -> None:
         """Something new was collected; it may not be shown."""
 
-    def show(self, screen: MonitorScreen, shown: Any) -> None:
+    def show(self, screen: MonitorScreen[S], shown: S) -> None:
         """Paint it in every part."""
 
-    def show_standing(self, screen: MonitorScreen) -> None:
+    def show_standing(self, screen: MonitorScreen[S]) -> None:
         """Paint what says whether the display is frozen, but the title."""
 
-    def heading(self, screen: MonitorScreen) -> Heading:
+    def heading(self, screen: MonitorScreen[S]) -> Heading:
         """Contents of the title."""
 
-    def standing(self, screen: MonitorScreen, standing: Standing) -> Standing:
+    def standing(self, screen: MonitorScreen[S], standing: Standing) -> Standing:
         """How what is shown stands to now, where that is special."""
 
-    def place(self, screen: MonitorScreen, place: Place) -> Place:
+    def place(self, screen: MonitorScreen[S], place: Place) -> Place:
         """The holder of the keys, where that is special."""
 
-    def point_at(self, events: Sequence[Event], snapshot: Any) -> None:
+    def point_at(self, events: Sequence[Event], snapshot: S) -> None:
         """Put a cursor on what happened."""
 
-    def page_left(self, screen: MonitorScreen, page: Pane) -> None:
+    def page_left(self, screen: MonitorScreen[S], page: Pane) -> None:
         """A page is about to be closed."""
 
-    def explained(self, screen: MonitorScreen) -> str:
+    def explained(self, screen: MonitorScreen[S]) -> str:
         """The formula of the cell under the cell cursor, in one line; empty: there is none."""
 
-    def incident(self, screen: MonitorScreen, text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: MonitorScreen[S], text: str, drawn: Picture) -> Incident | None:
         """The screen's moment, to be written to a bundle; None: nothing yet."""
 
 
-class SnapshotReady(Message, bubble=False):
+class SnapshotReady(Message, Generic[S], bubble=False):
     """A new snapshot. A newer one replaces an older one that still waits: the screen never works off a queue."""
 
-    def __init__(self, snapshot: Any) -> None:
+    def __init__(self, snapshot: S) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -143,7 +148,7 @@ class SnapshotReady(Message, bubble=False):
         return isinstance(message, SnapshotReady)
 
 
-class MonitorScreen(Screen[None], inherit_bindings=False):
+class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     """Its parts are a body, pages, the sizing panel, time, and looks; it lays them out and gives each its keys."""
 
     ALLOW_SELECT = False
@@ -156,24 +161,27 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     def __init__(
         self,
         context: Context,
-        body: Body,
+        body: Body[S],
+        commands: Mapping[str, Callable[[MonitorScreen[S]], object]],
         leave: Callable[[str], None] | None = None,
         begin_s: float | None = None,
     ) -> None:
-        """`leave`: back to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
+        """`commands`: those of every screen and of this body by their id, but those of the sizing panel. `leave`: back
+        to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
         super().__init__()
-        self.control: Any = context.control
+        self.control: Collecting = context.control
         self.files: Files | None = context.files
         self.palette = context.palette
         self.view = context.view
         self.wall = context.wall
-        self.body: Body = body
-        self.panes = body.panes
+        self.body: Body[S] = body
+        self.panes: Mapping[str, Pane] = body.panes
+        self.commands = commands
         self.leave = leave
         self._begin_s = begin_s
-        self.latest: Any = None
+        self.latest: S | None = None
         """The newest snapshot."""
-        self.shown: Any = None
+        self.shown: S | None = None
         self.planned: Planned | None = None
         self._laid: tuple[object, ...] = ()
         self.before = next(iter(self.panes))
@@ -190,10 +198,10 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         """Mount of a question over the screen: the next key is for it."""
         self.title_bar = TitleBar(self.palette)
         self.key_line = KeyLine(self.palette)
+        self.looks: Looks = Looks(self)
         self.pages: Pages = Pages(self)
         self.dock: SizingDock = SizingDock(self)
-        self.travel: TimeTravel = TimeTravel(self, body.past)
-        self.looks: Looks = Looks(self)
+        self.travel: TimeTravel[S] = TimeTravel(self, body.past)
 
     def compose(self) -> ComposeResult:
         """Top to bottom; sized before the first paint."""
@@ -224,7 +232,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def action_do(self, command: str) -> None:
         """Run a command by its id."""
-        run = self.body.commands.get(command) or COMMON.get(command)
+        run = self.commands.get(command)
         if command.startswith("sizing."):
             self.dock.run(command.removeprefix("sizing."))
         elif run is not None:
@@ -239,7 +247,29 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     @property
     def playback(self) -> Playback | None:
         """The recording that is shown; None where this is no replay."""
-        return getattr(self.control, "playback", None)
+        return self.body.playback
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past that is kept of one machine; None without one."""
+        return self.body.timeline
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The lines of the settings page; the first one is how often what is shown is renewed."""
+        return self.body.settings
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question is open."""
+        return self.asking is not None
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot as one machine, whatever moment the panes show; None: nothing yet."""
+        if self.latest is None:
+            return None
+        return self.body.whole(self.latest)
 
     @property
     def in_panes(self) -> Snapshot | None:
@@ -283,7 +313,55 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         if self.dock.panel is not None:
             yield self.dock.panel
 
-    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+    def has_focus_on(self, widget: Widget | None) -> bool:
+        """Whether a widget has the focus."""
+        return self.focused is widget
+
+    def make_page(self, name: str) -> Pane:
+        """A page by its name; nothing of it is imported before it is needed."""
+        if name == "help":
+            from gpumon.tui.pages.help import HelpPage
+
+            return HelpPage(self.palette, self.view, self)
+        if name == "detail":
+            from gpumon.tui.pages.detail import DetailPage
+
+            return DetailPage(self.palette, self.view)
+        if name == "log":
+            from gpumon.tui.pages.log import LogPage
+
+            return LogPage(self.palette, self.view, self.say)
+        from gpumon.tui.pages.settings import SettingsPage
+
+        return SettingsPage(self.palette, self.view, self)
+
+    def make_sizing(self) -> SizingPanel:
+        """The sizing panel; nothing of it is imported before it is needed."""
+        from gpumon.tui.sizing.panel import SizingPanel
+
+        return SizingPanel(self.palette, self.view, self)
+
+    def put_in(self, pane: Pane) -> None:
+        """Mount a pane that was made late, above the line of keys."""
+        self.mount(pane, before=self.key_line)
+
+    def page_left(self, page: Pane) -> None:
+        """A page is about to be closed."""
+        self.body.page_left(self, page)
+
+    def draw_charts_anew(self) -> None:
+        """Let all panes and pages read the series of the charts once more."""
+        self.travel.read_from(self.travel.history, anew=True)
+
+    def whole(self, snapshot: S) -> Snapshot:
+        """A snapshot as one machine."""
+        return self.body.whole(snapshot)
+
+    def point_at(self, events: Sequence[Event], snapshot: S) -> None:
+        """Put a cursor on what happened."""
+        self.body.point_at(events, snapshot)
+
+    def on_snapshot_ready(self, message: SnapshotReady[S]) -> None:
         """Show the newest snapshot; at first go to where the screen before it is in time."""
         self.show(message.snapshot)
         begin_s = self._begin_s
@@ -291,7 +369,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         if begin_s is not None:
             self.travel.begin_at(begin_s)
 
-    def show(self, snapshot: Any) -> None:
+    def show(self, snapshot: S) -> None:
         """Take in what was collected; paint it unless the display is frozen."""
         before = self.latest
         self.latest = snapshot
@@ -305,7 +383,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         else:
             self.travel.show_now(snapshot)
 
-    def paint(self, snapshot: Any) -> None:
+    def paint(self, snapshot: S) -> None:
         """Show a moment in every pane."""
         self.shown = snapshot
         self.lay_out()
@@ -313,7 +391,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.body.show(self, snapshot)
         for page in self.pages.made.values():
             page.show(whole)
-        self.body.show_standing(self)
+        self.show_standing()
         self.show_title()
         if self._has_cell():
             self.show_keys()
@@ -327,6 +405,10 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         asyncio.get_running_loop().call_later(1.005 - self.wall() % 1.0, self._tick)
         if self.gone_back or (not self.travel.paused and time.monotonic() - self._painted_s > 1.2):
             self.call_later(self.show_title)
+
+    def show_standing(self) -> None:
+        """Paint what says whether the display is frozen, but the title."""
+        self.body.show_standing(self)
 
     def show_title(self) -> None:
         """Paint the title line."""
@@ -396,7 +478,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         spare = max(0, height - LEAST_HEIGHT)
         return min(self.key_line.lines_wanted(width), 1 + spare)
 
-    def _settle(self, _: Screen[Any]) -> None:
+    def _settle(self, _: object) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
         for board in self.boards():
             board.update()
@@ -516,6 +598,10 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             pane.update()
         self.show_title()
         self.show_keys()
+
+    def drop_work(self, group: str) -> None:
+        """Cancel the work of a group."""
+        self.workers.cancel_group(self, group)
 
     def run_alone(self, group: str, work: WorkType[None]) -> None:
         """Work beside the screen, in place of what is left of the same group."""

@@ -3,32 +3,122 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from textual.app import App
 from textual.theme import Theme as TextualTheme
+from textual.widget import Widget
+from textual.worker import WorkType
 
 from gpumon.config.errors import ConfigError
+from gpumon.config.schema import Config
+from gpumon.config.themes import Theme
 from gpumon.config.validate import changed
 from gpumon.readings.format import counted
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.control import Collecting, Files
 from gpumon.tui.keys import keymap_of
 from gpumon.tui.layout import panel_width
+from gpumon.tui.palette import Palette
+from gpumon.tui.settings_table import Setting
 from gpumon.tui.terminal import drawn_with
+from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from textual.app import App
-
-    from gpumon.config.schema import Config
-    from gpumon.config.themes import Theme
-    from gpumon.tui.control import Files
-    from gpumon.tui.palette import Palette
-    from gpumon.tui.screens.monitor import MonitorScreen
     from gpumon.tui.sizing.panel import SizingPanel
 
+Result = TypeVar("Result")
+"""The result of a Textual application."""
 
-def wear(app: App[Any], palette: Palette) -> None:
+
+class PartsScreen(Protocol):
+    """The screen as its pages, the sizing panel's dock and its looks know it."""
+
+    control: Collecting
+    files: Files | None
+    palette: Palette
+    view: View
+    pages: Pages
+    looks: Looks
+
+    @property
+    def app(self) -> App[object]:
+        """The application."""
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The lines of the settings page; the first one is how often what is shown is renewed."""
+
+    @property
+    def tiny(self) -> bool:
+        """Whether only a summary has room."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question is open."""
+
+    @property
+    def in_panes(self) -> Snapshot | None:
+        """The snapshot that pages show; None: nothing yet."""
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot as one machine, whatever moment the panes show; None: nothing yet."""
+
+    def make_page(self, name: str) -> Pane:
+        """A page by its name."""
+
+    def make_sizing(self) -> SizingPanel:
+        """The sizing panel."""
+
+    def put_in(self, pane: Pane) -> None:
+        """Mount a pane that was made late."""
+
+    def draw_charts_anew(self) -> None:
+        """Let all panes and pages read the series of the charts once more."""
+
+    def page_left(self, page: Pane) -> None:
+        """A page is about to be closed."""
+
+    def has_focus_on(self, widget: Widget | None) -> bool:
+        """Whether a widget has the focus."""
+
+    def set_focus(self, widget: Widget | None) -> None:
+        """Give the focus to a widget."""
+
+    def remember(self) -> None:
+        """Note which pane has the focus."""
+
+    def give_keys(self) -> None:
+        """Give the keys to what lies on top."""
+
+    def lay_out(self) -> None:
+        """Give each part its lines."""
+
+    def redraw(self) -> None:
+        """Paint everything from scratch."""
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
+
+    def say(self, text: str, *, urgent: bool = False) -> None:
+        """Show a notice."""
+
+    def hush(self) -> None:
+        """Bring the keys back where a notice stands."""
+
+    def renew(self) -> None:
+        """Renew the choices of the question, or of the palette."""
+
+    def run_alone(self, group: str, work: WorkType[None]) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+
+
+def wear(app: App[Result], palette: Palette) -> None:
     """Give Textual's own parts (questions, notices, the command palette) the colours of the theme."""
     theme = palette.theme
     if theme.named:
@@ -58,7 +148,7 @@ def wear(app: App[Any], palette: Palette) -> None:
 class Pages:
     """Pages that cover the panes: help, settings, the detail of a thing."""
 
-    def __init__(self, screen: MonitorScreen) -> None:
+    def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.shown: Pane | None = None
         self.made: dict[str, Pane] = {}
@@ -76,10 +166,10 @@ class Pages:
         screen = self._screen
         page = self.made.get(name)
         if page is None:
-            page = self.made[name] = _class_of(name)(screen.palette, screen.view)
+            page = self.made[name] = screen.make_page(name)
             page.display = False
-            screen.mount(page, before=screen.key_line)
-            screen.travel.read_from(screen.travel.history, anew=True)
+            screen.put_in(page)
+            screen.draw_charts_anew()
         if screen.in_panes is not None:
             page.show(screen.in_panes)
         return page
@@ -110,7 +200,7 @@ class Pages:
     def close(self, *, all_of_them: bool = False) -> None:
         """Show what it covers again: the page below it, else all panes."""
         if self.shown is not None:
-            self._screen.body.page_left(self._screen, self.shown)
+            self._screen.page_left(self.shown)
         if all_of_them:
             self.below.clear()
         self._turn_to(self.below.pop() if self.below else None)
@@ -127,29 +217,10 @@ class Pages:
         screen.show_keys()
 
 
-def _class_of(name: str) -> type[Pane]:
-    """The class of a page: nothing of it is imported before it is needed."""
-    if name == "help":
-        from gpumon.tui.pages.help import HelpPage
-
-        return HelpPage
-    if name == "detail":
-        from gpumon.tui.pages.detail import DetailPage
-
-        return DetailPage
-    if name == "log":
-        from gpumon.tui.pages.log import LogPage
-
-        return LogPage
-    from gpumon.tui.pages.settings import SettingsPage
-
-    return SettingsPage
-
-
 class SizingDock:
     """The place of the sizing panel on the screen, and who has the keys beside it."""
 
-    def __init__(self, screen: MonitorScreen) -> None:
+    def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.panel: SizingPanel | None = None
         """Made when it is opened first."""
@@ -174,7 +245,7 @@ class SizingDock:
     @property
     def focused(self) -> bool:
         """Whether the panel has the keys now."""
-        return self.panel is not None and self._screen.focused is self.panel
+        return self.panel is not None and self._screen.has_focus_on(self.panel)
 
     def toggle(self) -> None:
         """Open the panel, or go to it; where it has the keys, close it."""
@@ -182,11 +253,9 @@ class SizingDock:
         if screen.tiny:
             return
         if self.panel is None:
-            from gpumon.tui.sizing.panel import SizingPanel
-
-            self.panel = SizingPanel(screen.palette, screen.view)
+            self.panel = screen.make_sizing()
             self.panel.display = False
-            screen.mount(self.panel, before=screen.key_line)
+            screen.put_in(self.panel)
         if self.open and self.focused:
             self.close()
             return
@@ -230,8 +299,9 @@ class SizingDock:
 
     def show_newest(self) -> None:
         """Show the newest snapshot in the panel, whatever moment the panes show."""
-        if self.panel is not None and self.open and self._screen.latest is not None:
-            self.panel.show(self._screen.body.whole(self._screen.latest))
+        newest = self._screen.newest
+        if self.panel is not None and self.open and newest is not None:
+            self.panel.show(newest)
 
     def run(self, name: str) -> None:
         """One of the panel's commands."""
@@ -268,7 +338,7 @@ def sized(board: Board, lines: int, columns: int = 0) -> None:
 class Looks:
     """Settings in effect: theme, keys, units, columns, levels, interval, characters."""
 
-    def __init__(self, screen: MonitorScreen) -> None:
+    def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.themes: tuple[str, ...] = ()
         """Names of the themes there are, as of the last time that someone asked."""
@@ -303,7 +373,7 @@ class Looks:
             return
         if use:
             screen.view.config = changed(screen.view.config, "general", "theme", name)
-        if screen.asking is not None:
+        if screen.is_asking:
             screen.hush()  # what was wrong with a theme that the cursor has left
         self.show_theme(theme)
 
@@ -320,7 +390,7 @@ class Looks:
         screen.palette.glyphs = drawn_with(config, os.environ)
         screen.palette.ascii = screen.palette.glyphs == "ascii"
         screen.app.set_keymap(keymap_of(screen.view.keymap))
-        interval_s = screen.body.settings[0].value(config)
+        interval_s = screen.settings[0].value(config)
         if interval_s != screen.control.interval_s:
             screen.control.set_interval(interval_s)
         screen.redraw()

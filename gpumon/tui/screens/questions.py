@@ -1,39 +1,32 @@
-"""Questions at the foot of the screen: a text, a choice from a list, or both; and every command by its name."""
+"""Questions at the foot of the screen: a text, a choice from a list, or both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from gpumon.config.keymap import COMMANDS
 from gpumon.readings.format import cells, left
-from gpumon.readings.when import is_moment
 from gpumon.triage.copyable import Copyable
 from gpumon.tui.rows import Order
-from gpumon.tui.screens.commands import does_here, go_to_pane
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
-if TYPE_CHECKING:
-    from gpumon.tui.screens.monitor import MonitorScreen
-
+T = TypeVar("T")
+"""Rows of a list."""
 MOST_CHOICES: Final = 12
 """Lines of choices in view."""
 _MOST_TYPED: Final = 200
 """Characters of a text; a paste may be of any length."""
 _FAR: Final = 100_000
 _ALWAYS: Final = ("quit.always", "suspend.always")
-_THEME: Final = "theme: "
 
 
 class Choice(NamedTuple):
@@ -69,6 +62,18 @@ class Question(NamedTuple):
     stays: bool = False
     """Enter leaves it open: for things that are switched on and off."""
     hint: str = ""
+
+
+class AskingScreen(Protocol):
+    """The screen as an open question knows it."""
+
+    asking: Asking | None
+
+    def give_keys(self) -> None:
+        """Give the keys to what lies on top."""
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
 
 
 class Field(Input):
@@ -107,7 +112,7 @@ class Asking(Vertical):
         ),
     ]
 
-    def __init__(self, below: MonitorScreen, question: Question) -> None:
+    def __init__(self, below: AskingScreen, question: Question) -> None:
         super().__init__()
         self._below = below
         self._asked = question
@@ -265,7 +270,7 @@ class Asking(Vertical):
             await self.app.run_action(found.binding.action, found.node)
 
 
-def filter_of(pane: ListPane[Any]) -> Question:
+def filter_of(pane: ListPane[T]) -> Question:
     """The filter of a pane; rows follow while it is typed."""
     before = pane.wanted
     return Question(
@@ -277,13 +282,12 @@ def filter_of(pane: ListPane[Any]) -> Question:
     )
 
 
-def filter_of_all(screen: MonitorScreen) -> Question:
-    """The filter of all panes; rows follow while it is typed."""
-    before = screen.view.everywhere
+def filter_of_all(before: str, narrow: Callable[[str], None]) -> Question:
+    """The filter of all panes, which was `before`; `narrow` takes it while it is typed."""
     return Question(
         "filter all panes:",
-        changed=screen.filter_everywhere,
-        dropped=lambda: screen.filter_everywhere(before),
+        changed=narrow,
+        dropped=lambda: narrow(before),
         text=before,
         hint="an engine's GPUs stay with it · Enter: keep · Esc: as before",
     )
@@ -321,12 +325,12 @@ def copy_of(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Qu
     return Question("copy", lambda _: listed, choose, types=False, hint="Enter: copy · Esc: copy nothing")
 
 
-def order_of(pane: ListPane[Any]) -> Question:
+def order_of(pane: ListPane[T]) -> Question:
     """The order of a pane's rows."""
     orders = pane.listing.orders
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
-        listed = [Choice(order.name, _now(pane, order), order) for order in orders]
+        listed = [Choice(order.name, note_on_order(pane, order), order) for order in orders]
         return [Choice("default order", "now" if pane.order is None else "", None), *listed]
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
@@ -343,108 +347,8 @@ def order_of(pane: ListPane[Any]) -> Question:
     )
 
 
-def _now(pane: ListPane[Any], order: Order[Any]) -> str:
+def note_on_order(pane: ListPane[T], order: Order[T]) -> str:
+    """The meaning of an order; of the one that a pane has, what Enter does."""
     if order is pane.order:
         return "now: Enter reverses"
     return order.means
-
-
-class Commands(Provider):
-    """Everything that can be done on a screen, for the command palette: commands, orders of all lists, themes."""
-
-    async def discover(self) -> Hits:
-        """All of it, before anything is typed."""
-        for name, note, run in everything(self.screen):  # type: ignore[arg-type]  # Textual has the palette's screen without its type
-            yield DiscoveryHit(name, run, help=note)
-
-    async def search(self, query: str) -> Hits:
-        """Commands that fit the words that were typed, in name, key or id; of a time that moment."""
-        words = query.casefold().split()
-        screen: MonitorScreen = self.screen  # type: ignore[assignment]  # Textual has the palette's screen without its type
-        if is_moment(query.strip()):
-            name = f"go to {query.strip()}"
-            yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
-        for name, note, run in everything(screen):
-            text = f"{name} {note}".casefold()
-            if all(word in text for word in words):
-                if name.casefold().startswith(words[0]):
-                    score = 1.0
-                else:
-                    score = 0.5
-                yield Hit(score, Text(name), run, text=name, help=note)
-
-
-def everything(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """Name, note and function of every command, order and theme."""
-    yield from _commands(screen)
-    yield from _orders(screen)
-    if screen.files is not None:
-        worn = screen.view.config.general.theme
-        for theme in screen.looks.themes:
-            yield f"{_THEME}{theme}", "now" if theme == worn else "", partial(screen.looks.wear, theme, use=True)
-
-
-def _commands(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """The commands that do something here."""
-    keymap = screen.view.keymap
-    for command in COMMANDS:
-        idle = _DOES_NOTHING.get(command.id)
-        if not does_here(screen, command) or (idle is not None and idle(screen, screen.current)):
-            continue
-        does = command.does
-        if screen.body.fleet and command.fleet:
-            does = command.fleet
-        yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
-
-
-def _orders(screen: MonitorScreen) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """The orders of every list, those of the pane with the keys first."""
-    lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
-    here = [(name, pane) for name, pane in lists if pane is screen.current]
-    others = [(name, pane) for name, pane in lists if pane is not screen.current]
-    for name, pane in (*here, *others):
-        for order in pane.listing.orders:
-            title = f"sort {pane.title()} by {order.name}"
-            yield title, _now(pane, order), partial(_order_by, screen, name, pane, order)
-
-
-def _order_by(screen: MonitorScreen, name: str, pane: ListPane[Any], order: Order[Any]) -> None:
-    go_to_pane(screen, name)
-    pane.sort(order)
-
-
-def _steps(here: Pane | None) -> bool:
-    """Whether - and + are for the line under the cursor here."""
-    return here is not None and type(here).change is not Pane.change
-
-
-def _stays(screen: MonitorScreen, here: Pane | None) -> bool:
-    """Whether there is nothing beside what is shown here, in time neither."""
-    if screen.travel.paused and screen.travel.timely:
-        return False
-    return here is None or (type(here).side is Pane.side and not _steps(here))
-
-
-def _alone(screen: MonitorScreen, here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
-    """Whether there is no pane to go on to."""
-    return len(screen.panes) == 1 and not screen.dock.columns
-
-
-_DOES_NOTHING: Final[dict[str, Callable[[MonitorScreen, Pane | None], bool]]] = {
-    "palette": lambda *_: True,
-    "left": _stays,
-    "right": _stays,
-    "pane.next": _alone,
-    "pane.previous": _alone,
-    "faster": lambda _, here: _steps(here),
-    "slower": lambda _, here: _steps(here),
-    "pause": lambda screen, _: screen.in_panes is None,
-    "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
-    "sort": lambda _, here: not (isinstance(here, ListPane) and here.listing.orders),
-    "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
-    "fleet.models": lambda screen, _: screen.pages.shown is not None,
-    "save": lambda screen, here: (
-        screen.in_panes is None or screen.files is None or (here is not None and type(here).write is not Pane.write)
-    ),
-}
-"""Commands that do nothing in some places, and when."""

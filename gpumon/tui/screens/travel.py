@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from textual.worker import WorkType
 
 from gpumon.readings.format import period
 from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, Level
 from gpumon.readings.when import OutsideError, moment_of
 from gpumon.triage.render import LIMITS, verdict_text
-from gpumon.tui.control import SPEEDS, Control
+from gpumon.tui.control import SPEEDS, Control, Moment, Playback
+from gpumon.tui.screens.parts import Pages, SizingDock
 from gpumon.tui.table import clock
 from gpumon.tui.triage_rows import happened
 from gpumon.tui.triage_words import most_urgent
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Playing
-
-if TYPE_CHECKING:
-    from gpumon.tui.screens.monitor import MonitorScreen
-    from gpumon.tui.widgets.pane import Pane
 
 SAME_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
 _GROUP: Final = "travel"
+
+
+class Timed(Protocol):
+    """A moment of one machine, or of a fleet."""
+
+    @property
+    def wall_s(self) -> float:
+        """When it was (Unix time)."""
+
+
+S = TypeVar("S", bound=Timed)
+"""Snapshot on a screen: a machine's `Snapshot`, or a fleet's `Shown`."""
 
 
 class Way(Enum):
@@ -55,11 +68,11 @@ class Ask(NamedTuple):
     """The host whose changes are looked for, where there are several."""
 
 
-class Arrival(NamedTuple):
+@dataclass(frozen=True)
+class Arrival(Generic[S]):
     """A moment of the past, to be shown."""
 
-    snapshot: Any
-    """A `Snapshot`, or a fleet's `Shown`."""
+    snapshot: S
     history: History | None = None
     """Series for the charts up to then."""
     events: Sequence[Event] = ()
@@ -72,7 +85,7 @@ class NoPastError(Exception):
     """A moment cannot be shown; the text says why."""
 
 
-class Past(Protocol):
+class Past(Protocol[S]):
     """Source of the past of a screen."""
 
     jumps_s: Sequence[float]
@@ -97,13 +110,13 @@ class Past(Protocol):
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment; None: nothing yet."""
 
-    async def at(self, wall_s: float) -> Arrival | None:
+    async def at(self, wall_s: float) -> Arrival[S] | None:
         """The last moment at or before a time; the first one where there is none. Raises NoPastError."""
 
-    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+    async def step(self, wall_s: float, frames: int) -> Arrival[S] | None:
         """The moment so many frames after the one of `wall_s`."""
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival[S] | None:
         """So many changes after (before) `wall_s`; None where there is none."""
 
 
@@ -136,17 +149,17 @@ class HostPast:
         """Unix times of the first and the last moment."""
         return None if self._control.timeline is None else self._control.timeline.span()
 
-    async def at(self, wall_s: float) -> Arrival | None:
+    async def at(self, wall_s: float) -> Arrival[Snapshot] | None:
         """The last moment at or before a time."""
         assert self._control.timeline is not None
         return _arrival(await self._control.timeline.at(wall_s))
 
-    async def step(self, wall_s: float, frames: int) -> Arrival | None:
+    async def step(self, wall_s: float, frames: int) -> Arrival[Snapshot] | None:
         """The moment so many frames after that of `wall_s`."""
         assert self._control.timeline is not None
         return _arrival(await self._control.timeline.step(wall_s, frames))
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival | None:  # noqa: ARG002 - the signature of Past
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival[Snapshot] | None:  # noqa: ARG002 - the signature of Past
         """So many changes on; the last one that there is."""
         last = None
         for _ in range(abs(step)):
@@ -159,21 +172,68 @@ class HostPast:
         return _arrival(last)
 
 
-def _arrival(moment: Any) -> Arrival | None:
+def _arrival(moment: Moment | None) -> Arrival[Snapshot] | None:
+    """A moment of one machine with its events; None where there is none."""
     if moment is None:
         return None
     at_s = moment.snapshot.wall_s
     return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - SAME_S, at_s + SAME_S))
 
 
-class TimeTravel:
+class TravelScreen(Protocol[S]):
+    """The screen as time travel knows it."""
+
+    view: View
+    shown: S | None
+    latest: S | None
+    panes: Mapping[str, Pane]
+    pages: Pages
+    dock: SizingDock
+
+    @property
+    def current(self) -> Pane | None:
+        """The pane with the keys."""
+
+    @property
+    def playback(self) -> Playback | None:
+        """The recording that is shown."""
+
+    def whole(self, snapshot: S) -> Snapshot:
+        """A snapshot as one machine."""
+
+    def paint(self, snapshot: S) -> None:
+        """Show a moment in every pane."""
+
+    def point_at(self, events: Sequence[Event], snapshot: S) -> None:
+        """Put a cursor on what happened."""
+
+    def say(self, text: str, *, urgent: bool = False) -> None:
+        """Show a notice."""
+
+    def show_title(self) -> None:
+        """Paint the title line."""
+
+    def show_standing(self) -> None:
+        """Paint what says whether the display is frozen, but the title."""
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
+
+    def run_worker(self, work: WorkType[None], *, group: str) -> object:
+        """Work beside the screen."""
+
+    def drop_work(self, group: str) -> None:
+        """Cancel the work of a group."""
+
+
+class TimeTravel(Generic[S]):
     """The part of a screen that is about time."""
 
-    def __init__(self, screen: MonitorScreen, past: Past) -> None:
+    def __init__(self, screen: TravelScreen[S], past: Past[S]) -> None:
         self._screen = screen
         self.past = past
         self.paused = False
-        self.moment: Arrival | None = None
+        self.moment: Arrival[S] | None = None
         """The moment of the past on the screen; None while that is the snapshot shown last."""
         self.history = past.live
         """Series that the charts show."""
@@ -268,6 +328,8 @@ class TimeTravel:
         """Freeze what is shown, or go on: with the newest, or in a recording from what is shown."""
         screen = self._screen
         self.paused = paused
+        for pane in screen.panes.values():
+            pane.paused = paused
         self._by_the_way = False
         if paused:
             self._aim_s = None
@@ -278,14 +340,14 @@ class TimeTravel:
             self._asked.clear()
             self.asked_s = None
             self.seeking = False
-            screen.workers.cancel_group(screen, _GROUP)
+            screen.drop_work(_GROUP)
             if screen.playback is not None and screen.shown is not None:
                 screen.playback.go_on(screen.shown.wall_s)
             elif screen.latest is not None:
                 self.show_now(screen.latest)
         for pane in screen.panes.values():
             pane.update()  # its rule names other keys now
-        screen.body.show_standing(screen)
+        screen.show_standing()
         screen.show_title()
         screen.show_keys()
 
@@ -296,7 +358,7 @@ class TimeTravel:
         self.freeze(False)
         return True
 
-    def show_now(self, snapshot: Any) -> None:
+    def show_now(self, snapshot: S) -> None:
         """Paint what is live, or what a recording plays."""
         if self.moment is not None:
             self.moment = None
@@ -322,11 +384,11 @@ class TimeTravel:
         if self._screen.dock.panel is not None:
             self._screen.dock.panel.update()
 
-    def watch_live(self, before: Any, now: Any) -> None:
+    def watch_live(self, before: S | None, now: S) -> None:
         """While the display stands still: say what became critical meanwhile."""
         if self._screen.playback is not None:
             return
-        whole = self._screen.body.whole
+        whole = self._screen.whole
         if before is not None:
             known = {(verdict.scope, verdict.code) for verdict in whole(before).verdicts}
         else:
@@ -368,8 +430,9 @@ class TimeTravel:
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""
-        if wall_s < self._screen.shown.wall_s:
-            self.travel(Ask(Way.SECONDS, wall_s - self._screen.shown.wall_s))
+        shown = self._screen.shown
+        if shown is not None and wall_s < shown.wall_s:
+            self.travel(Ask(Way.SECONDS, wall_s - shown.wall_s))
         else:
             self.freeze(True)
 
@@ -396,7 +459,7 @@ class TimeTravel:
             self._by_the_way = False
             self._screen.show_title()
 
-    async def _found(self, ask: Ask) -> Arrival | None:
+    async def _found(self, ask: Ask) -> Arrival[S] | None:
         """The moment that was asked for; None where there is none."""
         span = self.past.span()
         shown = self._screen.shown
@@ -418,7 +481,7 @@ class TimeTravel:
             return await self.past.change(shown.wall_s, int(ask.by), ask.about)
         return await self._at(span[0] if ask.way is Way.OLDEST else span[1])
 
-    async def _at(self, wall_s: float) -> Arrival | None:
+    async def _at(self, wall_s: float) -> Arrival[S] | None:
         if self.past.slow:
             self.asked_s = wall_s
             self._screen.show_title()
@@ -429,7 +492,7 @@ class TimeTravel:
             return f" on {clean(ask.about, 40)}"
         return ""
 
-    def _arrived(self, ask: Ask, moment: Arrival | None) -> bool:
+    def _arrived(self, ask: Ask, moment: Arrival[S] | None) -> bool:
         """Show a moment and say what there is to say about it; returns whether there was one."""
         screen = self._screen
         span = self.past.span()
@@ -446,7 +509,7 @@ class TimeTravel:
             self._aim_s = None
             screen.say(moment.note)
         elif ask.way is Way.CHANGES:
-            screen.body.point_at(moment.events, moment.snapshot)
+            screen.point_at(moment.events, moment.snapshot)
             happened = what_happened(moment.events, clock)
             if ask.about:
                 happened = f"{clean(ask.about, 40)}: {happened}"

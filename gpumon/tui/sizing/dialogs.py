@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol
+
+from textual.worker import WorkType
 
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut, period
@@ -14,17 +16,15 @@ from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
 from gpumon.specs.gpu import GpuSpec
-from gpumon.tui.control import Files, Timeline
+from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.effects import SEEN
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
+from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import Version
 from gpumon.tui.sizing.what_ifs import add, add_server, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
-
-if TYPE_CHECKING:
-    from gpumon.tui.sizing.panel import SizingPanel
-    from gpumon.tui.sizing.state import PanelState
+from gpumon.tui.view import View
 
 _START: Final = 32.0
 """Target of a workload that is added: the cursor stands on it."""
@@ -38,10 +38,64 @@ _MOMENTS_A_NOTICE: Final = 10
 _WHAT_RUNS: Final = "what runs now"
 
 
+class SizingScreen(Protocol):
+    """The screen as the sizing panel knows it."""
+
+    files: Files | None
+
+    @property
+    def control(self) -> Measured:
+        """What was measured here, and what is known by now."""
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The past that is kept of one machine; None without one."""
+
+    @property
+    def playback(self) -> Playback | None:
+        """The recording that is shown; None where this is no replay."""
+
+    @property
+    def gone_back(self) -> bool:
+        """Whether a moment is shown that the user went to."""
+
+    def ask(self, question: Question) -> None:
+        """Ask at the foot of the screen."""
+
+    def say(self, text: str) -> None:
+        """Show a notice."""
+
+    def renew(self) -> None:
+        """Renew the choices of the question."""
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
+
+    def run_alone(self, group: str, work: WorkType[None]) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+
+
+class AskingPanel(Protocol):
+    """The sizing panel as its questions know it."""
+
+    view: View
+    monitor: SizingScreen
+
+    @property
+    def state(self) -> PanelState:
+        """The panel without its looks."""
+
+    def changed(self) -> None:
+        """Show what is another now."""
+
+    def update(self) -> object:
+        """Paint it again."""
+
+
 class Dialogs:
     """Asks, and does with the panel's state what is chosen there."""
 
-    def __init__(self, panel: SizingPanel) -> None:
+    def __init__(self, panel: AskingPanel) -> None:
         self._panel = panel
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as of the last time that someone asked."""
@@ -125,7 +179,7 @@ class Dialogs:
         def choices(text: str) -> Sequence[Choice]:
             return _matching(listed, text)
 
-        def show(value: Any) -> None:
+        def show(value: object) -> None:
             state.put_value(place, value)
             panel.changed()
 
@@ -165,9 +219,8 @@ class Dialogs:
 
     def _recorded(self) -> Iterator[Choice]:
         """The p95 of the past that this program keeps, or of the recording that is played."""
-        control = self._panel.monitor.control
-        timeline: Timeline | None = getattr(control, "timeline", None)
-        playback = getattr(control, "playback", None)
+        timeline = self._panel.monitor.timeline
+        playback = self._panel.monitor.playback
         span = timeline.span() if timeline is not None else None
         if timeline is None or span is None:
             return

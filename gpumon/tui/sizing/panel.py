@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
+from typing import ClassVar, Final
 
 from textual import events
 
@@ -12,12 +12,11 @@ from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, targets
 from gpumon.sizing.scenario import Scenario
-from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing.calculation import Here
-from gpumon.tui.sizing.dialogs import Dialogs
+from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
 from gpumon.tui.sizing.effects import ages
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import VIEWS, Page, page
@@ -30,26 +29,8 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
-if TYPE_CHECKING:
-    from gpumon.tui.screens.questions import Question
-
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
-
-
-class HostScreen(Protocol):
-    """The part of the screen that the panel uses."""
-
-    control: Control
-    files: Files | None
-    ask: Callable[[Question], None]
-    say: Callable[[str], None]
-    renew: Callable[[], None]
-    show_keys: Callable[[], None]
-    run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
-
-    @property
-    def gone_back(self) -> bool: ...
 
 
 class SizingPanel(Pane):
@@ -59,8 +40,10 @@ class SizingPanel(Pane):
     TITLE: str = "sizing"
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View) -> None:
+    def __init__(self, palette: Palette, view: View, monitor: SizingScreen) -> None:
+        """`monitor`: the screen that the panel is part of."""
         super().__init__(palette, view)
+        self.monitor = monitor
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
         self._view = VIEWS[0]
@@ -76,11 +59,6 @@ class SizingPanel(Pane):
         self._misplaced = False
         """Whether the last key was part of a number that nothing here takes."""
         self._dialogs = Dialogs(self)
-
-    @property
-    def monitor(self) -> HostScreen:
-        """The screen that the panel is part of."""
-        return cast("HostScreen", self.screen)
 
     @property
     def state(self) -> PanelState:

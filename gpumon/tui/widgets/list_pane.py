@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from textual import events
 
@@ -17,7 +17,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, ordered
 from gpumon.tui.search import marked_cell
-from gpumon.tui.table import Table
+from gpumon.tui.table import ScrolledTable
 from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
@@ -327,7 +327,7 @@ class ListPane(Pane, Generic[T]):
         number = table.beyond(self.size.width, self.view.hidden, self.shift)
         if not number:
             return []
-        if self.is_attached and getattr(self.screen, "paused", False):
+        if self.paused:
             return [f"+{counted(number, 'column')}"]
         key = self.view.keymap.first
         if self.has_focus or not self.KEY:
@@ -349,13 +349,13 @@ class ListPane(Pane, Generic[T]):
             self._cursor = self.listing.key(items[self._at])
         self.update()
 
-    def columns(self) -> Table[Any] | None:
+    def columns(self) -> ScrolledTable | None:
         """Its columns, where they scroll sideways."""
         return self.listing.table
 
     def side(self, step: int) -> bool:
         """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
-        if self.columns() is None or getattr(self.screen, "paused", False):
+        if self.columns() is None or self.paused:
             return super().side(step)
         if self.cell:
             self._step_cell(step)

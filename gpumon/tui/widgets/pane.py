@@ -48,6 +48,8 @@ class Pane(Board, can_focus=True):
         """The snapshot on the screen."""
         self.past = False
         """Whether that is a moment which was gone back to."""
+        self.paused = False
+        """Whether the display is frozen, so that keys move in time."""
         self._top = 0
         self._overflow = 0
         self._head_lines = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
@@ -17,7 +17,7 @@ from gpumon.tui.charts.series import Series, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
-from gpumon.tui.table import Table
+from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import FIGURES, Figure, next_figure
 from gpumon.tui.wall.plan import WallPlan, wall_plan
@@ -103,7 +103,7 @@ class WallPane(ListPane[T]):
             return ()
         return super().head(width)
 
-    def columns(self) -> Table[Any] | None:
+    def columns(self) -> ScrolledTable | None:
         """The columns of the rows; tiles have none."""
         return None if self.walled else super().columns()
 
@@ -223,7 +223,7 @@ class WallPane(ListPane[T]):
     def side(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
         items = self.chosen()
-        if not self.walled or not items or getattr(self.screen, "paused", False):
+        if not self.walled or not items or self.paused:
             return super().side(step)
         self._at = max(0, min(len(items) - 1, self._at + step))
         self._cursor = self.listing.key(items[self._at])

@@ -1,0 +1,144 @@
+"""Every command by its name, for the command palette: commands, orders of all lists, themes, and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from rich.text import Text
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from gpumon.config.keymap import COMMANDS, Command
+from gpumon.readings.when import is_moment
+from gpumon.tui.rows import Order
+from gpumon.tui.screens.focus import go_to_pane
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.questions import note_on_order
+from gpumon.tui.screens.travel import S
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import Pane
+
+T = TypeVar("T")
+"""Rows of a list."""
+_THEME: Final = "theme: "
+
+
+class Commands(Provider):
+    """Everything that can be done on a screen, for the command palette: commands, orders of all lists, themes."""
+
+    async def discover(self) -> Hits:
+        """All of it, before anything is typed."""
+        assert isinstance(self.screen, MonitorScreen)
+        for name, note, run in everything(self.screen):
+            yield DiscoveryHit(name, run, help=note)
+
+    async def search(self, query: str) -> Hits:
+        """Commands that fit the words that were typed, in name, key or id; of a time that moment."""
+        words = query.casefold().split()
+        screen = self.screen
+        assert isinstance(screen, MonitorScreen)
+        if is_moment(query.strip()):
+            name = f"go to {query.strip()}"
+            yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
+        for name, note, run in everything(screen):
+            text = f"{name} {note}".casefold()
+            if all(word in text for word in words):
+                if name.casefold().startswith(words[0]):
+                    score = 1.0
+                else:
+                    score = 0.5
+                yield Hit(score, Text(name), run, text=name, help=note)
+
+
+def everything(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """Name, note and function of every command, order and theme."""
+    yield from _commands(screen)
+    yield from _orders(screen)
+    if screen.files is not None:
+        worn = screen.view.config.general.theme
+        for theme in screen.looks.themes:
+            yield f"{_THEME}{theme}", "now" if theme == worn else "", partial(screen.looks.wear, theme, use=True)
+
+
+def _commands(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The commands that do something here."""
+    keymap = screen.view.keymap
+    for command in COMMANDS:
+        idle = _DOES_NOTHING.get(command.id)
+        if not does_here(screen, command) or (idle is not None and idle(screen, screen.current)):
+            continue
+        does = command.does
+        if screen.body.fleet and command.fleet:
+            does = command.fleet
+        yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
+
+
+def _orders(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """The orders of every list, those of the pane with the keys first."""
+    lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
+    here = [(name, pane) for name, pane in lists if pane is screen.current]
+    others = [(name, pane) for name, pane in lists if pane is not screen.current]
+    for name, pane in (*here, *others):
+        for order in pane.listing.orders:
+            title = f"sort {pane.title()} by {order.name}"
+            yield title, note_on_order(pane, order), partial(_order_by, screen, name, pane, order)
+
+
+def _order_by(screen: MonitorScreen[S], name: str, pane: ListPane[T], order: Order[T]) -> None:
+    go_to_pane(screen, name)
+    pane.sort(order)
+
+
+def does_here(screen: MonitorScreen[S], command: Command) -> bool:
+    """Whether a command does anything on this screen."""
+    if command.scope == "sizing":
+        return screen.dock.open
+    if command.scope == "log":
+        return screen.pages.name == "log"
+    here = command.fleet is not None if screen.body.fleet else not command.scope
+    return here and command.id in screen.commands
+
+
+def _steps(here: Pane | None) -> bool:
+    """Whether - and + are for the line under the cursor here."""
+    return here is not None and type(here).change is not Pane.change
+
+
+def _stays(screen: MonitorScreen[S], here: Pane | None) -> bool:
+    """Whether there is nothing beside what is shown here, in time neither."""
+    if screen.travel.paused and screen.travel.timely:
+        return False
+    return here is None or (type(here).side is Pane.side and not _steps(here))
+
+
+def _alone(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
+    """Whether there is no pane to go on to."""
+    return len(screen.panes) == 1 and not screen.dock.columns
+
+
+class Idle(Protocol):
+    """A test whether a command does nothing with the pane that has the keys."""
+
+    def __call__(self, screen: MonitorScreen[S], here: Pane | None, /) -> bool:
+        """Whether it does nothing."""
+
+
+_DOES_NOTHING: Final[Mapping[str, Idle]] = {
+    "palette": lambda *_: True,
+    "left": _stays,
+    "right": _stays,
+    "pane.next": _alone,
+    "pane.previous": _alone,
+    "faster": lambda _, here: _steps(here),
+    "slower": lambda _, here: _steps(here),
+    "pause": lambda screen, _: screen.in_panes is None,
+    "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
+    "sort": lambda _, here: not (isinstance(here, ListPane) and here.listing.orders),
+    "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
+    "fleet.models": lambda screen, _: screen.pages.shown is not None,
+    "save": lambda screen, here: (
+        screen.in_panes is None or screen.files is None or (here is not None and type(here).write is not Pane.write)
+    ),
+}
+"""Commands that do nothing in some places, and when."""
