@@ -1,35 +1,59 @@
 """Runs of the `gpumon` command in processes of its own, without the third of a second that loading it takes.
 
-`run_gpumon` asks a process that has loaded the commands to fork one for each run: with its own arguments, environment,
-folder, stdin, stdout and stderr, and with the exit that an interpreter makes. A test of the start itself, of signals,
-or of a terminal starts the program.
+`run_gpumon` and `Process` ask a process that has loaded the commands to fork one for each run: with its own arguments,
+environment, folder, stdin, stdout and stderr, in a terminal of its own if that is asked for, and with the exit that an
+interpreter makes. A test of the start itself, or of what is read from a command line, starts the program.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, Final, NamedTuple
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
-LOADED: Final = ("gpumon.cli", "gpumon.session", "gpumon.tui.terminal", "gpumon.sources.fetch")
+LOADED: Final = (
+    "gpumon.cli",
+    "gpumon.session.fleet",
+    "gpumon.session.host",
+    "gpumon.tui.app",
+    "gpumon.tui.screens.host",
+    "gpumon.tui.terminal",
+    "gpumon.sources.fetch",
+)
 """Modules that are loaded before the first run, besides all commands."""
+COMMANDS: Final = "gpumon.cli"
+"""Module whose `main` runs a command."""
+SCREEN_DRIVER: Final = "tests.tui.screen_driver"
+"""Module whose `main` runs the screen on a made-up feed."""
+LOADED_FOR: Final = {COMMANDS: (), SCREEN_DRIVER: ("tests.tui.scenes", "tests.tui.feed")}
+"""Modules that can be run, and what each of them imports when it runs."""
 MOST_BYTES: Final = 1 << 20
 """Largest request: arguments and environment."""
 AT_START: Final = ("LD_PRELOAD", "MALLOC_", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONUTF8")
 """Beginnings of variables that a process reads as it starts. LD_LIBRARY_PATH is for the driver's worker, which is
 started by the run.
 """
+LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+"""Variables of the locale, of which the first that is set decides."""
+UTF_8: Final = ("", "c.utf-8", "en_us.utf-8")
+"""Locales in which a fork has the same encodings as an interpreter that starts."""
 
 _spent_s = 0.0
 
@@ -40,6 +64,10 @@ class Run(NamedTuple):
     arguments: list[str]
     environ: dict[str, str]
     folder: str
+    module: str = COMMANDS
+    """Its `main` is called."""
+    in_terminal: bool = False
+    """stdin is the controlling terminal of a session of its own."""
 
 
 def spent_s() -> float:
@@ -65,9 +93,68 @@ def run_gpumon(
         stdin.write(text.encode())
         stdin.seek(0)
         descriptors = [stdin.fileno(), out.fileno() if stdout is None else stdout, err.fileno()]
-        run = Run(list(arguments), environ, str(cwd or os.getcwd()))  # noqa: PTH109
-        code = _loaded().run(run, descriptors, timeout_s)
+        with Process(Run(list(arguments), environ, str(cwd or Path.cwd())), descriptors) as process:
+            code = process.wait(timeout_s)
         return subprocess.CompletedProcess(list(arguments), code, _read(out), _read(err))
+
+
+def loaded_run(command: Sequence[str], environ: Mapping[str, str], folder: object = None) -> Run | None:
+    """The run that a fork can make of a command line; None if the program has to start."""
+    program, *words = command
+    module = ""
+    if Path(program) == Path(sys.executable).with_name("gpumon"):
+        module = COMMANDS
+    elif program == sys.executable and words[:2] == ["-m", "gpumon"]:
+        module = COMMANDS
+        words = words[2:]
+    elif program == sys.executable and words[:2] == ["-m", SCREEN_DRIVER]:
+        module = SCREEN_DRIVER
+        words = words[2:]
+    locale = next((environ[name] for name in LOCALE if environ.get(name)), "")
+    if not module or _differs_at_start(environ) or locale.lower() not in UTF_8:
+        return None
+    return Run(words, dict(environ), str(folder or Path.cwd()), module)
+
+
+def started(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+) -> Started:
+    """A command line as `Popen` starts it, by a fork where that is the same; its pipes are text."""
+    environ = dict(os.environ if env is None else env)
+    run = loaded_run(command, environ)
+    if run is None:
+        return subprocess.Popen(command, env=environ, stdin=stdin, stdout=stdout, stderr=stderr, text=True)
+    pipes: list[IO[str] | None] = []
+    theirs: list[int] = []
+    closed: list[int] = []
+    for number, wanted in enumerate((stdin, stdout, stderr)):
+        pipe = None
+        if wanted is None:
+            theirs.append(number)
+        elif wanted == subprocess.DEVNULL:
+            theirs.append(os.open(os.devnull, os.O_RDWR))
+            closed.append(theirs[-1])
+        elif wanted == subprocess.PIPE:
+            assert number, "a command that reads a pipe is no case of the tests"
+            ours, end = os.pipe()
+            pipe = open(ours, encoding="utf-8")  # noqa: PTH123, SIM115
+            theirs.append(end)
+            closed.append(end)
+        else:
+            theirs.append(wanted if isinstance(wanted, int) else wanted.fileno())
+        pipes.append(pipe)
+    process = Process(run, theirs, stdout=pipes[1], stderr=pipes[2])
+    for descriptor in closed:
+        os.close(descriptor)
+    return process
+
+
+Started: TypeAlias = "Process | subprocess.Popen[str]"
 
 
 def _differs_at_start(environ: Mapping[str, str]) -> bool:
@@ -103,36 +190,108 @@ def _read(file: IO[bytes]) -> str:
     return file.read().decode().replace("\r\n", "\n")
 
 
+class Process:
+    """A run that goes on, with the methods of `Popen`."""
+
+    def __init__(
+        self, run: Run, descriptors: Sequence[int], *, stdout: IO[str] | None = None, stderr: IO[str] | None = None
+    ) -> None:
+        """`descriptors`: its stdin, stdout and stderr. `stdout`, `stderr`: where they can be read."""
+        self.args = run.arguments
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode: int | None = None
+        self._report, theirs = os.pipe()
+        self.pid = _loaded().start(run, [*descriptors, theirs])
+        os.close(theirs)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        self.kill()
+        self.wait()
+        for pipe in (self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def poll(self) -> int | None:
+        """Its exit code (negative: the number of the signal that ended it); None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended. Raises TimeoutExpired."""
+        global _spent_s
+        if self.returncode is not None:
+            return self.returncode
+        ready, _, _ = select.select([self._report], [], [], timeout)
+        if not ready:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        code, processor_s = json.loads(os.read(self._report, 256))
+        os.close(self._report)
+        _spent_s += processor_s
+        self.returncode = int(code)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and that is not told yet
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What is left to read of its pipes, once it has ended. Raises TimeoutExpired."""
+        read = ["", ""]
+        readers = []
+        for number, pipe in enumerate((self.stdout, self.stderr)):
+            if pipe is not None:
+                readers.append(threading.Thread(target=_read_all, args=(pipe, read, number)))
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        out, err = read
+        return out, err
+
+
+def _read_all(pipe: IO[str], read: list[str], number: int) -> None:
+    """Put what a pipe has into its place, and close it."""
+    with pipe:
+        read[number] = pipe.read()
+
+
 class Loaded:
     """The process that has loaded the commands."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        self._one_at_a_time = threading.Lock()
         command = [sys.executable, "-m", "tests.program", str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
 
-    def run(self, run: Run, descriptors: list[int], timeout_s: float) -> int:
-        """Exit code of a run; negative: the number of the signal that ended it."""
-        global _spent_s
-        socket.send_fds(self._socket, [json.dumps(run).encode()], descriptors)
-        pid = int(self._socket.recv(64))
-        self._socket.settimeout(timeout_s)
-        try:
-            answer = self._socket.recv(256)
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            self._socket.settimeout(None)
-            self._socket.recv(256)
-            raise subprocess.TimeoutExpired(run.arguments, timeout_s) from None
-        self._socket.settimeout(None)
-        code, processor_s = json.loads(answer)
-        _spent_s += processor_s
-        return int(code)
+    def start(self, run: Run, descriptors: list[int]) -> int:
+        """Process of a run; the last descriptor gets its exit code and its processor seconds, once it has ended."""
+        with self._one_at_a_time:
+            socket.send_fds(self._socket, [json.dumps(run).encode()], descriptors)
+            return int(self._socket.recv(64))
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and all that runs."""
         self._socket.close()
         self._process.wait(60.0)
 
@@ -152,38 +311,84 @@ def close() -> None:
         _LOADED.pop().close()
 
 
-def load() -> None:
-    """Import what the commands import."""
-    commands = importlib.import_module("gpumon.commands")
-    names = [module.name for module in pkgutil.iter_modules(commands.__path__, "gpumon.commands.")]
-    for name in (*LOADED, *names):
+def load(names: Sequence[str]) -> None:
+    """Import modules, to stay as they are in all forks."""
+    for name in names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
 
 
-def serve(asked: socket.socket) -> list[str] | None:
-    """Fork a process for each run that is asked for. Returns its arguments in that process, None at the end."""
+def all_commands() -> list[str]:
+    """Names of the modules of all commands."""
+    commands = importlib.import_module("gpumon.commands")
+    return [module.name for module in pkgutil.iter_modules(commands.__path__, "gpumon.commands.")]
+
+
+class Child(NamedTuple):
+    """A process that runs, and where its exit code is told."""
+
+    pid: int
+    report: int
+
+
+def serve(asked: socket.socket) -> Run | None:
+    """Fork a process for each run that is asked for. Returns the run in that process, None at the end."""
+    running: dict[int, Child] = {}
+    seen = {COMMANDS}
     while True:
-        message, descriptors, _, _ = socket.recv_fds(asked, MOST_BYTES, 3)
+        ready, _, _ = select.select([asked.fileno(), *running], [], [])
+        for descriptor in ready:
+            if descriptor in running:
+                os.close(descriptor)
+                tell_end(running.pop(descriptor))
+        if asked.fileno() not in ready:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(asked, MOST_BYTES, 4)
         if not message:
+            end(running)
             return None
         run = Run(*json.loads(message))
+        if run.module not in seen:
+            seen.add(run.module)
+            load([run.module, *LOADED_FOR[run.module]])
+        *standard, report = descriptors
         pid = os.fork()
         if pid == 0:
             asked.close()
-            become(run, descriptors)
-            return run.arguments
+            for descriptor, child in running.items():
+                os.close(descriptor)
+                os.close(child.report)
+            os.close(report)
+            become(run, standard)
+            return run
+        running[os.pidfd_open(pid)] = Child(pid, report)
         asked.send(str(pid).encode())
-        for descriptor in descriptors:
+        for descriptor in standard:
             os.close(descriptor)
-        _, status, usage = os.wait4(pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        asked.send(json.dumps([code, usage.ru_utime + usage.ru_stime]).encode())
+
+
+def tell_end(child: Child) -> None:
+    """Take a process that has ended, and tell its exit code and its processor seconds."""
+    _, status, usage = os.wait4(child.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(child.report, json.dumps([code, usage.ru_utime + usage.ru_stime]).encode())
+    os.close(child.report)
+
+
+def end(running: Mapping[int, Child]) -> None:
+    """End all that runs."""
+    for child in running.values():
+        os.kill(child.pid, signal.SIGKILL)
+        tell_end(child)
 
 
 def become(run: Run, descriptors: Sequence[int]) -> None:
     """Take over folder, environment, and standard files of a run."""
+    if run.in_terminal:
+        os.setsid()
+        fcntl.ioctl(descriptors[0], termios.TIOCSCTTY, 0)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -195,6 +400,9 @@ def become(run: Run, descriptors: Sequence[int]) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = _text(1, "strict")
     sys.stderr = _text(2, "backslashreplace")
+    sys.__stdin__ = sys.stdin  # type: ignore[misc, assignment]  # Textual takes its terminal from these
+    sys.__stdout__ = sys.stdout  # type: ignore[misc, assignment]
+    sys.__stderr__ = sys.stderr  # type: ignore[misc, assignment]
 
 
 def _text(descriptor: int, errors: str) -> Any:
@@ -206,12 +414,10 @@ def main() -> None:
     """Serve runs on the socket whose descriptor is the argument."""
     asked = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(asked.fileno(), False)
-    load()
-    arguments = serve(asked)
-    if arguments is not None:
-        from gpumon.cli import main as run_command
-
-        sys.exit(run_command())
+    load([*LOADED, *all_commands()])
+    run = serve(asked)
+    if run is not None:
+        sys.exit(importlib.import_module(run.module).main())
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import psutil
 import pyte
 
+from tests import program
+
 _ANSWERS = {b"\x1b[5n": b"\x1b[0n", b"\x1b[6n": b"\x1b[1;1R"}
 """What every terminal answers: to the question for its status, and for the cursor's place."""
 _DCS = re.compile(rb"\x1bP.*?\x1b\\", re.DOTALL)
@@ -35,16 +37,37 @@ class Chunk(NamedTuple):
 class Terminal:
     """One program in a pty of a fixed size. Use as a context manager: on exit the whole tree is killed."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], columns: int = 120, lines: int = 40) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        columns: int = 120,
+        lines: int = 40,
+        *,
+        loaded: bool = False,
+    ) -> None:
+        """`loaded`: a fork of the process that has loaded the commands, where that is the same (tests/program.py)."""
         self.columns, self.lines = columns, lines
         self.chunks: list[Chunk] = []
         self._glass: _Glass | None = None
         self._started_s = time.monotonic()
+        self._fork: program.Process | None = None
+        run = program.loaded_run(command, env) if loaded else None
+        if run is not None:
+            self._fork_in_terminal(run)
+            return
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             # Set by the child: set from outside it may come after the program has asked for it.
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
             os.execvpe(command[0], list(command), dict(env))
+
+    def _fork_in_terminal(self, run: program.Run) -> None:
+        self._fd, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", self.lines, self.columns, 0, 0))
+        self._fork = program.Process(run._replace(in_terminal=True), [slave, slave, slave])
+        self.pid = self._fork.pid
+        os.close(slave)
 
     def __enter__(self) -> Terminal:
         return self
@@ -55,8 +78,18 @@ class Terminal:
                 process.kill()
         if self._fd >= 0:
             os.close(self._fd)
+        if self._fork is not None:
+            self._fork.kill()
+            self._fork.wait()
+            return
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
+
+    def has_ended(self) -> bool:
+        """Whether the program is gone."""
+        if self._fork is not None:
+            return self._fork.poll() is not None
+        return bool(os.waitpid(self.pid, os.WNOHANG)[0])
 
     def run(self, seconds: float) -> None:
         """Read what it writes for that long."""

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.program import started
+
 CONFIG = """
 [general]
 interval_s = 0.25
@@ -34,7 +36,7 @@ def test_an_alert_is_in_the_json_and_its_program_is_told_once_while_another_hang
     config = tmp_path / "config.toml"
     config.write_text(CONFIG.format(file=told, python=sys.executable))
     command = [sys.executable, "-m", "gpumon", "watch", "--demo", "--json", "--config", str(config)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
         assert watch.stdout is not None
         shown: list[list[str]] = []
         times: list[str] = []

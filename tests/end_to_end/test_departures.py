@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
-from tests.program import run_gpumon
+from tests.program import run_gpumon, started
 from tests.sources.discovery.servers import Server, Servers, free_port, servers
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -90,11 +90,10 @@ class Watch:
     """`gpumon watch --json` that goes on."""
 
     def __init__(self, host: Host, *arguments: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = started(
             [GPUMON, "watch", "--json", "--interval", "0.5", *arguments],
             env=host.env,
             stdout=subprocess.PIPE,
-            text=True,
         )
 
     def until(self, true: Callable[[dict[str, Any]], object], within_s: float = 60.0) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyte
 import pytest
 
 from tests.fakes.engine import FakeEngine
@@ -25,7 +24,7 @@ from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus, free_port
 from tests.perf.farm import running
 from tests.perf.farm_pages import DcgmPages, Gpu
-from tests.program import run_gpumon
+from tests.program import Started, run_gpumon, started
 from tests.tui.pty_process import PtyProcess
 from tests.tui.test_process import assert_restored
 
@@ -103,7 +102,7 @@ def exporters(tmp_path: Path) -> Iterator[tuple[Prometheus, dict[str, Truth]]]:
         addresses = {name: f"127.0.0.1:{free_port()}" for name in SERVERS}
         for name, more in SERVERS.items():
             command = [GPUMON, "serve-metrics", "--demo", "--listen", addresses[name], *more]
-            process = subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.DEVNULL)
+            process = started(command, env=environment(tmp_path), stdout=subprocess.DEVNULL)
             stack.callback(process.wait, 20.0)
             stack.callback(process.terminate)
         truths = {name: Truth(f"http://{place}") for name, place in addresses.items()}
@@ -231,17 +230,17 @@ def raw(tmp_path: Path) -> Iterator[tuple[Prometheus, dict[str, RawHost]]]:
         yield stack.enter_context(Prometheus(tmp_path, items, interval=f"{SCRAPE_S}s")), hosts
 
 
-def watching(folder: Path, settings: str, *arguments: str) -> subprocess.Popen[bytes]:
+def watching(folder: Path, settings: str, *arguments: str) -> Started:
     """`gpumon watch --json` with these settings, for as long as windows fill and figures are compared."""
     folder.mkdir()
     (folder / "config.toml").write_text(settings)
     seconds = str(SETTLE_S + COMPARED_S)
     command = [GPUMON, "watch", "--json", "--config", str(folder / "config.toml"), "--duration", seconds, *arguments]
     with (folder / "printed").open("wb") as printed:
-        return subprocess.Popen(command, env=environment(folder), stdout=printed)
+        return started(command, env=environment(folder), stdout=printed)
 
 
-def told(process: subprocess.Popen[bytes], folder: Path) -> list[dict[str, Any]]:
+def told(process: Started, folder: Path) -> list[dict[str, Any]]:
     """What it printed in its last `COMPARED_S` seconds."""
     assert process.wait(120.0) == 0
     found = [json.loads(line) for line in (folder / "printed").read_text().splitlines()]
@@ -317,23 +316,20 @@ def screen(folder: Path, url: str, size: str) -> Iterator[PtyProcess]:
     """The fleet's screen, with the first answer on it."""
     (folder / "config.toml").write_text(f"[prometheus]\ninterval_s = {SCRAPE_S}\n")
     command = [GPUMON, "--prometheus", url, "--config", str(folder / "config.toml")]
-    process = PtyProcess(command, *SIZES[size], XDG_CONFIG_HOME=str(folder))
+    process = PtyProcess(command, *SIZES[size], loaded=True, XDG_CONFIG_HOME=str(folder))
     try:
         yield process
     finally:
         process.close()
 
 
-def wait(process: PtyProcess, size: str, *wanted: str, without: str = "\0") -> str:
+def wait(process: PtyProcess, *wanted: str, without: str = "\0") -> str:
     """The screen's text once it shows all of this."""
-    width, height = SIZES[size]
     text = ""
     end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:
-        process.read(0.3)
-        glass = pyte.Screen(width, height)
-        pyte.ByteStream(glass).feed(process.written)
-        text = "\n".join(glass.display)
+        process.read(0.2)
+        text = process.text()
         if all(each in text for each in wanted) and without not in text:
             return text
     raise AssertionError(f"{wanted} never shown, or {without!r} never gone:\n{text}")
@@ -342,24 +338,24 @@ def wait(process: PtyProcess, size: str, *wanted: str, without: str = "\0") -> s
 @pytest.mark.parametrize("size", SIZES)
 def test_the_screen_over_a_farm(tmp_path: Path, farm: Prometheus, size: str):
     with screen(tmp_path, farm.url, size) as process:
-        text = wait(process, size, f"{FARM} hosts", "gpu-000", "gpu-005", "tok/s")
+        text = wait(process, f"{FARM} hosts", "gpu-000", "gpu-005", "tok/s")
         assert not [line for line in text.splitlines() if len(line) > SIZES[size][0]]
         process.type(b"m")
-        wait(process, size, "Llama-3.1-8B", "── models ─", without="── hosts ─")
+        wait(process, "Llama-3.1-8B", "── models ─", without="── hosts ─")
         process.type(b"m")
-        wait(process, size, "── hosts ─", "gpu-005")
+        wait(process, "── hosts ─", "gpu-005")
         process.type(b"/host=gpu-003\r")
-        wait(process, size, "gpu-003", 'filter "host=gpu-003"', without="gpu-004")
+        wait(process, "gpu-003", 'filter "host=gpu-003"', without="gpu-004")
         process.type(b"\r")
-        wait(process, size, "fleet > gpu-003", " gpus ")
+        wait(process, "fleet > gpu-003", " gpus ")
         process.type(b"\x1b")
-        wait(process, size, 'filter "host=gpu-003"')
+        wait(process, 'filter "host=gpu-003"')
         process.type(b"\x1b")
-        wait(process, size, "gpu-000", "gpu-005")
+        wait(process, "gpu-000", "gpu-005")
         process.type(b"s")
-        wait(process, size, "─ sizing ─", "need", "Llama-3.3-70B")
+        wait(process, "─ sizing ─", "need", "Llama-3.3-70B")
         process.type(b"s")
-        wait(process, size, "gpu-000", "gpu-005", without="─ sizing ─")
+        wait(process, "gpu-000", "gpu-005", without="─ sizing ─")
         process.type(b"q")
         assert process.wait(60.0) == 0
         assert_restored(process)
@@ -375,13 +371,13 @@ def clock(text: str) -> int:
 
 def test_the_past_is_asked_for_by_keys(tmp_path: Path, farm: Prometheus):
     with screen(tmp_path, farm.url, "120x40") as process:
-        wait(process, "120x40", "gpu-000", "gpu-005")
+        wait(process, "gpu-000", "gpu-005")
         process.type(b" ")
-        frozen_s = clock(wait(process, "120x40", "PAUSED at"))
+        frozen_s = clock(wait(process, "PAUSED at"))
         for _ in range(3):
             process.type(b"\x1b[D")
             process.read(0.5)
-        back = wait(process, "120x40", " AGO ", "gpu-000", "gpu-005")
+        back = wait(process, " AGO ", "gpu-000", "gpu-005")
         assert 0 < (frozen_s - clock(back)) % 86400 < 60
         process.type(b" ")
-        wait(process, "120x40", "s ago", "gpu-000", without=" AGO ")
+        wait(process, "s ago", "gpu-000", without=" AGO ")

@@ -22,7 +22,7 @@ from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.lying_host import KINDS, lying
 from tests.tui.running import foot, text_of, until
 
-SECONDS = 4.0
+SECONDS = 2.0
 """So long the liar is looked at beside the others."""
 OLD_S = 2.0
 """Most that a row of an honest host is older than the interval between its snapshots."""

@@ -22,6 +22,7 @@ from gpumon.readings.difference import patched
 from gpumon.session.fleet import FleetSession
 from tests.fakes.prometheus import free_port
 from tests.fakes.sshd import Sshd
+from tests.program import run_gpumon, started
 
 LONG_S = 90.0
 
@@ -50,7 +51,7 @@ def served() -> Iterator[str]:
     """`gpumon serve-metrics` of a simulated server; its URL."""
     port = free_port()
     command = [sys.executable, "-m", "gpumon", "serve-metrics", "--demo", "--listen", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = started(command, stdout=subprocess.DEVNULL)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -138,8 +139,8 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
 @pytest.mark.usefixtures("path")
 def test_the_command_line_prints_hosts_once_with_rates(place: tuple[Path, Sshd]):
     with served() as url:
-        command = [sys.executable, "-m", "gpumon", "snapshot", "--json", "--host", "gpu-07", "--host", url]
-        done = subprocess.run([*command, "--host", "no-key"], capture_output=True, timeout=LONG_S, check=False)
+        hosts = ("--host", "gpu-07", "--host", url, "--host", "no-key")
+        done = run_gpumon("snapshot", "--json", *hosts, timeout_s=LONG_S)
     assert done.returncode == 0, done.stderr
     fleet = json.loads(done.stdout)
     assert [host["name"] for host in fleet["hosts"]] == sorted(["gpu-07", url.partition("://")[2], "no-key"])
@@ -151,8 +152,7 @@ def test_the_command_line_prints_hosts_once_with_rates(place: tuple[Path, Sshd])
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch x", "a b", "a;touch x", "$(id)", "u@-x", ""])
 def test_what_ssh_or_a_shell_could_take_for_something_else_is_no_host(name: str, tmp_path: Path):
-    command = [sys.executable, "-m", "gpumon", "snapshot", f"--host={name}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    done = run_gpumon("snapshot", f"--host={name}", cwd=tmp_path)
     assert done.returncode == 2
     assert "must be a host as ssh takes it" in done.stderr
     assert not list(tmp_path.iterdir())
@@ -172,13 +172,10 @@ def test_trouble_is_told_in_the_first_seconds_where_a_fleet_waits_for_it():
         "--count",
         "16",
     ]
-    runs = [
-        subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        for more in (["--fleet"], [])
-    ]
+    runs = [started([*command, *more], stdout=subprocess.PIPE) for more in (["--fleet"], [])]
     fleet, alone = (run.communicate(timeout=LONG_S)[0] for run in runs)
     hello, first, *changes = fleet.splitlines()
-    assert hello == f"gpumon {__version__}".encode()
+    assert hello == f"gpumon {__version__}"
     snapshot = json.loads(first)
     codes = {verdict["code"] for verdict in snapshot["verdicts"]}
     for line in changes:

@@ -25,9 +25,12 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.session.fleet import FleetSession
 from tests.fakes.nvml.driver import FakeDriver
 from tests.fakes.sshd import Sshd
+from tests.program import run_gpumon, started
 from tests.sources.discovery.servers import free_port, servers
 
 LONG_S = 90.0
+LOOKS_S = 0.2
+"""Between two looks, each of which may read all of /proc."""
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("sh", "dd", "mktemp", "sed", "grep", "head", "tr", "rm", "chmod", "cat")
 """What `host.sh` calls."""
@@ -120,7 +123,7 @@ async def until(done: Callable[[], object], why: Callable[[], object] = lambda: 
     end_s = time.monotonic() + LONG_S
     while not done():
         assert time.monotonic() < end_s, why()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(LOOKS_S)
 
 
 def has_gpus(fleet: Watched) -> bool:
@@ -199,7 +202,7 @@ async def test_the_folder_goes_when_gpumon_here_ends(
     with login(tmp_path, there) as server:
         monkeypatch.setenv("PATH", server.client_path)
         command = [sys.executable, "-m", "gpumon", "watch", "--json", "--host", "bare", "--host-install"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = started(command, stdout=subprocess.DEVNULL)
         try:
             await until(lambda: children("-m gpumon watch", there.variables()))
             (folder,) = there.folders()
@@ -288,8 +291,8 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
             assert "no key is sent through ssh" in refused.fault
             assert served.model == "meta-llama/Llama-3.1-8B-Instruct"
             assert served.hardware.gpus == (0, 1)
-        command = [sys.executable, "-m", "gpumon", "snapshot", "--json", "--host", "bare", "--host-install"]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=LONG_S)
+        arguments = ("snapshot", "--json", "--host", "bare", "--host-install")
+        done = await asyncio.to_thread(run_gpumon, *arguments, timeout_s=LONG_S)
         assert done.returncode == 0, done.stderr
         total = json.loads(done.stdout)["total"]
         assert total["gpus"] == 2

@@ -17,6 +17,7 @@ from gpumon.commands.watch import TOO_SHORT
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import run_gpumon, started
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 
@@ -30,7 +31,8 @@ def driver(tmp_path: Path) -> FakeDriver:
 
 def lines(driver: FakeDriver, *arguments: str) -> list[dict[str, Any]]:
     env = driver.env(XDG_CONFIG_HOME=str(driver.script.parent))
-    done = subprocess.run([GPUMON, *arguments], env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = run_gpumon(*arguments, env=env)
+    done.check_returncode()
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -62,7 +64,7 @@ def test_a_hanging_driver_does_not_silence_the_engines(driver: FakeDriver):
 
 def test_watch_can_be_interrupted_while_the_driver_hangs(driver: FakeDriver):
     driver.write("init hang\n" + driver.busy_h100s(8))
-    running = subprocess.Popen([GPUMON, "watch", "--json"], env=driver.env(), stdout=subprocess.DEVNULL)
+    running = started([GPUMON, "watch", "--json"], env=driver.env(), stdout=subprocess.DEVNULL)
     assert wait_until(lambda: psutil.Process(running.pid).children())  # the worker that opens the driver
     running.send_signal(signal.SIGINT)
     assert running.wait(60.0) == 0
@@ -70,8 +72,7 @@ def test_watch_can_be_interrupted_while_the_driver_hangs(driver: FakeDriver):
 
 def test_a_duration_counts_from_the_start_and_a_watch_that_read_nothing_says_so(driver: FakeDriver):
     driver.write("init hang\n" + driver.busy_h100s(8))
-    command = [GPUMON, "watch", "--json", "--duration", "2"]
-    done = subprocess.run(command, env=driver.env(), capture_output=True, text=True, timeout=60, check=False)
+    done = run_gpumon("watch", "--json", "--duration", "2", env=driver.env())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"gpumon: {TOO_SHORT}\n")
 
 

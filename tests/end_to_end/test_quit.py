@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_terminals import GPUMON, shown
+from tests.end_to_end.test_terminals import GPUMON
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.nvml.driver import FakeDriver
@@ -51,8 +51,8 @@ def gate() -> Iterator[Gate]:
 
 def until(process: PtyProcess, holds: Callable[[str], object]) -> None:
     """Read what is painted until it holds of the screen's text."""
-    process.read(PATIENCE_S, lambda written: bool(holds(shown(written, *SIZE))))
-    text = shown(process.written, *SIZE)
+    process.read(PATIENCE_S, lambda _: bool(holds(process.text())))
+    text = process.text()
     assert holds(text), text
 
 
@@ -71,7 +71,7 @@ def test_while_the_driver_and_all_engines_hang_and_the_recorder_runs(tmp_path: P
         FakeEngine("vllm-poisson", start_s=20.0, change=gate.reply) as second,
     ):
         command = [GPUMON, "--endpoint", first.url, "--endpoint", second.url]
-        process = PtyProcess(command, *SIZE, **driver.env(XDG_CONFIG_HOME=str(tmp_path)))
+        process = PtyProcess(command, *SIZE, loaded=True, **driver.env(XDG_CONFIG_HOME=str(tmp_path)))
         try:
             until(process, lambda text: "tiny-lla" in text and "H100" in text)
             process.type(b"[")  # into what the recorder has, and on from there
@@ -91,7 +91,7 @@ def test_while_the_prometheus_of_a_fleet_hangs(tmp_path: Path, gate: Gate) -> No
     gate.open.clear()
     with LoopbackServer(gate.nothing) as server:
         command = [GPUMON, "--prometheus", server.url, "--config", str(tmp_path / "config.toml")]
-        process = PtyProcess(command, *SIZE, XDG_CONFIG_HOME=str(tmp_path))
+        process = PtyProcess(command, *SIZE, loaded=True, XDG_CONFIG_HOME=str(tmp_path))
         try:
             until(process, lambda text: "waiting for its first answer" in text and gate.waiting)
             quits(process)

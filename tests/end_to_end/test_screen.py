@@ -66,7 +66,7 @@ def ended(terminal: Terminal, seconds: float = 60.0) -> None:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         terminal.run(0.02)
-        if os.waitpid(terminal.pid, os.WNOHANG)[0]:
+        if terminal.has_ended():
             return
     raise AssertionError(f"still there after {seconds} s:\n{screen(terminal)}")
 
@@ -82,7 +82,7 @@ def test_gpus_and_an_engine_are_shown_and_q_quits(driver: FakeDriver, engine: Fa
 
 def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, engine: FakeEngine):
     # SIGSTOP stands in for a driver call that hangs: the worker neither answers nor dies by itself.
-    with Terminal([GPUMON, "--endpoint", engine.url], environment(driver)) as terminal:
+    with Terminal([GPUMON, "--endpoint", engine.url], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: "tiny-lla" in text and re.search(r"\d+W", text))
         worker = worker_of(terminal)
         worker.suspend()
@@ -98,7 +98,7 @@ def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, 
 
 
 def test_one_lost_gpu_of_eight_costs_one_row(driver: FakeDriver):
-    with Terminal([GPUMON], environment(driver)) as terminal:
+    with Terminal([GPUMON], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         driver.write(driver.busy_h100s(8) + "\ngpu 5 fault lost\n")
         text = wait(terminal, lambda text: "LOST" in text)
@@ -111,13 +111,13 @@ def test_one_lost_gpu_of_eight_costs_one_row(driver: FakeDriver):
 def test_without_a_driver_the_screen_starts_and_says_why(tmp_path: Path, engine: FakeEngine):
     env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_CONFIG_HOME": str(tmp_path)}
     env.pop("LD_LIBRARY_PATH", None)
-    with Terminal([GPUMON, "--endpoint", engine.url], env) as terminal:
+    with Terminal([GPUMON, "--endpoint", engine.url], env, loaded=True) as terminal:
         wait(terminal, lambda text: "tiny-lla" in text and "libnvidia-ml" in text)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_the_terminal_as_found(driver: FakeDriver, number: signal.Signals):
-    with Terminal([GPUMON], environment(driver)) as terminal:
+    with Terminal([GPUMON], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         worker = worker_of(terminal)
         os.kill(terminal.pid, number)
@@ -130,7 +130,7 @@ def test_a_signal_leaves_the_terminal_as_found(driver: FakeDriver, number: signa
 
 
 def test_a_closed_terminal_ends_it_and_its_worker(driver: FakeDriver):
-    with Terminal([GPUMON], environment(driver)) as terminal:
+    with Terminal([GPUMON], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         processes = terminal.tree()
         terminal.hang_up()
@@ -141,7 +141,7 @@ def test_a_closed_terminal_ends_it_and_its_worker(driver: FakeDriver):
 def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeEngine):
     with FakeEngine("prometheus-api", start_s=20.0) as other:
         endpoints = ["--endpoint", engine.url, "--endpoint", other.url]
-        with Terminal([GPUMON, *endpoints], environment(driver)) as terminal:
+        with Terminal([GPUMON, *endpoints], environment(driver), loaded=True) as terminal:
             wait(terminal, lambda text: text.count("tiny-lla") >= 2)
             other.close()
             text = wait(terminal, lambda text: "REFUSED" in text)
@@ -150,7 +150,7 @@ def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeE
 
 
 def test_resizing_in_a_storm_ends_in_a_sane_screen(driver: FakeDriver):
-    with Terminal([GPUMON], environment(driver), 120, 40) as terminal:
+    with Terminal([GPUMON], environment(driver), 120, 40, loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         for columns, lines in ((20, 3), (200, 60), (1, 1), (80, 24), (61, 15), (300, 80), (80, 24)):
             terminal.resize(columns, lines)

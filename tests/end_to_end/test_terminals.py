@@ -41,13 +41,6 @@ def running(width: int, height: int, *arguments: str, **environ: str) -> Iterato
         process.close()
 
 
-def shown(written: bytes, width: int, height: int) -> str:
-    """The screen as text."""
-    glass = pyte.Screen(width, height)
-    pyte.ByteStream(glass).feed(written)
-    return "\n".join(glass.display)
-
-
 FAULTS = "one_lost"
 """A scene with all levels: fine, warning, critical."""
 
@@ -85,7 +78,7 @@ def test_ascii_where_there_is_no_unicode(environ: dict[str, str]) -> None:
         process.type(b"?")
         process.read(60.0, lambda written: HELP in written)
         assert process.written.isascii()
-        text = shown(process.written, 120, 40)
+        text = process.text()
         assert "gpumon" in text
         assert "#" in text or "=" in text
 
@@ -96,11 +89,11 @@ def test_no_color_writes_no_colour(terminal: str) -> None:
     with running(80, 24, FAULTS, TERM=terminal, NO_COLOR="1") as process:
         assert max(colours(process.written)) < 10
         assert colours(process.written) & {1, 7}
-        assert "LOST" in shown(process.written, 80, 24)
+        assert "LOST" in process.text()
 
 
 def test_no_mouse_leaves_the_mouse_to_the_terminal(tmp_path: Path) -> None:
-    process = PtyProcess([GPUMON, "demo", "--no-mouse"], 80, 24, XDG_CONFIG_HOME=str(tmp_path))
+    process = PtyProcess([GPUMON, "demo", "--no-mouse"], 80, 24, loaded=True, XDG_CONFIG_HOME=str(tmp_path))
     try:
         process.read(60.0, lambda written: PAINTED in written)
         process.read(0.5)
@@ -123,7 +116,7 @@ def test_kittys_keys() -> None:
             end_s = time.monotonic() + 60.0
             while time.monotonic() < end_s:
                 process.read(0.1)
-                text = shown(process.written, 80, 24)
+                text = process.text()
                 if shows in text and gone not in text:
                     return
             raise AssertionError(f"{key!r}:\n{text}")

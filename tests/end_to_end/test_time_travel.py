@@ -47,7 +47,7 @@ def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, mo
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
-    with Terminal([GPUMON, "demo"], env) as terminal:
+    with Terminal([GPUMON, "demo"], env, loaded=True) as terminal:
         wait(terminal, lambda text: "SIMULATED" in text and "qwen3" in text.lower() and "W " in text)
         began_s = time.monotonic()
         wait(terminal, lambda _: time.monotonic() - began_s > 5.0)
@@ -75,7 +75,7 @@ def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, mo
         assert len(recording.frames(*span)) >= 4
         recording.close()
         terminal.type(b"q")
-    with Terminal([GPUMON, "replay", str(bundle / "recording.gpumon")], env) as terminal:
+    with Terminal([GPUMON, "replay", str(bundle / "recording.gpumon")], env, loaded=True) as terminal:
         wait(terminal, lambda text: " REPLAY 20" in text and "recording.gpumon" in text and "SIMULATED" in text)
         terminal.type(b"\x1b[F")
         wait(terminal, lambda text: " END " in text)
@@ -104,7 +104,7 @@ def test_no_secret_is_in_any_file_of_a_bundle(tmp_path: Path, monkeypatch: pytes
         env = driver.env(
             TERM="xterm-256color", LANG="C.UTF-8", HOME=str(tmp_path), XDG_STATE_HOME=state, ENGINE_KEY=VARIABLE
         )
-        with Terminal([GPUMON, "--config", str(config)], env, columns=200, lines=60) as terminal:
+        with Terminal([GPUMON, "--config", str(config)], env, columns=200, lines=60, loaded=True) as terminal:
             wait(terminal, lambda text: "--api-key ***" in text and "tiny-lla" in text)
             terminal.type(b"w")
             wait(terminal, lambda text: "wrote gpumon-" in text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import started
 from tests.sources.discovery.servers import Server, free_port, servers
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -99,7 +100,7 @@ def _watched(driver: FakeDriver, folder: Path, running: dict[str, Server]) -> di
     seen: dict[str, list[Said]] = {trouble.scenario: [] for trouble in TROUBLES}
     by_port = {server.port: name for name, server in running.items()}
     begun_s = time.monotonic()
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as gpumon:
+    with started(command, env=env, stdout=subprocess.PIPE) as gpumon:
         assert gpumon.stdout is not None
         for line in gpumon.stdout:
             after_s = time.monotonic() - begun_s

@@ -14,13 +14,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyte
+
+from tests import program
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class PtyProcess:
     """A child with a pseudo terminal as its controlling terminal."""
 
-    def __init__(self, arguments: list[str], width: int, height: int, **environ: str) -> None:
+    def __init__(self, arguments: list[str], width: int, height: int, *, loaded: bool = False, **environ: str) -> None:
+        """`loaded`: a fork of the process that has loaded the commands, where that is the same (tests/program.py)."""
         self.written = b""
         self.started_s = time.monotonic()
         settings = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", **environ}
@@ -28,14 +33,23 @@ class PtyProcess:
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self.modes = termios.tcgetattr(slave)
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(master)
-            os.login_tty(slave) if hasattr(os, "login_tty") else _login(slave)
-            os.chdir(ROOT)
-            os.execve(arguments[0], arguments, kept | settings)
+        self._fork: program.Process | None = None
+        run = program.loaded_run(arguments, kept | settings, ROOT) if loaded else None
+        if run is not None:
+            self._fork = program.Process(run._replace(in_terminal=True), [slave, slave, slave])
+            self.pid = self._fork.pid
+        else:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.close(master)
+                os.login_tty(slave) if hasattr(os, "login_tty") else _login(slave)
+                os.chdir(ROOT)
+                os.execve(arguments[0], arguments, kept | settings)
         os.close(slave)
         self.master = master
+        self._glass = pyte.Screen(max(1, width), max(1, height))
+        self._stream = pyte.ByteStream(self._glass)
+        self._fed = 0
 
     def read(self, seconds: float, until: Callable[[bytes], bool] | None = None) -> bytes:
         """Take what the program writes for some time, or until a condition holds; returns all that was ever written."""
@@ -51,6 +65,12 @@ class PtyProcess:
                     break
                 self.written += chunk
         return self.written
+
+    def text(self) -> str:
+        """The screen as text, at the size that it began with; what was shown once is not parsed again."""
+        self._stream.feed(self.written[self._fed :])
+        self._fed = len(self.written)
+        return "\n".join(self._glass.display)
 
     def type(self, keys: bytes) -> None:
         """Press keys."""
@@ -81,24 +101,34 @@ class PtyProcess:
         """Its exit code (negative: the signal that killed it), or None where it still runs after that time."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
+            code = self._exit_code()
+            if code is not None:
                 self.pid = 0
                 if self.master >= 0:
                     self.read(0.1)  # what it wrote last may still lie in the terminal's buffer
-                return os.waitstatus_to_exitcode(status)
+                return code
             if self.master >= 0:
                 self.read(0.02)
             else:
                 time.sleep(0.02)
         return None
 
+    def _exit_code(self) -> int | None:
+        """Its exit code, if it has ended."""
+        if self._fork is not None:
+            return self._fork.poll()
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
+
     def close(self) -> None:
         """End it whatever it does."""
-        if self.pid:
+        if self._fork is not None:
+            self._fork.kill()
+            self._fork.wait()
+        elif self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            self.pid = 0
+        self.pid = 0
         if self.master >= 0:
             os.close(self.master)
             self.master = -1
@@ -115,4 +145,5 @@ def _login(slave: int) -> None:
 
 def screen(width: int, height: int, *arguments: str, **environ: str) -> PtyProcess:
     """The real screen on a made-up feed (tests/tui/screen_driver.py)."""
-    return PtyProcess([sys.executable, "-m", "tests.tui.screen_driver", *arguments], width, height, **environ)
+    command = [sys.executable, "-m", program.SCREEN_DRIVER, *arguments]
+    return PtyProcess(command, width, height, loaded=True, **environ)
