@@ -68,6 +68,19 @@ class Keeper(Protocol):
         """Take one tick; returns at once."""
 
 
+class Push(Protocol):
+    """Sends what happens to other places."""
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot of now, with its alerts; returns at once."""
+
+    def fault(self, wall_s: float) -> Fault | None:
+        """Why nothing arrives there."""
+
+    async def close(self) -> None:
+        """Send what waits, within two seconds."""
+
+
 class HostMeter(Protocol):
     """Reads the machine and gpumon's own cost."""
 
@@ -97,12 +110,14 @@ class Collector:
         troubles: Sequence[Callable[[float], Fault | None]] = (),
         memory: Memory | None = None,
         past: AsyncIterator[Round] | None = None,
+        push: Push | None = None,
     ) -> None:
         """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
 
         `keepers` get every tick to keep: the flight recorder, a recording file. `on_alert` is told each alert that is
         raised or over. `troubles` are asked at each tick (Unix time) what does not work beside the sources. All of
         them return at once. `memory` knows what was there before. `past` are rounds before the first tick.
+        `push` sees every snapshot of now.
         """
         self.history = history or History()
         self._sources = tuple(sources)
@@ -122,6 +137,7 @@ class Collector:
         self._troubles = tuple(troubles)
         self._memory = memory
         self._past = past
+        self._push = push
         self._seq = 0
         self._opened = self._asked = False
         self._task: asyncio.Task[None] | None = None
@@ -188,14 +204,18 @@ class Collector:
         return self._task
 
     async def stop(self) -> None:
-        """Stop ticking and close the sources; takes a fraction of a second whatever they are in."""
+        """Stop ticking and close the sources; takes a fraction of a second whatever they are in, with messages that
+        wait for a receiver up to two."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=STOP_S)
             self._task = None
         if self._memory is not None and self._opened:
             await self._memory.close()
-        await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
+        closing = [source.close() for source in self._sources]
+        if self._push is not None:
+            closing.append(self._push.close())
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def _run(self, sink: Callable[[Snapshot], None], *, early: bool) -> None:
         slot_s = time.monotonic()
@@ -266,6 +286,16 @@ class Collector:
         if self._on_alert is not None:
             for change in changes:
                 self._on_alert(change, snapshot)
+        return self._pushed(snapshot, frame)
+
+    def _pushed(self, snapshot: Snapshot, frame: Frame) -> Snapshot:
+        """The snapshot, after it was handed to what sends it on; a bug there costs a message, not the screen."""
+        if self._push is None:
+            return snapshot
+        try:
+            self._push.see(snapshot)
+        except Exception as error:  # whatever it is, the screen goes on
+            return _blamed(snapshot, frame, _bug("the webhooks", error, frame.wall_s))
         return snapshot
 
     def _judged(self, frame: Frame) -> Snapshot:

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "export": "print a recording as CSV or JSON lines",
     "serve-metrics": "serve metrics for Prometheus (docs/serve-metrics.md)",
     "rules": "print recording rules, alerts and a dashboard for Prometheus and Grafana (docs/rules.md)",
+    "webhook": "show the webhooks of the config, or send a test message (docs/alerts.md)",
     "web": "serve the screen to a browser (docs/web.md)",
     "doctor": "check drivers, engines, models and config, and print the fixes",
     "config": "print the settings in effect, or the example file",

@@ -18,6 +18,10 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.sources.diagnosis import diagnose
 
     checks = asyncio.run(diagnose(loaded.config, given))
+    if loaded.config.webhook:
+        from gpumon.push.checks import checks as webhook_checks
+
+        checks += webhook_checks(loaded.config.webhook)
     write(report(checks, colour=colour(), width=width()))
     if failed(checks):
         return FAILED

@@ -15,7 +15,7 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.commands.options import add_demo, add_monitor, settings
-from gpumon.commands.streams import write
+from gpumon.commands.streams import note, write
 from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
@@ -98,7 +98,14 @@ async def _collect(config: Config, given: Options, take: Callable[[Snapshot], No
     """Snapshots until a signal, from the first moment on, even while there is nothing to monitor yet."""
     done = asyncio.Event()
     stop_on_signals(done)
-    collector = build(config, given, await open_hardware(config, given), keepers=(page,))
+    push = None
+    if config.webhook:
+        from gpumon.push.webhooks import webhooks_of
+
+        push = webhooks_of(config, given, note)
+    if push is not None:
+        page.count_also(push.samples)
+    collector = build(config, given, await open_hardware(config, given), keepers=(page,), push=push)
     ended = asyncio.create_task(done.wait())
     try:
         await collector.start(take)

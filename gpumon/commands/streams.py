@@ -56,6 +56,11 @@ def complain(text: str, code: int, name: str = "gpumon: ") -> int:
     return code
 
 
+def note(text: str) -> None:
+    """One line on stderr about what goes wrong, or right again, while the command goes on."""
+    complain(text, OK)
+
+
 def colour() -> bool:
     """Whether the terminal or file behind stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

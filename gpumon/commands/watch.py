@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpumon import __version__
 from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, WORKER_FAILED, Failed, complain, width, write
+from gpumon.commands.streams import (
+    FAILED,
+    NOTHING,
+    NOTHING_HERE,
+    OK,
+    WORKER_FAILED,
+    Failed,
+    complain,
+    note,
+    width,
+    write,
+)
 from gpumon.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -147,8 +158,13 @@ async def _watch(config: Config, options: Options, keepers: Sequence[Keeper], wa
     """Collect until the run is over."""
     from gpumon.session.build import build, open_hardware
 
+    push = None
+    if config.webhook:
+        from gpumon.push.webhooks import webhooks_of
+
+        push = webhooks_of(config, options, note)
     stop_on_signals(watched.done)
-    collector = build(config, options, await open_hardware(config, options), keepers=keepers)
+    collector = build(config, options, await open_hardware(config, options), keepers=keepers, push=push)
     end_s = time.monotonic() + (options.duration_s or math.inf)
     try:
         await collector.open()

@@ -123,6 +123,37 @@ def _when_problem(text: str) -> str:
     return ""
 
 
+_SECRET_HOSTS: Final = ("hooks.slack.com", "webhook.office.com", "discord.com", "hooks.zapier.com", "logic.azure.com")
+"""Servers whose URLs are secrets: whoever knows one can send."""
+_SECRET_URL: Final = (
+    "is a secret: put the whole URL into a file and name that as url_file, or name a variable as url_env"
+)
+
+
+def _webhook_url_problem(url: str) -> str:
+    """Why it is no URL that may stand in the config; empty where it is one."""
+    if not url:
+        return ""
+    if "@" in url or "?" in url:
+        return _SECRET_URL
+    wrong = urls.problem(url)
+    if not wrong and urls.server(url).split("://")[1].partition("/")[0].partition(":")[0].endswith(_SECRET_HOSTS):
+        return _SECRET_URL
+    return wrong
+
+
+def _silences_problem(silences: tuple[str, ...]) -> str:
+    from gpumon.triage.silence import parse_silence
+
+    text = ""
+    try:
+        for text in silences:
+            parse_silence(text)
+    except ValueError as wrong:
+        return f"{clean(text, 60)!r} {wrong}"
+    return ""
+
+
 def _command_problem(command: tuple[str, ...]) -> str:
     if command and not command[0].strip():
         return "must begin with the path or the name of a program"
@@ -179,3 +210,5 @@ Gpus = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], check
 Columns = Annotated[tuple[str, ...], check(_columns_problem)]
 When = Annotated[str, check(_when_problem)]
 Program = Annotated[tuple[str, ...], check(_command_problem)]
+WebhookUrl = Annotated[str, check(_webhook_url_problem, urls.with_scheme, hidden=True)]
+Silences = Annotated[tuple[str, ...], check(_silences_problem)]

@@ -23,6 +23,7 @@ from gpumon.config.schema import (
     Price,
     Prometheus,
     Reached,
+    Webhook,
 )
 from gpumon.specs.dimensions import size
 
@@ -77,7 +78,7 @@ def _levels(table: Levels) -> Wrong:
             yield critical, f"must be at least {warn}"
 
 
-def _keyed(table: Endpoint | Feed | Dcgm | Prometheus) -> Wrong:
+def _keyed(table: Endpoint | Feed | Dcgm | Prometheus | Webhook) -> Wrong:
     if table.api_key_env and table.api_key_file:
         yield "api_key_file", "give one: api_key_env or api_key_file"
     yield from _reached(table)
@@ -115,6 +116,25 @@ def _exporter(table: Exporter) -> Wrong:
     yield from _basic_auth(table)
     if bool(table.tls_cert) != bool(table.tls_key):
         yield "tls_cert", "and tls_key go together: give both"
+
+
+def _webhook(table: Webhook) -> Wrong:
+    yield from _keyed(table)
+    given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
+    has_key = bool(table.api_key_env or table.api_key_file)
+    if len(given) > 1:
+        yield given[1], "give one: url, url_env or url_file"
+    if not given and table.kind != "pagerduty":
+        yield "kind", "needs one of url_file, url_env and url beside it"
+    if table.kind == "slack" and table.url:
+        yield (
+            "url",
+            "is a secret of Slack's: put it into a file and name that as url_file, or name a variable as url_env",
+        )
+    if table.kind == "slack" and has_key:
+        yield "kind", "has its key in its URL: leave api_key_env and api_key_file out"
+    if table.kind == "pagerduty" and not has_key:
+        yield "kind", "needs the routing key: give api_key_env or api_key_file"
 
 
 def _gpu(table: Gpu) -> Wrong:
@@ -187,6 +207,7 @@ CONFIG: Final = Rulebook(
         Prometheus: (_prometheus,),
         Host: (_basic_auth, _reached),
         Exporter: (_exporter,),
+        Webhook: (_webhook,),
         Model: (_model,),
         Gpu: (_gpu,),
     },
@@ -196,6 +217,7 @@ CONFIG: Final = Rulebook(
         "host": (("address", str), ("name", str)),
         "model": (("match", str),),
         "gpu": (("name", str),),
+        "webhook": (("name", str),),
     },
     open_tables={
         "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),

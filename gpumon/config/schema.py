@@ -356,6 +356,35 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program and its arguments: it gets one line of JSON on its standard input when the alert begins and ends."""
 
 
+class Webhook(Keyed, frozen=True, forbid_unknown_fields=True):
+    """A receiver of verdicts over HTTP; none by default. Its key is a bearer token, or PagerDuty's routing key."""
+
+    kind: Literal["json", "slack", "pagerduty", "alertmanager"] = "json"
+    """Form of the messages."""
+    name: str = ""
+    """Shown name; default is the kind."""
+    url: checks.WebhookUrl = ""
+    """URL, if it is no secret: of an Alertmanager its base; of PagerDuty default is its own."""
+    url_env: checks.KeyEnv = ""
+    """Environment variable that holds the URL."""
+    url_file: checks.KeyFile = ""
+    """Path of the file that holds the URL, with a slash in it."""
+    level: Literal["critical", "warn", "note"] = "warn"
+    """Least level of what is sent."""
+    silence: checks.Silences = ()
+    """What is not sent: CODE, CODE[NAME], CODE[NAME] HH:MM-HH:MM (local time); `*` is every code."""
+    group_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
+    """Seconds that a change waits for others, to go out as one message."""
+    repeat_s: Annotated[float, msgspec.Meta(ge=0.0, le=604800.0)] | None = None
+    """Seconds after which what still stands is sent again; 0: never. Default 60 for an Alertmanager, else 14400."""
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=60.0)] = 10.0
+    """Longest wait for an answer."""
+    retry_s: Annotated[float, msgspec.Meta(ge=0.1, le=300.0)] = 2.0
+    """Seconds to the first retry; each further one waits twice as long, up to 5 minutes."""
+    simulated: bool = False
+    """Send verdicts of the simulated server, too."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -375,6 +404,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triage: Thresholds = Thresholds()
     recorder: Recorder = Recorder()
     alert: tuple[Alert, ...] = ()
+    webhook: tuple[Webhook, ...] = ()
     prometheus: Prometheus = Prometheus()
     host: tuple[Host, ...] = ()
     exporter: Exporter = Exporter()

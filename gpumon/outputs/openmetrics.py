@@ -79,10 +79,15 @@ class MetricsPage:
         self._restarts: Counter[str] = Counter()
         self._pages: dict[tuple[str, str], Page] = {}
         self._shown: tuple[int, bool] = (0, False)
+        self._more: Callable[[], Iterable[Sample]] = tuple
 
     def keep(self, kept: _Kept) -> None:
         """The readings that the snapshot after them is made of: their histograms are exported."""
         self._engines = kept.frame.engines
+
+    def count_also(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        """Export these samples, too, which are asked for at each snapshot."""
+        self._more = samples
 
     def take(self, snapshot: Snapshot) -> None:
         """The newest snapshot; returns at once."""
@@ -155,7 +160,7 @@ class MetricsPage:
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
-            series = [*self._own(), *_page(snapshot, events, restarts)]
+            series = [*self._own(), *self._more(), *_page(snapshot, events, restarts)]
             if snapshot is not None:
                 series += histograms(self._engines, snapshot)
             plain = self._pages[form, ""] = _rendered(form, _Families(tuple(_families(series))))

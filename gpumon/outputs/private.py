@@ -35,7 +35,7 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
         snapshot,
         gpus=tuple(gpus),
         engines=tuple(map(_engine, snapshot.engines)),
-        verdicts=tuple(map(_verdict, snapshot.verdicts)),
+        verdicts=tuple(map(nameless_verdict, snapshot.verdicts)),
         faults=tuple(faults),
         events=tuple(map(_event, snapshot.events)),
     )
@@ -54,7 +54,7 @@ def _engine(engine: Engine) -> Engine:
 def _event(event: Event) -> Event:
     if event.verdict is None:
         return event
-    return msgspec.structs.replace(event, verdict=_verdict(event.verdict))
+    return msgspec.structs.replace(event, verdict=nameless_verdict(event.verdict))
 
 
 def _departure(departure: Departure) -> Departure:
@@ -66,7 +66,8 @@ def _departure(departure: Departure) -> Departure:
     return msgspec.structs.replace(departure, pid=0, command="", log=log)
 
 
-def _verdict(verdict: Verdict) -> Verdict:
+def nameless_verdict(verdict: Verdict) -> Verdict:
+    """The verdict without names of processes and users."""
     return msgspec.structs.replace(
         verdict,
         parameters=_nameless(verdict.parameters),

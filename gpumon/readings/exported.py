@@ -346,6 +346,12 @@ _OTHERS: Final = (
     ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
     ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
     ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
+    (
+        *("webhook_messages", "counter", "Messages to a webhook; `failed` counts attempts, `dropped` changes."),
+        ("webhook", "result"),
+    ),
+    ("webhook_waiting_changes", "gauge", "Changes that wait for a webhook's receiver.", ("webhook",)),
+    ("webhook_up", "gauge", "1: the receiver takes what is sent; 0: it does not, and changes wait.", ("webhook",)),
     ("faults", "gauge", "Things that do not work right now.", ("source",)),
     ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
     ("events", "counter", "Events since gpumon started.", ("kind",)),

@@ -14,7 +14,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpumon.collector import Collector, HostMeter, Keeper, Memory
+    from gpumon.collector import Collector, HostMeter, Keeper, Memory, Push
     from gpumon.history.derivation import Make
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
@@ -60,10 +60,11 @@ def build(
     keepers: Sequence[Keeper] = (),
     *,
     with_past: bool = False,
+    push: Push | None = None,
 ) -> Collector:
     """The collector of this run, not started. Nothing is connected to yet.
 
-    `with_past`: the simulated server's past is there to be relived, in place of its warm-up.
+    `with_past`: the simulated server's past is there to be relived, in place of its warm-up. `push`: webhooks.
 
     It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
     """
@@ -106,10 +107,11 @@ def build(
         alerts=alerts,
         on_alert=commands.call,
         keepers=keepers,
-        troubles=_troubles(commands, keepers),
+        troubles=_troubles(commands, keepers, push),
         triage=triage,
         memory=_memory(options, hardware, discovery),
         past=past,
+        push=push,
     )
 
 
@@ -132,9 +134,13 @@ def _present(*sources: Source | None) -> list[Source]:
     return present
 
 
-def _troubles(commands: AlertCommands, keepers: Sequence[Keeper]) -> list[Callable[[float], Fault | None]]:
-    """The faults to ask for at each tick: those of the alerts' commands, and of keepers that have some."""
+def _troubles(
+    commands: AlertCommands, keepers: Sequence[Keeper], push: Push | None
+) -> list[Callable[[float], Fault | None]]:
+    """The faults to ask for at each tick: those of the alerts' commands, of webhooks, and of keepers that have some."""
     troubles: list[Callable[[float], Fault | None]] = [commands.fault]
+    if push is not None:
+        troubles.append(push.fault)
     for keeper in keepers:
         if hasattr(keeper, "fault"):
             troubles.append(keeper.fault)

@@ -162,7 +162,12 @@ class ThisHost:
                 store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
             )
             keepers.append(store)
-        return build(config, self._options, hardware, self.history, keepers, with_past=self._options.demo)
+        push = None
+        if config.webhook:
+            from gpumon.push.webhooks import webhooks_of
+
+            push = webhooks_of(config, self._options)
+        return build(config, self._options, hardware, self.history, keepers, with_past=self._options.demo, push=push)
 
     async def run(self) -> None:
         """Wait until ticking ends."""

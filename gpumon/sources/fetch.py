@@ -104,6 +104,8 @@ class Answer(NamedTuple):
     """The server's own time, as its header says it."""
     server: str = ""
     """Name and version of the server, as its header says them."""
+    retry_after: str = ""
+    """When it may be asked again, as its header says it."""
 
 
 class Fetcher:
@@ -121,15 +123,18 @@ class Fetcher:
         secret: Endpoint | None = None,
         setting: str = "api_key",
         unix_socket: str = "",
+        always_checked: bool = False,
     ) -> None:
         """`connections`: so many requests are under way at once. `secret`: whose key is sent, where one is.
 
         `setting`: what the config calls that key, before `_user`. `unix_socket`: path of a socket that leads to the
-        server, where it is on another machine; the URL is as that machine sees it.
+        server, where it is on another machine; the URL is as that machine sees it. `always_checked`: its URL or its
+        bodies are a secret, so that the other end of each connection is checked.
         """
         self._url = url
         self._secret = secret
         self._setting = setting
+        self._always_checked = always_checked
         self.unverified = False
         """Whether a secret went to a server that could not be identified."""
         self._unix_socket = unix_socket
@@ -156,7 +161,7 @@ class Fetcher:
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
     ) -> Answer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
-        has_secret = "Authorization" in headers
+        has_secret = self._always_checked or "Authorization" in headers
         pool = self._keyed_pool if has_secret else self._pool
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
@@ -195,9 +200,10 @@ class Fetcher:
             raise self._dropped(begun=reader.head is not None) from None
         pool.keep(connection)
         self._answered = True
-        names = ("content-type", "location", "date", "server")
-        kind, location, date, server = (head.headers.get(name, "")[:500] for name in names)
-        return Answer(head.status, kind, location, reader.body.whole(), sent_s, self._clock(), date, server)
+        names = ("content-type", "location", "date", "server", "retry-after")
+        kind, location, date, server, retry_after = (head.headers.get(name, "")[:500] for name in names)
+        body = reader.body.whole()
+        return Answer(head.status, kind, location, body, sent_s, self._clock(), date, server, retry_after)
 
     async def _connected(self, *, checked: bool) -> Connection:
         """A new connection; `checked`: its peer may get the secret. Raises FetchError."""

@@ -31,6 +31,7 @@ from gpumon.config.schema import (
     Recorder,
     Screen,
     Sizing,
+    Webhook,
 )
 from gpumon.config.validate import validated
 from gpumon.triage.thresholds import Thresholds
@@ -51,6 +52,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "triage": Thresholds,
     "recorder": Recorder,
     "alert": Alert,
+    "webhook": Webhook,
     "prometheus": Prometheus,
     "host": Host,
     "exporter": Exporter,
@@ -106,6 +108,7 @@ def test_with_everything_switched_on_it_is_valid() -> None:
     raw = switched_on()
     assert entry(raw, "feed").keys() >= EXCLUDED
     raw["feed"] = [{key: value for key, value in entry(raw, "feed").items() if key not in EXCLUDED}]
+    entry(raw, "webhook")["url"] = "http://127.0.0.1:9000/verdicts"  # the example has its default, which is none
     config = validated(raw, Config)
     assert len(config.endpoint) == len(config.feed) == len(config.model) == 1
 

@@ -21,7 +21,12 @@ SECRET = "hunter2"
 
 SECTIONS = (
     "general, screen, levels, goals, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
-    "alert, prometheus, host, exporter"
+    "alert, webhook, prometheus, host, exporter"
+)
+
+SECRET_URL = (
+    "webhook[0].url: is a secret: put the whole URL into a file and name that as url_file, or "
+    "name a variable as url_env"
 )
 
 MESSAGES = {
@@ -35,6 +40,19 @@ MESSAGES = {
     "speculation_low, starting, straggler, throttled, traffic_fell, unknown, unresponsive, warn"
     "; or write a figure with a limit such as "
     '"engines.kv_usage_ratio > 0.95"; after the first word [NAME] narrows it down: "engines[llama*].ttft_s.p95 > 2"',
+    "webhook_kind": '2: webhook[0].kind = "teams": must be "alertmanager" or "json" or "pagerduty" or "slack"',
+    "webhook_none": '2: webhook[0].kind = "json": needs one of url_file, url_env and url beside it',
+    "webhook_pagerduty": '2: webhook[0].kind = "pagerduty": needs the routing key: give api_key_env or api_key_file',
+    "webhook_secret": f"2: {SECRET_URL}",
+    "webhook_query": f"2: {SECRET_URL}",
+    "webhook_slack": "3: webhook[0].url: is a secret of Slack's: put it into a file and name that as url_file, or name "
+    "a variable as url_env",
+    "webhook_silence": "3: webhook[0].silence = [\"hungry\"]: 'hungry' has a code that no verdict has; known: *, "
+    "alert, asleep, compute_bound, down, evaluating, failing, gpu_shared, hardware_fault, healthy, host_cpu_saturated, "
+    "host_disk_saturated, host_network_saturated, hung, idle, idle_vram_held, interconnect_bound, kv_cache_full, "
+    "kv_transfer, lora_slots_full, low_efficiency, memory_bandwidth_bound, memory_full, prefix_cache_lost, "
+    "queue_limit, speculation_low, starting, straggler, throttled, traffic_fell, unknown, unresponsive",
+    "webhook_two": "3: webhook[0].url_file: give one: url, url_env or url_file",
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
     "keys_unquoted": "2: keys.pane.nxet: unknown key; did you mean pane.next?",
     "keys_name": f'2: keys.zoom = "z, pgup": pgup is no key: {ALLOWED}',

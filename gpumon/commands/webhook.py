@@ -1,0 +1,87 @@
+"""`gpumon webhook`: the webhooks of the config, and test messages to them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import add_config, settings
+from gpumon.commands.streams import FAILED, OK, colour, width, write
+from gpumon.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gpumon.config.schema import Webhook
+    from gpumon.push.delivery import Attempt
+
+NONE: Final = "there is no [[webhook]] in the config (docs/alerts.md): gpumon config --example shows one"
+MOST_BODY: Final = 4000
+"""Characters of a body that are printed."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add options: the config, the webhook, and whether to send."""
+    parser.add_argument("name", metavar="NAME", nargs="?", default="", help="webhook (default: all)")
+    add_config(parser)
+    parser.add_argument("--test", action="store_true", help="send a test message; print what was sent and the answer")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print the webhooks, or send a test message; exit code 1: one fails."""
+    loaded, _ = settings(chosen)
+    webhooks = loaded.config.webhook
+    if not webhooks:
+        raise ConfigError(NONE)
+    from gpumon.push.webhooks import names_of
+    from gpumon.readings.text import clean
+
+    names = names_of(webhooks)
+    if chosen.name and chosen.name not in names:
+        raise ConfigError(f"no webhook is called {clean(chosen.name, 60)!r}; known: {', '.join(names)}")
+    meant = []
+    for webhook, name in zip(webhooks, names, strict=True):
+        if chosen.name in ("", name):
+            meant.append((webhook, name))
+    if not chosen.test:
+        return _print_state(webhooks, chosen.name)
+    code = OK
+    for webhook, name in meant:
+        if not asyncio.run(_tested(webhook, name)):
+            code = FAILED
+    return code
+
+
+def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
+    from gpumon.outputs.doctor import failed, report
+    from gpumon.push.checks import checks
+
+    shown = [check for check in checks(webhooks) if name in ("", check.name)]
+    write(report(shown, colour=colour(), width=width()))
+    if failed(shown):
+        return FAILED
+    return OK
+
+
+async def _tested(webhook: Webhook, name: str) -> bool:
+    """Send a test message and print it with its answer; returns whether it arrived."""
+    from gpumon.push.checks import test_messages
+    from gpumon.push.delivery import Result
+
+    attempts = await test_messages(webhook, name)
+    for attempt in attempts:
+        write(_printed(name, webhook.kind, attempt))
+    return attempts[-1].result is Result.DELIVERED
+
+
+def _printed(name: str, kind: str, attempt: Attempt) -> str:
+    from gpumon.readings.text import clean
+    from gpumon.sources.api_key import UNVERIFIED
+
+    lines = []
+    if attempt.sent:
+        lines.append(f"{name} ({kind}): POST {clean(attempt.shown_url, 200)}")
+        lines.append(clean(attempt.sent.decode(), MOST_BODY))
+    lines.append(f"{name}: {attempt.text}")
+    if attempt.unverified:
+        lines.append(f"{name}: {UNVERIFIED.format(secret='URL or key')}")
+    return "\n".join(lines) + "\n"

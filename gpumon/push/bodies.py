@@ -1,0 +1,228 @@
+"""Bodies of webhooks: gpumon's own JSON, Slack, PagerDuty (Events v2) and Alertmanager (v2 alerts)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon import __version__
+from gpumon.push.records import LEVELS, Change, ChangeState, Message
+from gpumon.readings.format import rfc3339, wall_of
+from gpumon.readings.text import clean
+
+SCHEMA: Final = 1
+"""Version of the own JSON."""
+MOST_BLOCKS: Final = 20
+"""Changes that a Slack message shows one by one; Slack takes 50 blocks."""
+MOST_SLACK_TEXT: Final = 2400
+"""Characters of the text of one block, with its escapes; Slack takes 3000."""
+_SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
+MOST_SUMMARY: Final = 1000
+"""Characters of PagerDuty's summary, which takes 1024."""
+MOST_DETAILS: Final = 50
+"""Changes that a PagerDuty event has one by one; it takes 512 KB."""
+HELD: Final = 4
+"""Repeats that an Alertmanager may miss before it takes an alert for over, as Prometheus does."""
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+_SEVERITIES: Final = {"critical": "critical", "warn": "warning", "note": "info"}
+"""Level -> severity, which PagerDuty and the rules for Prometheus call so."""
+_WORDS: Final = {
+    ChangeState.BEGAN: "began",
+    ChangeState.LEVEL: "changed level",
+    ChangeState.STANDS: "still stands",
+    ChangeState.ENDED: "ended",
+}
+
+
+class Context(NamedTuple):
+    """What a body needs beside its message."""
+
+    name: str
+    """Name of the webhook."""
+    key: str
+    """PagerDuty's routing key."""
+    now_s: float
+    """Unix time at which it is sent."""
+    repeat_s: float
+    """Seconds between two repeats; 0: none."""
+
+
+def body(kind: str, message: Message, context: Context) -> bytes:
+    """The body of a request, as JSON in UTF-8."""
+    return msgspec.json.encode(_BODIES[kind](message, context))
+
+
+def summary(message: Message) -> str:
+    """What a message is about in one line: `2 began, 1 ended on gpu-07`."""
+    counts = Counter(change.state for change in message.changes)
+    parts = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
+    if message.dropped:
+        parts.append(f"{message.dropped} before were dropped")
+    host = ""
+    if message.changes:
+        host = f" on {message.changes[0].host}"
+    return f"{_simulated(message)}{', '.join(parts)}{host}"
+
+
+def _own(message: Message, context: Context) -> dict[str, Any]:
+    changes = []
+    for change in message.changes:
+        entry: dict[str, Any] = msgspec.to_builtins(change)
+        entry["time"] = rfc3339(entry.pop("wall_s"))
+        changes.append(entry)
+    return {
+        "schema": SCHEMA,
+        "gpumon": __version__,
+        "webhook": context.name,
+        "message": message.number,
+        "time": rfc3339(message.wall_s),
+        "dropped": message.dropped,
+        "changes": changes,
+    }
+
+
+def _slack(message: Message, _: Context) -> dict[str, Any]:
+    head = slack_text(summary(message))
+    blocks: list[dict[str, Any]] = [_section(head)]
+    for change in message.changes[:MOST_BLOCKS]:
+        blocks.append(_section(_slack_change(change)))
+    left_out = len(message.changes) - MOST_BLOCKS
+    if left_out > 0:
+        blocks.append(_section(f"and {left_out} more"))
+    return {"text": head, "blocks": blocks}
+
+
+def _slack_change(change: Change) -> str:
+    """One change: names and sentences stand as code, in which Slack formats nothing."""
+    title = slack_text(change.title)
+    lines = [change.text]
+    if change.action and change.state is not ChangeState.ENDED:
+        lines.append(f"next: {change.action}")
+    text = slack_text("\n".join(lines))
+    return f"*{_level_text(change)}* `{slack_text(change.scope)}` {title}, {_WORDS[change.state]}\n```{text}```"
+
+
+def slack_text(text: str, most: int = MOST_SLACK_TEXT) -> str:
+    """Text in which Slack finds no link, no mention and no end of a code block, cut to `most` characters."""
+    pieces: list[str] = []
+    size = 0
+    for character in text:
+        piece = _SLACK_ESCAPES.get(character, character)
+        size += len(piece)
+        if size > most:
+            break
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+
+
+def _pagerduty(message: Message, context: Context) -> dict[str, Any]:
+    event: dict[str, Any] = {"routing_key": context.key, "dedup_key": message.incident}
+    if message.resolves:
+        return {**event, "event_action": "resolve"}
+    worst = _worst(message.changes)
+    details = {}
+    for change in message.changes[:MOST_DETAILS]:
+        details[f"{change.scope}: {change.title}"] = {
+            "level": change.level,
+            "state": change.state.value,
+            "since": change.since,
+            "text": change.text,
+            "next": change.action,
+        }
+    return {
+        **event,
+        "event_action": "trigger",
+        "client": f"gpumon {__version__}",
+        "payload": {
+            "summary": clean(_pagerduty_summary(message, worst), MOST_SUMMARY),
+            "source": worst.host,
+            "severity": _SEVERITIES[worst.level],
+            "timestamp": rfc3339(worst.wall_s),
+            "component": worst.scope,
+            "group": worst.kind,
+            "class": worst.code,
+            "custom_details": {"dropped": message.dropped, "changes": len(message.changes), **details},
+        },
+    }
+
+
+def _pagerduty_summary(message: Message, worst: Change) -> str:
+    more = ""
+    if len(message.changes) > 1:
+        more = f" (and {len(message.changes) - 1} more)"
+    return f"{_simulated(message)}{worst.host} {worst.scope}: {worst.title}{more}: {worst.text}"
+
+
+def _alertmanager(message: Message, context: Context) -> list[dict[str, Any]]:
+    alerts = []
+    for change in message.changes:
+        alert = _alert(change, change.level)
+        if change.state is ChangeState.ENDED:
+            alert["endsAt"] = _end(change)
+        elif context.repeat_s:
+            alert["endsAt"] = rfc3339(context.now_s + HELD * context.repeat_s)
+        alerts.append(alert)
+        if change.level_before:  # its severity is a label, so that this is another alert
+            alerts.append({**_alert(change, change.level_before), "endsAt": _end(change)})
+    return alerts
+
+
+def _end(change: Change) -> str:
+    """RFC 3339: never before its start, also where the clock was set back."""
+    return rfc3339(max(change.wall_s, wall_of(change.since)))
+
+
+def _alert(change: Change, level: str) -> dict[str, Any]:
+    """One alert; its labels are the same from begin to end, as an Alertmanager tells alerts apart by them."""
+    labels = {
+        "alertname": f"Gpumon{''.join(part.capitalize() for part in change.code.split('_'))}",
+        "host": change.host,
+        "kind": change.kind,
+        "thing": change.scope,
+        "code": change.code,
+        "severity": _SEVERITIES[level],
+    }
+    if change.code == "alert":
+        labels["name"] = change.title
+    annotations = {
+        "summary": f"{change.scope}: {change.title}",
+        "description": change.text,
+        "action": change.action,
+    }
+    if change.simulated:
+        labels["simulated"] = "true"
+    return {"labels": labels, "annotations": annotations, "startsAt": change.since}
+
+
+def _worst(changes: Sequence[Change]) -> Change:
+    return min(changes, key=lambda change: LEVELS.index(change.level))
+
+
+def _level_text(change: Change) -> str:
+    if change.state is ChangeState.ENDED:
+        return "OVER"
+    if change.level_before:
+        return f"{change.level_before.upper()} to {change.level.upper()}"
+    return change.level.upper()
+
+
+def _simulated(message: Message) -> str:
+    if any(change.simulated for change in message.changes):
+        return "SIMULATED "
+    return ""
+
+
+_BODIES: Final[Mapping[str, Callable[[Message, Context], Any]]] = {
+    "json": _own,
+    "slack": _slack,
+    "pagerduty": _pagerduty,
+    "alertmanager": _alertmanager,
+}
+"""Kind of a webhook -> its body."""

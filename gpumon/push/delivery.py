@@ -1,0 +1,163 @@
+"""One request to a receiver, and what its answer means: delivered, to be tried again, or refused for good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from gpumon.config.schema import Webhook
+from gpumon.push.bodies import Context, body
+from gpumon.push.records import Message
+from gpumon.push.target import Target, UnreadableError, target_of
+from gpumon.readings.text import clean
+from gpumon.sources.fetch import Fetcher, FetchError, Limits
+from gpumon.sources.offload import in_daemon_thread
+
+REFUSED: Final = frozenset({400, 413, 422})
+"""The receiver does not take this message, however often it comes."""
+REASONS: Final = {
+    401: "check the key or the token",
+    403: "check the URL and the key",
+    404: "check the URL",
+    410: "the receiver was removed: check the URL",
+    429: "too many messages: it is tried again later",
+}
+MOST_ANSWER: Final = 120
+"""Characters of an answer's body that are said."""
+MOST_ANSWER_BYTES: Final = 1 << 20
+MOST_WAIT_S: Final = 3600.0
+"""Longest wait that a receiver may ask for."""
+CONNECT_S: Final = 5.0
+REPEAT_S: Final = 14400.0
+ALERTMANAGER_REPEAT_S: Final = 60.0
+"""An Alertmanager takes an alert for over that is not sent again within minutes."""
+
+
+class Result(str, Enum):
+    """Outcome of an attempt."""
+
+    DELIVERED = "delivered"
+    AGAIN = "again"
+    REFUSED = "refused"
+
+
+class Attempt(NamedTuple):
+    """What came of one request."""
+
+    result: Result
+    text: str
+    """Answer, or why there is none and what to do, in one line without secrets."""
+    wait_s: float = 0.0
+    """Seconds after which the receiver wants to be asked again; 0: it does not say."""
+    sent: bytes = b""
+    """The body without secrets."""
+    shown_url: str = ""
+    unverified: bool = False
+    """Whether a secret went to a server that could not be identified."""
+
+
+def repeat_s(webhook: Webhook) -> float:
+    """Seconds after which what still stands is sent again; 0: never."""
+    if webhook.repeat_s is not None:
+        return webhook.repeat_s
+    if webhook.kind == "alertmanager":
+        return ALERTMANAGER_REPEAT_S
+    return REPEAT_S
+
+
+class Receiver:
+    """The connection to one receiver. Its URL and key are read for each message, so that a mended file takes effect."""
+
+    def __init__(self, webhook: Webhook, name: str) -> None:
+        self._webhook = webhook
+        self._name = name
+        self._fetcher: Fetcher | None = None
+        self._target: Target | None = None
+
+    async def send(self, message: Message) -> Attempt:
+        """Send a message once."""
+        try:
+            target = await asyncio.wait_for(in_daemon_thread(target_of, self._webhook), self._webhook.timeout_s)
+        except UnreadableError as unreadable:
+            return Attempt(Result.AGAIN, clean(str(unreadable)))
+        except asyncio.TimeoutError:
+            return Attempt(Result.AGAIN, "the file of its URL or key cannot be read: its file system does not answer")
+        fetcher = await self._fetcher_of(target)
+        now_s = time.time()
+        context = Context(self._name, target.key, now_s, repeat_s(self._webhook))
+        content = body(self._webhook.kind, message, context)
+        shown = target.struck(content.decode()).encode()
+        try:
+            answer = await fetcher.send("POST", target.url, target.headers, content, MOST_ANSWER_BYTES)
+        except FetchError as failure:
+            return Attempt(Result.AGAIN, _said(target, failure.text), sent=shown, shown_url=target.shown)
+        text = _said(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
+        said = f"HTTP {answer.status}"
+        if text:
+            said += f": {text}"
+        result = _result(answer.status)
+        if result is Result.AGAIN:
+            said = f"it answers {said} ({_advice(answer.status)})"
+        elif result is Result.REFUSED:
+            said = f"it refuses the message with {said}"
+        wait_s = wait_of(answer.retry_after, now_s)
+        return Attempt(result, said, wait_s, shown, target.shown, fetcher.unverified)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._fetcher is not None:
+            await self._fetcher.close()
+            self._fetcher = None
+
+    async def _fetcher_of(self, target: Target) -> Fetcher:
+        if self._fetcher is None or self._target != target:
+            await self.close()
+            self._fetcher = Fetcher(
+                target.address,
+                tls_ca=self._webhook.tls_ca,
+                tls_verify=self._webhook.tls_verify,
+                limits=Limits(min(CONNECT_S, self._webhook.timeout_s), self._webhook.timeout_s, MOST_ANSWER_BYTES),
+                clock=time.monotonic,
+                secret=target.server,
+                always_checked=target.is_secret or bool(target.key),
+            )
+            self._target = target
+        return self._fetcher
+
+
+def _said(target: Target, text: str, most: int = 256) -> str:
+    return clean(target.struck(text), most)
+
+
+def _result(status: int) -> Result:
+    if 200 <= status < 300:
+        return Result.DELIVERED
+    if status in REFUSED:
+        return Result.REFUSED
+    return Result.AGAIN
+
+
+def _advice(status: int) -> str:
+    if 300 <= status < 400:
+        return "a redirect, which is not followed: give the final URL"
+    return REASONS.get(status, "see its log")
+
+
+def wait_of(retry_after: str, now_s: float) -> float:
+    """Seconds that a `Retry-After` asks for, as a number or as a date; 0 where it says nothing, at most an hour."""
+    text = retry_after.strip()
+    seconds = 0.0
+    if text.isascii() and text.isdigit():
+        seconds = float(text[:9])
+    elif text:
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            date = parsedate_to_datetime(text)
+            if date.tzinfo is None:
+                date = date.replace(tzinfo=timezone.utc)
+            seconds = date.timestamp() - now_s
+    return min(max(seconds, 0.0), MOST_WAIT_S)

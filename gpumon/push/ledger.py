@@ -1,0 +1,199 @@
+"""What a receiver was told, and what it has to be told next: group window, repeat, silence and the queue.
+
+It knows no clock: the time is that of the snapshots. What stands is compared with what was told, so that a new gpumon
+goes on where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.push.records import LEVELS, Change, ChangeState, Kept, Message, Told
+from gpumon.push.standing import Standing, began, keys_of, standing
+from gpumon.readings.snapshot import Snapshot
+from gpumon.triage.silence import Silence
+
+MOST_WAITING: Final = 1000
+"""Changes that wait for one receiver: about 4 MB on disk. Above it the oldest are dropped, counted and told."""
+MOST_TOLD: Final = 2000
+"""Verdicts of one host that are remembered as told."""
+SETTLE_S: Final = 120.0
+"""A verdict that an earlier run told is not over before this run has watched for so long: verdicts need 30 s of a
+window of 60 s to come back."""
+GONE_S: Final = 600.0
+"""An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
+
+
+class Rule(NamedTuple):
+    """Settings of a webhook."""
+
+    level: str
+    silences: tuple[Silence, ...]
+    group_s: float
+    repeat_s: float
+    """0: nothing is sent again."""
+    by_incident: bool
+    """Whether each incident has messages of its own (PagerDuty)."""
+
+
+class Ledger:
+    """The state of one webhook."""
+
+    def __init__(self, rule: Rule, kept: Kept) -> None:
+        self.kept = kept
+        self._rule = rule
+        self._begun_s: float | None = None
+        self._inherited = set(kept.told)
+        """Places that an earlier run told and this run did not see yet."""
+        self._window: list[Change] = []
+        self._opened_s = 0.0
+        self._incident = ""
+
+    def see(self, snapshot: Snapshot, minute: int) -> bool:
+        """Take in a snapshot; `minute` is the minute of the day for silences. Returns whether a message was made."""
+        now_s = snapshot.wall_s
+        if self._begun_s is None or now_s < self._begun_s:
+            self._begun_s = now_s
+        seen = set()
+        for item in standing(snapshot):
+            if self._is_wanted(item.level):
+                seen.add(item.place)
+                self._see_one(item, snapshot, minute)
+        if seen != self.kept.told.keys():
+            self._end_others(seen, snapshot)
+        return self._release(now_s, snapshot.interval_s)
+
+    def flush(self, now_s: float) -> None:
+        """Close the group window: gpumon ends."""
+        self._release(now_s, self._rule.group_s)
+
+    def delivered(self, message: Message) -> None:
+        """A message has arrived, or was refused for good."""
+        self.kept.waiting = [waiting for waiting in self.kept.waiting if waiting.number != message.number]
+
+    @property
+    def waiting_changes(self) -> int:
+        """Number of changes that wait for the receiver."""
+        return sum(len(message.changes) for message in self.kept.waiting)
+
+    def _is_wanted(self, level: str) -> bool:
+        return LEVELS.index(level) <= LEVELS.index(self._rule.level)
+
+    def _is_silenced(self, item: Standing, minute: int) -> bool:
+        return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
+
+    def _see_one(self, item: Standing, snapshot: Snapshot, minute: int) -> None:
+        """What has begun, has another level, or is due again."""
+        told = self.kept.told.get(item.place)
+        now_s = snapshot.wall_s
+        if told is not None:
+            told.seen_s = now_s
+            self._inherited.discard(item.place)
+            if told.change.level == item.level and not self._is_due(told, now_s):
+                return
+        if self._is_silenced(item, minute):
+            return
+        if told is None:
+            self._begin(item, snapshot)
+            return
+        change = began(item, snapshot, told.change.incident)
+        if told.change.level != item.level:
+            change = msgspec.structs.replace(change, state=ChangeState.LEVEL, level_before=told.change.level)
+        else:
+            change = msgspec.structs.replace(change, state=ChangeState.STANDS)
+        told.change = change
+        told.told_s = now_s
+        self._add(change, now_s)
+
+    def _begin(self, item: Standing, snapshot: Snapshot) -> None:
+        if len(self.kept.told) >= MOST_TOLD:
+            return
+        now_s = snapshot.wall_s
+        if not self._incident:
+            self._incident = hashlib.sha256(f"{snapshot.host.name}\n{item.place}\n{now_s}".encode()).hexdigest()[:32]
+        change = began(item, snapshot, self._incident)
+        self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
+        self._add(change, now_s)
+
+    def _is_due(self, told: Told, now_s: float) -> bool:
+        """Whether it has to be sent again; not while messages wait, which the receiver gets first."""
+        repeat_s = self._rule.repeat_s
+        if not repeat_s or self.kept.waiting:
+            return False
+        return not 0.0 <= now_s - told.told_s < repeat_s
+
+    def _end_others(self, seen: Iterable[str], snapshot: Snapshot) -> None:
+        """End what does not stand any more."""
+        now_s = snapshot.wall_s
+        keys = keys_of(snapshot)
+        for place in self.kept.told.keys() - seen:
+            told = self.kept.told[place]
+            if not self._is_over(place, told, keys, now_s):
+                continue
+            del self.kept.told[place]
+            self._inherited.discard(place)
+            ended = msgspec.structs.replace(told.change, state=ChangeState.ENDED, wall_s=now_s, level_before="")
+            self._add(ended, now_s)
+
+    def _is_over(self, place: str, told: Told, keys: Iterable[str], now_s: float) -> bool:
+        """Whether what is not there now has ended."""
+        if place in self._inherited and self._begun_s is not None and now_s - self._begun_s < SETTLE_S:
+            return False
+        return told.key in keys or not 0.0 <= now_s - told.seen_s < GONE_S
+
+    def _add(self, change: Change, now_s: float) -> None:
+        if not self._window:
+            self._opened_s = now_s
+        self._window.append(change)
+
+    def _release(self, now_s: float, interval_s: float) -> bool:
+        """Make a message of the changes, once their window would be over before the next snapshot."""
+        if not self._window:
+            return False
+        age_s = now_s - self._opened_s
+        if 0.0 <= age_s < self._rule.group_s - interval_s:
+            return False
+        changes = self._window
+        self._window = []
+        self._incident = ""
+        if self._rule.by_incident:
+            self._queue_by_incident(changes, now_s)
+        else:
+            self._queue(changes, now_s)
+        self._drop_oldest()
+        return True
+
+    def _queue(self, changes: list[Change], now_s: float, incident: str = "", *, resolves: bool = False) -> None:
+        self.kept.number += 1
+        message = Message(self.kept.number, now_s, changes, incident, resolves, self.kept.dropped)
+        self.kept.dropped = 0
+        self.kept.waiting.append(message)
+
+    def _queue_by_incident(self, changes: Sequence[Change], now_s: float) -> None:
+        """A message for each incident with news, and one where nothing of it stands any more."""
+        news: dict[str, list[Change]] = {}
+        ended: dict[str, list[Change]] = {}
+        for change in changes:
+            if change.state is ChangeState.ENDED:
+                ended.setdefault(change.incident, []).append(change)
+            else:
+                news.setdefault(change.incident, []).append(change)
+        for incident, its_changes in news.items():
+            self._queue(its_changes, now_s, incident)
+        open_incidents = {told.change.incident for told in self.kept.told.values()}
+        for incident, its_changes in ended.items():
+            if incident not in open_incidents:
+                self._queue(its_changes, now_s, incident, resolves=True)
+
+    def _drop_oldest(self) -> None:
+        """Keep to the limit of the queue: the newest message always stays, and says how many changes are missing."""
+        waiting = self.kept.waiting
+        size = self.waiting_changes
+        while size > MOST_WAITING and len(waiting) > 1:
+            oldest = waiting.pop(0)
+            size -= len(oldest.changes)
+            waiting[0].dropped += oldest.dropped + len(oldest.changes)

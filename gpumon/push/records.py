@@ -1,0 +1,102 @@
+"""Changes and messages of webhooks as they are kept on disk: codes, figures and texts, without secrets."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+LEVELS: Final = ("critical", "warn", "note")
+"""Levels that can be sent, the most urgent first."""
+
+
+class ChangeState(str, Enum):
+    """What happened to a verdict or an alert."""
+
+    BEGAN = "began"
+    LEVEL = "level"
+    """It has another level."""
+    STANDS = "stands"
+    """It still stands, and is sent again."""
+    ENDED = "ended"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change of a verdict or of an alert on a figure, on one host."""
+
+    state: ChangeState
+    id: str
+    """Tells it apart from all others: the same from its begin to its end."""
+    incident: str
+    """Id of what began within the same group window, which has one for all."""
+    wall_s: float
+    """Unix time of the change."""
+    since: str
+    """RFC 3339: since when the verdict holds."""
+    host: str
+    kind: str
+    """`engine`, `gpu` or `host`."""
+    scope: str
+    """Shown name of the engine, the GPU or the host."""
+    code: str
+    """Code of the verdict; `alert` for an alert on a figure."""
+    level: str
+    title: str
+    """Name of the verdict's limit in words, or of the alert."""
+    text: str
+    """The verdict in one line."""
+    action: str
+    """What to try, the best first."""
+    level_before: str = ""
+    """Level before the change, where that is another."""
+    simulated: bool = False
+    verdict: dict[str, Any] = {}
+    """The verdict as in `verdicts[]` of the JSON; empty for an alert on a figure."""
+
+
+class Message(msgspec.Struct):
+    """What goes out as one request."""
+
+    number: int
+    wall_s: float
+    """Unix time at which it was made."""
+    changes: list[Change]
+    incident: str = ""
+    """PagerDuty: the one that it is about."""
+    resolves: bool = False
+    """PagerDuty: whether nothing of the incident stands any more."""
+    dropped: int = 0
+    """Changes before it that were dropped because too many waited."""
+
+
+class Told(msgspec.Struct):
+    """A verdict or alert that its receiver was told of and that did not end."""
+
+    change: Change
+    """The last change."""
+    told_s: float
+    """Unix time at which it was sent last, or was due."""
+    seen_s: float
+    """Unix time at which it was seen last."""
+    key: str = ""
+    """Stable id of the engine or GPU."""
+
+
+class Kept(msgspec.Struct):
+    """What a webhook remembers from one run to the next."""
+
+    version: int = 1
+    told: dict[str, Told] = {}
+    waiting: list[Message] = []
+    """Messages that were not delivered, in the order in which they were made."""
+    number: int = 0
+    """Number of the last message."""
+    dropped: int = 0
+    """Changes that were dropped since the last message."""
+    failing_since_s: float = 0.0
+    """Unix time since when the receiver takes nothing; 0: the last delivery went well, or there was none."""
+    failure: str = ""
+    """Why it takes nothing."""
+    delivered_s: float = 0.0
+    """Unix time of the last delivery; 0: none."""

@@ -1,0 +1,96 @@
+"""What stands in a snapshot and may be sent: its verdicts, and its alerts on figures."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gpumon.outputs.json import as_object
+from gpumon.outputs.private import nameless_verdict
+from gpumon.push.records import LEVELS, Change, ChangeState
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Kind, Level, Limit, RaisedAlert, Verdict
+from gpumon.triage.render import LIMITS, actions_text, verdict_text
+from gpumon.triage.silence import ALERT
+
+MOST_TEXT = 600
+MOST_NAME = 80
+_QUIET = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
+"""Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
+
+
+class Standing(NamedTuple):
+    """A verdict or an alert of this moment."""
+
+    place: str
+    """Tells it apart on this host."""
+    key: str
+    """Stable id of the engine or GPU; empty for the host, and for an alert."""
+    code: str
+    scope: str
+    level: str
+    thing: Verdict | RaisedAlert
+
+
+def standing(snapshot: Snapshot) -> Iterator[Standing]:
+    """Everything that stands in a snapshot at level note or above."""
+    for verdict in snapshot.verdicts:
+        level = verdict.level.value
+        is_quiet = verdict.level is Level.NOTE and verdict.code in _QUIET
+        if level in LEVELS and not is_quiet:
+            place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
+            yield Standing(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
+    for alert in snapshot.alerts:
+        if not alert.level:  # one on a verdict is that verdict
+            yield Standing(f"alert/{alert.name}/{alert.scope}", "", ALERT, alert.scope, Level.WARN.value, alert)
+
+
+def keys_of(snapshot: Snapshot) -> set[str]:
+    """Stable ids of the engines and GPUs that are listed; "" for the host."""
+    keys = {""}
+    keys.update(engine.key for engine in snapshot.engines)
+    keys.update(gpu.uuid for gpu in snapshot.gpus)
+    return keys
+
+
+def began(item: Standing, snapshot: Snapshot, incident: str) -> Change:
+    """The change of what has just begun, in words and figures, without names of processes and users."""
+    host = clean(snapshot.host.name, MOST_NAME)
+    thing = item.thing
+    verdict: dict[str, Any] = {}
+    if isinstance(thing, Verdict):
+        public = nameless_verdict(thing)
+        kind = thing.kind.value
+        title = LIMITS.get(thing.code, thing.code.value)
+        text = verdict_text(public)
+        action = actions_text(public)
+        verdict = as_object(public)
+    else:
+        kind = Kind.HOST.value
+        title = thing.name
+        text = thing.text
+        action = thing.action
+    return Change(
+        state=ChangeState.BEGAN,
+        id=identity(host, item.place),
+        incident=incident,
+        wall_s=snapshot.wall_s,
+        since=thing.since,
+        host=host,
+        kind=kind,
+        scope=clean(item.scope, MOST_NAME),
+        code=item.code,
+        level=item.level,
+        title=clean(title, MOST_NAME),
+        text=clean(text, MOST_TEXT),
+        action=clean(action, MOST_TEXT),
+        simulated=snapshot.simulated,
+        verdict=verdict,
+    )
+
+
+def identity(host: str, place: str) -> str:
+    """A short id that holds no name from outside."""
+    return hashlib.sha256(f"{host}\n{place}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,136 @@
+"""The file of a webhook in the state folder, and the lock that one gpumon holds on it. All calls block.
+
+It holds what the receiver was told and what waits for it, never a URL or a key. One gpumon of a user sends at a time:
+the others stand by, and the next one goes on when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpumon.push.records import Kept
+from gpumon.sources.last_seen.state_folder import state_folder
+
+MOST_BYTES: Final = 64 << 20
+MOST_PID: Final = 20
+
+
+def webhook_file(environ: Mapping[str, str], name: str) -> Path | None:
+    """`webhooks/HOST-NAME-DIGEST.json` in gpumon's state folder, else in the one that systemd gives to a service.
+
+    None where no such folder is known.
+    """
+    folder = state_folder(environ)
+    given = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if folder is None and given.startswith("/"):
+        folder = Path(given)
+    if folder is None:
+        return None
+    host = socket.gethostname()
+    digest = hashlib.sha256(f"{host}\n{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return folder / "webhooks" / f"{_plain(host) or 'host'}-{_plain(name) or 'webhook'}-{digest}.json"
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text if letter.isascii() and (letter.isalnum() or letter in "-_"))[:40]
+
+
+class Store:
+    """Reads and writes the file of one webhook; without a path it keeps nothing beyond this run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock; returns whether this gpumon is the one that sends. Raises OSError where no file can be."""
+        if self.path is None or self._lock is not None:
+            return True
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._lock_path(self.path), flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.truncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        self._lock = descriptor
+        return True
+
+    def holder(self) -> int:
+        """PID of the gpumon that sends now; 0: none does. This one does not wait for it."""
+        if self.path is None:
+            return 0
+        try:
+            descriptor = os.open(self._lock_path(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return 0
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(ValueError):
+                return int(os.read(descriptor, MOST_PID))
+        except OSError:
+            return 0
+        finally:
+            os.close(descriptor)
+        return 0
+
+    def release(self) -> None:
+        """Let another gpumon go on."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def read(self) -> Kept:
+        """What was kept; a damaged or foreign file counts as none."""
+        if self.path is None:
+            return Kept()
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return Kept()
+        with os.fdopen(file, "rb") as stream:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_BYTES:
+                return Kept()
+            try:
+                kept = msgspec.json.decode(stream.read(MOST_BYTES + 1), type=Kept)
+            except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+                return Kept()
+        if kept.version != Kept().version:
+            return Kept()
+        return kept
+
+    def write(self, data: bytes) -> None:
+        """The file appears whole or not at all; only its user can read it. Raises OSError."""
+        if self.path is None:
+            return
+        new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
+                stream.write(data)
+            new.replace(self.path)
+        except BaseException:  # whatever interrupts it, no half file is left
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+
+    @staticmethod
+    def _lock_path(path: Path) -> Path:
+        return path.with_suffix(".lock")

@@ -1,0 +1,130 @@
+"""Where a webhook sends: its URL and key, read anew for each message, and struck from all that is said."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gpumon.config.schema import Endpoint, Webhook
+from gpumon.push.bodies import PAGERDUTY_URL
+from gpumon.sources.api_key import read_key
+from gpumon.sources.endpoint_url import EndpointUrl
+
+ALERTS_PATH: Final = "/api/v2/alerts"
+STRUCK: Final = "***"
+_PORTS: Final = {"http": 80, "https": 443}
+_LEAST_SECRET: Final = 6
+"""Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
+
+
+class UnreadableError(Exception):
+    """The URL or the key cannot be read; the text says why and what to do, without it."""
+
+
+class Target(NamedTuple):
+    """A receiver."""
+
+    url: str
+    """The URL that is posted to."""
+    key: str
+    """PagerDuty's routing key; empty for all others."""
+    headers: dict[str, str]
+    is_secret: bool
+    """Whether the URL is a secret."""
+    secrets: tuple[str, ...]
+    """Texts that are struck from whatever is said about it, the longest first."""
+    server: Endpoint
+    """The server as the check of its owner takes it."""
+    address: EndpointUrl
+
+    def struck(self, text: str) -> str:
+        """A text of the receiver or of the system, without the secrets."""
+        if self.is_secret:
+            text = text.replace(f"{self.address.host}:{self.address.port}", "its server")
+        for secret in self.secrets:
+            text = text.replace(secret, STRUCK)
+        return text
+
+    @property
+    def shown(self) -> str:
+        """The URL, if it is no secret; else where it stands."""
+        if self.is_secret:
+            return f"its URL of {self.server.api_key_env or self.server.api_key_file}"
+        return self.url
+
+
+def target_of(webhook: Webhook) -> Target:
+    """The receiver of a webhook. Raises UnreadableError. It reads a file, which may block."""
+    url = _url_of(webhook)
+    key = _secret(webhook.api_key_env, webhook.api_key_file, "api_key")
+    is_secret = bool(webhook.url_env or webhook.url_file)
+    address = _address(url, is_secret=is_secret)
+    posted = url
+    if webhook.kind == "alertmanager" and not urlsplit(url).path.rstrip("/").endswith(ALERTS_PATH):
+        posted = url.rstrip("/") + ALERTS_PATH
+    headers = {"Content-Type": "application/json", "Accept": "*/*"}
+    routing_key = ""
+    if webhook.kind == "pagerduty":
+        routing_key = key
+    elif key:
+        headers["Authorization"] = f"Bearer {key}"
+    secrets = []
+    if key:
+        secrets.append(key)
+    if is_secret:
+        secrets += _parts(url)
+    server = Endpoint(
+        url=url,
+        api_key_env=webhook.url_env or webhook.api_key_env,
+        api_key_file=webhook.url_file or webhook.api_key_file,
+        api_key_user=webhook.api_key_user,
+        tls_ca=webhook.tls_ca,
+        tls_verify=webhook.tls_verify,
+        trust_other_namespace=webhook.trust_other_namespace,
+    )
+    by_length = tuple(sorted(secrets, key=len, reverse=True))
+    return Target(posted, routing_key, headers, is_secret, by_length, server, address)
+
+
+def _url_of(webhook: Webhook) -> str:
+    secret = _secret(webhook.url_env, webhook.url_file, "url")
+    return secret or webhook.url or PAGERDUTY_URL
+
+
+def _secret(variable: str, file: str, setting: str) -> str:
+    """A secret of an environment variable or a file; empty where none is named. Raises UnreadableError."""
+    text, fault = read_key(Endpoint(url="http://localhost", api_key_env=variable, api_key_file=file), setting)
+    if fault:
+        raise UnreadableError(fault)
+    return text
+
+
+def _address(url: str, *, is_secret: bool) -> EndpointUrl:
+    """Host and port of a URL. Raises UnreadableError, whose text does not repeat it."""
+    where = "url"
+    if is_secret:
+        where = "the URL that url_file or url_env holds"
+    try:
+        split = urlsplit(url)
+        port = split.port
+    except ValueError:
+        raise UnreadableError(f"{where} is malformed: its host or port is none") from None
+    if split.scheme not in _PORTS or not split.hostname:
+        raise UnreadableError(f"{where} must begin with http:// or https:// and a host name")
+    if "@" in split.netloc:
+        raise UnreadableError(f"{where} must hold no user or password: use api_key_env or api_key_file")
+    number = port or _PORTS[split.scheme]
+    base = f"{split.scheme}://{split.netloc}"
+    return EndpointUrl(base, url, split.hostname, number)
+
+
+def _parts(url: str) -> list[str]:
+    """The parts of a secret URL that may not be shown: the whole, its host, and the long parts of path and query."""
+    split = urlsplit(url)
+    parts = [url]
+    if split.hostname:
+        parts += [split.netloc, split.hostname]
+    for part in (split.path, split.query, *split.path.split("/"), *split.query.split("&")):
+        if len(part) >= _LEAST_SECRET:
+            parts.append(part)
+    return parts

@@ -1,0 +1,390 @@
+"""The webhooks of a run: snapshots in from the tick, messages out from a thread of their own.
+
+The tick only compares what stands with what was told. Files, name servers and receivers are waited for in the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config, Webhook
+from gpumon.push.delivery import Attempt, Receiver, Result, repeat_s
+from gpumon.push.ledger import Ledger, Rule
+from gpumon.push.records import Kept, Message
+from gpumon.push.store import Store, webhook_file
+from gpumon.readings.exported import PREFIX, Sample
+from gpumon.readings.format import clock_utc, counted
+from gpumon.readings.frame import Fault
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import MOST_FAULT, clean
+from gpumon.sources.offload import in_daemon_thread
+from gpumon.triage.silence import parse_silence
+
+STANDBY_S: Final = 5.0
+"""Seconds between two looks whether the gpumon that sends has ended."""
+FLUSH_S: Final = 2.0
+"""Longest wait at the end for what was not sent yet; what is left stays on disk for the next run."""
+MOST_RETRY_S: Final = 300.0
+"""Longest time between two retries, unless the receiver asks for more."""
+REFUSED_S: Final = 300.0
+"""How long a refused message stands among the faults."""
+RESULTS: Final = ("delivered", "failed", "refused", "dropped")
+"""Labels of the counters: messages that arrived, attempts that failed, messages refused, changes dropped."""
+
+
+def names_of(webhooks: Sequence[Webhook]) -> list[str]:
+    """The shown names: the given one, else the kind, with a number from the second one of a kind on."""
+    names: list[str] = []
+    for webhook in webhooks:
+        name = clean(webhook.name or webhook.kind, 60)
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{clean(webhook.name or webhook.kind, 60)} {number}"
+        names.append(name)
+    return names
+
+
+def rule_of(webhook: Webhook) -> Rule:
+    """The settings of a webhook as its ledger takes them."""
+    return Rule(
+        level=webhook.level,
+        silences=tuple(map(parse_silence, webhook.silence)),
+        group_s=webhook.group_s,
+        repeat_s=repeat_s(webhook),
+        by_incident=webhook.kind == "pagerduty",
+    )
+
+
+def webhooks_of(config: Config, options: Options, announce: Callable[[str], None] | None = None) -> Webhooks | None:
+    """The webhooks of this run; None where there are none. `announce` gets a line when one fails or works again."""
+    channels = []
+    for webhook, name in zip(config.webhook, names_of(config.webhook), strict=True):
+        if options.demo and not webhook.simulated:
+            continue
+        path = None
+        if not options.demo:
+            path = webhook_file(os.environ, name)
+        channels.append(Channel(webhook, name, Store(path)))
+    if not channels or options.for_fleet:
+        return None
+    return Webhooks(channels, announce)
+
+
+class Channel:
+    """One webhook: its ledger, shared by the tick and the thread, and its receiver, which is the thread's alone."""
+
+    def __init__(self, webhook: Webhook, name: str, store: Store) -> None:
+        self.name = name
+        self.counts: Counter[str] = Counter()
+        self.refused: Fault | None = None
+        """The last message that the receiver refused for good."""
+        self._webhook = webhook
+        self._store = store
+        self._store_fault = ""
+        self._written = b""
+        self._receiver = Receiver(webhook, name)
+        self._lock = threading.Lock()
+        self._ledger: Ledger | None = None
+        """None until the file was read, and while another gpumon sends."""
+        self._closing = False
+        self._events: _Events | None = None
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot; returns at once."""
+        ledger = self._ledger
+        if ledger is None:
+            return
+        local = time.localtime(snapshot.wall_s)
+        with self._lock:
+            changed = ledger.see(snapshot, local.tm_hour * 60 + local.tm_min)
+        if changed and self._events is not None:
+            self._events.tell_news()
+
+    def flush(self, now_s: float) -> None:
+        """Close the group window and have the rest sent: gpumon ends."""
+        ledger = self._ledger
+        if ledger is not None:
+            with self._lock:
+                ledger.flush(now_s)
+        self._closing = True
+        if self._events is not None:
+            self._events.tell_end()
+
+    def failure(self) -> tuple[float, str]:
+        """Unix time since when nothing is delivered, and why, with what waits; 0 and empty: nothing fails."""
+        ledger = self._ledger
+        if ledger is None:
+            return 0.0, ""
+        with self._lock:
+            text = failure_text(self.name, ledger.kept)
+            since_s = ledger.kept.failing_since_s
+        if not text:
+            return 0.0, ""
+        return since_s, clean(text + self._store_fault, MOST_FAULT)
+
+    def samples(self) -> Iterator[Sample]:
+        """The counters for a Prometheus."""
+        labels = {"webhook": self.name}
+        since_s, _ = self.failure()
+        waiting = 0
+        if self._ledger is not None:
+            with self._lock:
+                waiting = self._ledger.waiting_changes
+        for result in RESULTS:
+            yield Sample(f"{PREFIX}webhook_messages_total", {**labels, "result": result}, float(self.counts[result]))
+        yield Sample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
+        yield Sample(f"{PREFIX}webhook_up", labels, 0.0 if since_s else 1.0)
+
+    async def run(self) -> None:
+        """Send until gpumon ends."""
+        events = _Events(asyncio.get_running_loop())
+        self._events = events
+        if self._closing or not await self._taken(events):
+            return
+        keeping = asyncio.create_task(self._keep_all(events))
+        try:
+            await self._send_all(events)
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+            await self._receiver.close()
+            await in_daemon_thread(self._keep)
+            self._store.release()
+
+    async def _taken(self, events: _Events) -> bool:
+        """Wait until no other gpumon sends, then read what it kept; returns whether this one sends now."""
+        while not self._closing:
+            try:
+                is_taken = await in_daemon_thread(self._store.take)
+            except OSError as error:  # it sends all the same, and remembers nothing beyond this run
+                self._store_fault = _not_kept(error, self._store)
+                self._store = Store(None)
+                is_taken = True
+            if is_taken:
+                self._ledger = Ledger(rule_of(self._webhook), await in_daemon_thread(self._store.read))
+                return True
+            await events.ended_within(STANDBY_S)
+        return False
+
+    async def _send_all(self, events: _Events) -> None:
+        """Send the messages in their order, each until it is delivered or refused."""
+        failures = 0
+        while True:
+            message = self._oldest()
+            if message is None:
+                if self._closing:
+                    return
+                await events.news()
+                continue
+            attempt = await self._receiver.send(message)
+            self._note(message, attempt)
+            events.tell_written()
+            if attempt.result is not Result.AGAIN:
+                failures = 0
+                continue
+            failures += 1
+            if self._closing:
+                return
+            await events.ended_within(self._wait_s(failures, attempt.wait_s))
+
+    def _wait_s(self, failures: int, asked_s: float) -> float:
+        """Seconds to the next attempt: twice as long each time, and as long as the receiver asks for."""
+        doubled_s = self._webhook.retry_s * 2.0 ** min(failures - 1, 20)
+        return max(min(doubled_s, MOST_RETRY_S), asked_s)
+
+    def _oldest(self) -> Message | None:
+        """The oldest message that waits."""
+        assert self._ledger is not None
+        with self._lock:
+            waiting = self._ledger.kept.waiting
+            return waiting[0] if waiting else None
+
+    def _note(self, message: Message, attempt: Attempt) -> None:
+        """Take in what came of an attempt."""
+        assert self._ledger is not None
+        now_s = time.time()
+        with self._lock:
+            kept = self._ledger.kept
+            if attempt.result is Result.AGAIN:
+                self.counts["failed"] += 1
+                kept.failing_since_s = kept.failing_since_s or now_s
+                kept.failure = attempt.text
+                return
+            self._ledger.delivered(message)
+            kept.failing_since_s = 0.0
+            kept.failure = ""
+            self.counts[attempt.result.value] += 1
+            self.counts["dropped"] += message.dropped
+            if attempt.result is Result.REFUSED:
+                given_up = counted(len(message.changes), "change")
+                text = f"webhook {self.name}: {attempt.text}; {given_up} given up"
+                self.refused = Fault("webhook", clean(text, MOST_FAULT), now_s)
+            else:
+                kept.delivered_s = now_s
+
+    async def _keep_all(self, events: _Events) -> None:
+        """Write the file whenever something changed, also while a request is under way."""
+        while True:
+            await events.to_write()
+            await in_daemon_thread(self._keep)
+
+    def _keep(self) -> None:
+        """Write the file, if there is one and something changed."""
+        ledger = self._ledger
+        if ledger is None or self._store.path is None:
+            return
+        with self._lock:
+            data = msgspec.json.encode(ledger.kept)
+        if data == self._written:
+            return
+        try:
+            self._store.write(data)
+        except OSError as error:
+            self._store_fault = _not_kept(error, self._store)
+            return
+        self._store_fault = ""
+        self._written = data
+
+
+class _Events:
+    """What the thread of the webhooks waits for; told from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._to_write = asyncio.Event()
+
+    def tell_news(self) -> None:
+        """A message was made."""
+        self._set(self._news, self._to_write)
+
+    def tell_end(self) -> None:
+        """Gpumon ends."""
+        self._set(self._news, self._to_write, self._ended)
+
+    def tell_written(self) -> None:
+        """The file is older than the ledger."""
+        self._to_write.set()
+
+    async def news(self) -> None:
+        """Wait for a message, or the end."""
+        await self._news.wait()
+        self._news.clear()
+
+    async def to_write(self) -> None:
+        """Wait until the file is older than the ledger."""
+        await self._to_write.wait()
+        self._to_write.clear()
+
+    async def ended_within(self, seconds: float) -> None:
+        """Wait so long, or until the end."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+
+    def _set(self, *events: asyncio.Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            for event in events:
+                self._loop.call_soon_threadsafe(event.set)
+
+
+def failure_text(name: str, kept: Kept) -> str:
+    """Why a webhook delivers nothing, with what waits; empty where nothing fails."""
+    if not kept.failing_since_s:
+        return ""
+    text = f"webhook {name}: {kept.failure}"
+    if not kept.waiting:
+        return text
+    waiting = counted(sum(len(message.changes) for message in kept.waiting), "change")
+    return f"{text}; {waiting} waiting, the oldest of {clock_utc(kept.waiting[0].wall_s)}"
+
+
+def _not_kept(error: OSError, store: Store) -> str:
+    return f"; nothing is kept on disk ({error.strerror}): check {store.path}"
+
+
+class Webhooks:
+    """All webhooks of a run."""
+
+    def __init__(self, channels: Sequence[Channel], announce: Callable[[str], None] | None = None) -> None:
+        self.channels = tuple(channels)
+        self._announce = announce
+        self._said: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot of now; returns at once. The first one starts the thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="webhooks", daemon=True)
+            self._thread.start()
+        for channel in self.channels:
+            channel.see(snapshot)
+        if self._announce is not None:
+            self._say()
+
+    def fault(self, wall_s: float) -> Fault | None:
+        """The webhook that has failed for longest; else a message that was refused just now."""
+        failures = [(since_s, text) for since_s, text in (channel.failure() for channel in self.channels) if since_s]
+        if failures:
+            since_s, text = min(failures)
+            return Fault("webhook", text, since_s)
+        for channel in self.channels:
+            refused = channel.refused
+            if refused is not None and 0.0 <= wall_s - refused.since_wall_s < REFUSED_S:
+                return refused
+        return None
+
+    def samples(self) -> Iterator[Sample]:
+        """Counters of all webhooks."""
+        for channel in self.channels:
+            yield from channel.samples()
+
+    async def close(self) -> None:
+        """Send what waits, within `FLUSH_S`; what does not go stays on disk."""
+        if self._thread is None:
+            return
+        now_s = time.time()
+        for channel in self.channels:
+            channel.flush(now_s)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(in_daemon_thread(self._ended.wait), FLUSH_S)
+        if self._announce is not None:
+            self._say()
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._run_all())
+        finally:
+            self._ended.set()
+
+    async def _run_all(self) -> None:
+        await asyncio.gather(*(channel.run() for channel in self.channels))
+
+    def _say(self) -> None:
+        """One line when a webhook begins to fail, and one when it works again."""
+        assert self._announce is not None
+        for channel in self.channels:
+            since_s, text = channel.failure()
+            was_failing = self._said.get(channel.name, "")
+            if since_s and not was_failing:
+                self._announce(text)
+                self._said[channel.name] = text
+            elif not since_s and was_failing:
+                self._announce(f"webhook {channel.name}: delivers again")
+                self._said[channel.name] = ""
+            refused = channel.refused
+            if refused is not None and self._said.get(f"{channel.name} refused") != refused.text:
+                self._announce(refused.text)
+                self._said[f"{channel.name} refused"] = refused.text

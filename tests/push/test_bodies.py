@@ -1,0 +1,107 @@
+"""The bodies: what each receiver asks for, within its limits, and no text from outside that it would interpret."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpumon.push.bodies import MOST_BLOCKS, Context, body, slack_text
+from gpumon.push.ledger import Ledger, Rule
+from gpumon.push.records import Kept, Message
+from gpumon.readings.verdict import Level, Verdict
+from tests.push.moments import KV_FULL, START_S, THROTTLED, moment, storm
+from tests.records import replace
+
+CONTEXT = Context("ops", "routing-key", START_S + 5.0, 60.0)
+HOSTILE = "`<!channel> & <https://evil|click> *x*`\x1b[31m\u202e```"
+
+
+def messages(*moments: tuple[Verdict, ...], by_incident: bool = False) -> list[Message]:
+    made = Ledger(Rule("note", (), 0.0, 0.0, by_incident=by_incident), Kept())
+    for second, verdicts in enumerate(moments):
+        made.see(moment(float(second), *verdicts), 0)
+    return made.kept.waiting
+
+
+def bodies(kind: str, *moments: tuple[Verdict, ...]) -> list[Any]:
+    waiting = messages(*moments, by_incident=kind == "pagerduty")
+    return [json.loads(body(kind, message, CONTEXT)) for message in waiting]
+
+
+def test_the_own_body_has_codes_figures_and_texts() -> None:
+    (sent,) = bodies("json", (KV_FULL,))
+    assert {key: sent[key] for key in ("schema", "webhook", "message", "dropped")} == {
+        "schema": 1,
+        "webhook": "ops",
+        "message": 1,
+        "dropped": 0,
+    }
+    (change,) = sent["changes"]
+    assert (change["state"], change["code"], change["level"], change["scope"]) == (
+        *("began", "kv_cache_full", "warn"),
+        KV_FULL.scope,
+    )
+    assert change["verdict"]["code"] == "kv_cache_full"
+    assert change["verdict"]["evidence"][0]["quantity"] == "kv_usage"
+    assert change["time"] == "2025-10-09T08:53:22.000Z"
+
+
+def test_slack_gets_blocks_within_its_limits_and_a_text_for_the_notification() -> None:
+    (sent,) = bodies("slack", storm(40))
+    assert sent["text"] == f"40 began on {moment(0.0).host.name}"
+    assert len(sent["blocks"]) == MOST_BLOCKS + 2
+    assert sent["blocks"][-1]["text"]["text"] == "and 20 more"
+    assert "*CRITICAL* `gpu 0` throttled, began" in sent["blocks"][1]["text"]["text"]
+
+
+@pytest.mark.parametrize("scope", [HOSTILE, "&" * 5000, "<" * 300 + "\n" * 300])
+def test_slack_takes_no_markup_and_no_mention_from_outside(scope: str) -> None:
+    verdict = replace(KV_FULL, scope=scope, cause=scope)
+    (sent,) = bodies("slack", (verdict,))
+    for block in sent["blocks"]:
+        text = block["text"]["text"]
+        assert len(text) <= 3000
+        assert text.count("`") in (0, 8), "the name and the sentence stand as code, and nothing in them ends it"
+        assert "<" not in text
+        assert "\x1b" not in text
+    assert "<" not in sent["text"]
+
+
+def test_slack_escapes_are_those_of_its_manual() -> None:
+    assert slack_text("a < b & c > d") == "a &lt; b &amp; c &gt; d"
+    assert slack_text("&&&", most=11) == "&amp;&amp;", "an escape is not cut in the middle"
+
+
+def test_pagerduty_gets_an_event_with_the_worst_severity_and_its_end() -> None:
+    opened, closed = bodies("pagerduty", (KV_FULL, THROTTLED), ())
+    assert opened["routing_key"] == closed["routing_key"] == "routing-key"
+    assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
+    assert opened["dedup_key"] == closed["dedup_key"]
+    assert len(opened["dedup_key"]) <= 255
+    payload = opened["payload"]
+    assert (payload["severity"], payload["component"], payload["class"]) == ("critical", "gpu 3", "throttled")
+    assert len(payload["summary"]) <= 1024
+    assert payload["custom_details"][f"{KV_FULL.scope}: KV cache full"]["level"] == "warn"
+
+
+def test_an_alertmanager_gets_the_same_labels_from_begin_to_end() -> None:
+    (began,), (ended,) = bodies("alertmanager", (KV_FULL,), ())
+    assert began["labels"] == ended["labels"]
+    assert began["labels"]["alertname"] == "GpumonKvCacheFull"
+    assert began["labels"]["severity"] == "warning"
+    assert began["startsAt"] == KV_FULL.since
+    assert began["endsAt"] == "2025-10-09T08:57:27.000Z", "four repeats from when it is sent"
+    assert ended["endsAt"] == "2025-10-09T08:53:23.000Z"
+
+
+def test_another_level_ends_the_alert_of_the_severity_before() -> None:
+    _, sent = bodies("alertmanager", (KV_FULL,), (replace(KV_FULL, level=Level.CRITICAL),))
+    assert [alert["labels"]["severity"] for alert in sent] == ["critical", "warning"]
+    assert sent[1]["endsAt"] < sent[0]["endsAt"]
+
+
+def test_an_end_is_never_before_the_start_though_a_clock_was_set_back() -> None:
+    (_, (ended,)) = bodies("alertmanager", (replace(KV_FULL, since="2026-01-01T00:00:00.000Z"),), ())
+    assert ended["endsAt"] >= ended["startsAt"]

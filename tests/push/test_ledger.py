@@ -1,0 +1,176 @@
+"""What a receiver is told and when: windows, repeats, silences, ends, and what an earlier run has told."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpumon.push.ledger import GONE_S, MOST_WAITING, SETTLE_S, Ledger, Rule
+from gpumon.push.records import ChangeState, Kept
+from gpumon.readings.verdict import Level, Verdict
+from gpumon.triage.silence import parse_silence
+from tests.push.moments import ALERT, ENGINE, KV_FULL, NOTE, THROTTLED, moment, storm
+from tests.records import replace
+
+MIDNIGHT = 0
+RULE = Rule("warn", (), 0.0, 0.0, by_incident=False)
+GROUPED = RULE._replace(group_s=10.0)
+
+
+def ledger(rule: Rule = RULE, kept: Kept | None = None) -> Ledger:
+    return Ledger(rule, kept or Kept())
+
+
+def told(made: Ledger) -> list[list[tuple[str, str, str]]]:
+    """State, code and level of the changes of each message that waits."""
+    return [[(one.state.value, one.code, one.level) for one in message.changes] for message in made.kept.waiting]
+
+
+def see(made: Ledger, after_s: float, *verdicts: Verdict, **others: object) -> None:
+    made.see(moment(after_s, *verdicts, **others), MIDNIGHT)
+
+
+def test_begin_change_of_level_and_end_are_a_change_each_of_one_id() -> None:
+    made = ledger()
+    see(made, 0.0, KV_FULL)
+    see(made, 1.0, KV_FULL)
+    see(made, 2.0, replace(KV_FULL, level=Level.CRITICAL))
+    see(made, 3.0)
+    assert told(made) == [
+        [("began", "kv_cache_full", "warn")],
+        [("level", "kv_cache_full", "critical")],
+        [("ended", "kv_cache_full", "critical")],
+    ]
+    changes = [message.changes[0] for message in made.kept.waiting]
+    assert len({change.id for change in changes}) == 1
+    assert [change.level_before for change in changes] == ["", "warn", ""]
+    assert changes[0].verdict["evidence"][0]["value"] == 0.97
+    assert [message.number for message in made.kept.waiting] == [1, 2, 3]
+
+
+def test_a_level_below_the_least_one_is_no_news_and_ends_what_was_told() -> None:
+    made = ledger()
+    see(made, 0.0, NOTE)
+    assert told(made) == []
+    see(made, 1.0, THROTTLED)
+    see(made, 2.0, replace(THROTTLED, level=Level.NOTE))
+    assert told(made) == [[("began", "throttled", "critical")], [("ended", "throttled", "critical")]]
+
+
+def test_a_storm_within_the_window_is_one_message() -> None:
+    made = ledger(GROUPED)
+    for second in range(9):
+        see(made, float(second), *storm(second + 1))
+    assert told(made) == []
+    see(made, 9.0, *storm(10))
+    assert [len(message) for message in told(made)] == [10]
+    see(made, 10.0, *storm(11))
+    assert [len(message) for message in told(made)] == [10], "a window of its own"
+
+
+def test_a_window_does_not_wait_for_a_later_snapshot_than_it_must() -> None:
+    made = ledger(GROUPED)
+    see(made, 0.0, KV_FULL, interval_s=60.0)
+    assert len(told(made)) == 1
+
+
+def test_what_stands_is_sent_again_but_not_while_messages_wait() -> None:
+    made = ledger(RULE._replace(repeat_s=60.0))
+    see(made, 0.0, KV_FULL)
+    see(made, 61.0, KV_FULL)
+    assert len(told(made)) == 1
+    made.delivered(made.kept.waiting[0])
+    see(made, 62.0, KV_FULL)
+    see(made, 63.0, KV_FULL)
+    assert told(made) == [[("stands", "kv_cache_full", "warn")]]
+
+
+def test_what_is_silenced_does_not_begin_but_what_was_told_ends() -> None:
+    made = ledger(RULE._replace(silences=(parse_silence("kv_cache_full 22:00-06:00"),)))
+    night, day = 23 * 60, 12 * 60
+    made.see(moment(0.0, KV_FULL, THROTTLED), night)
+    assert told(made) == [[("began", "throttled", "critical")]]
+    made.see(moment(1.0, KV_FULL, THROTTLED), day)
+    made.see(moment(2.0, THROTTLED), night)
+    assert told(made)[1:] == [[("began", "kv_cache_full", "warn")], [("ended", "kv_cache_full", "warn")]]
+
+
+def test_an_alert_on_a_figure_is_a_warning_and_one_on_a_verdict_is_that_verdict() -> None:
+    made = ledger()
+    made.see(replace(moment(0.0, KV_FULL), alerts=(ALERT, replace(ALERT, name="kv", level="warn"))), MIDNIGHT)
+    assert told(made) == [[("began", "kv_cache_full", "warn"), ("began", "alert", "warn")]]
+    assert made.kept.waiting[0].changes[1].text == "temperature_c 91 > 90"
+
+
+def test_a_thing_that_is_not_listed_ends_later() -> None:
+    made = ledger()
+    see(made, 0.0, KV_FULL)
+    see(made, 1.0, engines=())
+    see(made, GONE_S - 1.0, engines=())
+    assert len(told(made)) == 1
+    see(made, GONE_S + 1.0, engines=())
+    assert told(made)[1:] == [[("ended", "kv_cache_full", "warn")]]
+
+
+def test_the_next_run_goes_on_where_this_one_ended() -> None:
+    before = ledger()
+    see(before, 0.0, KV_FULL, THROTTLED)
+    written = msgspec.json.encode(before.kept)
+    made = ledger(kept=msgspec.json.decode(written, type=Kept))
+    see(made, 5.0)
+    see(made, 40.0, KV_FULL)
+    assert len(told(made)) == 1, "neither over nor new: the new run has to watch for a while"
+    see(made, 5.0 + SETTLE_S + 1.0, KV_FULL)
+    assert told(made)[1:] == [[("ended", "throttled", "critical")]]
+
+
+def test_the_oldest_changes_make_room_and_that_is_said() -> None:
+    made = ledger()
+    size = 400
+    for second in range(0, 8, 2):
+        see(made, float(second), *storm(size))
+        see(made, second + 1.0, gpus=tuple(replace(moment(0.0).gpus[0], uuid=f"GPU-{at}") for at in range(size)))
+    assert made.waiting_changes <= MOST_WAITING
+    sizes = [len(message.changes) for message in made.kept.waiting]
+    assert sum(sizes) + made.kept.waiting[0].dropped == 8 * size
+    assert [message.dropped for message in made.kept.waiting[1:]] == [0] * (len(sizes) - 1)
+
+
+def test_flapping_costs_nothing_of_the_order() -> None:
+    made = ledger(GROUPED)
+    for second in range(9):
+        see(made, float(second), *((KV_FULL,) if second % 2 == 0 else ()))
+    made.flush(moment(9.0).wall_s)
+    assert [state for state, *_ in told(made)[0]] == ["began", "ended"] * 4 + ["began"]
+
+
+def test_pagerduty_gets_an_incident_for_each_window_and_its_end_with_the_last_verdict() -> None:
+    made = ledger(GROUPED._replace(by_incident=True))
+    for second in range(10):
+        see(made, float(second), KV_FULL, THROTTLED)
+    for second in range(10, 20):
+        see(made, float(second), THROTTLED)
+    (opened,) = made.kept.waiting
+    assert (len(opened.changes), opened.resolves) == (2, False)
+    for second in range(20, 31):
+        see(made, float(second))
+    _, closed = made.kept.waiting
+    assert (closed.incident, closed.resolves) == (opened.incident, True)
+    assert closed.changes[-1].state is ChangeState.ENDED
+
+
+def test_names_of_processes_and_users_stay_on_the_host() -> None:
+    made = ledger()
+    secret = replace(KV_FULL, parameters={"process": "train.py --token hunter2", "owner": "mallory"})
+    see(made, 0.0, secret)
+    assert b"hunter2" not in msgspec.json.encode(made.kept)
+    assert b"mallory" not in msgspec.json.encode(made.kept)
+
+
+@pytest.mark.parametrize("wall_s", [-3600.0, 3600.0 * 24])
+def test_a_clock_that_was_set_costs_no_message(wall_s: float) -> None:
+    made = ledger(GROUPED)
+    see(made, 0.0, KV_FULL)
+    see(made, wall_s, KV_FULL)
+    assert len(told(made)) == 1
+    assert ENGINE.name in {change.scope for change in made.kept.waiting[0].changes}
