@@ -9,9 +9,9 @@ _GPUS: Final = """
     memory_temperature fan link energy name history
 """
 _ENGINES: Final = """
-    model running waiting kv decode prefill ttft itl mfu mbu e2e queue req_s version cached step_s tok_j context gpus
-    precision waste full_model power batch preempt_s ttft_p50 ttft_p99 itl_p50 itl_p99 flops traffic mfu_prefill
-    mfu_decode kv_tokens url
+    model running waiting kv decode prefill ttft itl mfu mbu e2e queue req_s ttft_ok itl_ok cached step_s tok_j
+    context gpus precision waste full_model version power batch preempt_s ttft_p50 ttft_p99 itl_p50 itl_p99 flops
+    traffic mfu_prefill mfu_decode kv_tokens url
 """
 _PROCESSES: Final = "user gpus vram sm engine cpu rss time container pod type command"
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpumon.config.schema import Config, Sizing
-from gpumon.triage.signals import Goals
+from gpumon.config.schema import Goals as ConfiguredGoals
+from gpumon.readings.goals import Goals
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 
@@ -34,6 +35,19 @@ def running_prices(sizing: Sizing, gpus: GpuCatalogue) -> Mapping[str, float]:
 def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds) -> Triage:
     """The triage of this run, with its prices and goals."""
     prices = running_prices(config.sizing, gpus)
-    promised = (config.goals.ttft_p95_ms, config.goals.itl_p95_ms, config.goals.e2e_p95_ms)
-    goals = Goals(*(None if goal is None else goal / 1e3 for goal in promised))
-    return Triage(thresholds, prices, goals=goals)
+    return Triage(thresholds, prices, goals=goals_of(config.goals))
+
+
+def goals_of(configured: ConfiguredGoals) -> Goals:
+    """The goals of the config in seconds."""
+    return Goals(
+        ttft_s=_seconds(configured.ttft_p95_ms),
+        itl_s=_seconds(configured.itl_p95_ms),
+        e2e_s=_seconds(configured.e2e_p95_ms),
+    )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    if milliseconds is None:
+        return None
+    return milliseconds / 1e3

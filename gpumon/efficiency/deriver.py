@@ -26,6 +26,7 @@ from gpumon.readings.frame import (
     HistogramReading,
     HostReading,
 )
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
@@ -52,8 +53,9 @@ class Deriver:
     and what is lost for good does not blank the chart for good.
     """
 
-    def __init__(self, catalogue: GpuCatalogue) -> None:
+    def __init__(self, catalogue: GpuCatalogue, goals: Goals = Goals()) -> None:  # noqa: B008 - immutable
         self._peaks = Peaks(catalogue)
+        self._goals = goals
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._totals = Totals()
@@ -122,7 +124,7 @@ class Deriver:
         """One engine on these GPUs of the host, and its decode rate of this tick."""
         view = self._engines.get(reading.key)
         if view is None:
-            view = self._engines[reading.key] = EngineView()
+            view = self._engines[reading.key] = EngineView(self._goals)
         track = view.track
         track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))

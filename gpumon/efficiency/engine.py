@@ -11,6 +11,7 @@ import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.checks import rank_loads, uneven
+from gpumon.efficiency.goodput import goodput, no_goodput
 from gpumon.efficiency.lengths import answer_mean, length_steps, pool_tokens, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
@@ -40,12 +41,14 @@ from gpumon.readings.frame import (
     EndpointState,
     EngineReading,
 )
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import (
     Dimensions,
     Efficiency,
     Engine,
     EngineRates,
+    Goodput,
     Hardware,
     Latency,
     Load,
@@ -78,8 +81,9 @@ PartT = TypeVar("PartT", bound=msgspec.Struct)
 class EngineView:
     """One engine's polls, and how it was shown last: most ticks have no new poll of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, goals: Goals) -> None:
         self.track = Track()
+        self._goals = goals
         self._reading: EngineReading | None = None
         self._made_of: object = None
         self._engine: Engine | None = None
@@ -113,11 +117,19 @@ class EngineView:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
                 self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
+                self._engine = msgspec.structs.replace(self._engine, goodput=self._goodput(self._rates))
             self._reading = reading
             self._made_of = made_of
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _at(self._engine, self._rates, age_s, power_w), self._rates
+
+    def _goodput(self, rates: Rates) -> Goodput:
+        """The shares of what was served within the goals; of what generates no tokens there are none."""
+        without = WITHOUT_DECODE.get(rates.service)
+        if without is not None:
+            return no_goodput(without)
+        return goodput(self.track, self._goals)
 
     def _why_blank(self, reading: EngineReading, age_s: float) -> Missing | None:
         """Why an engine whose last good answer is so old has no figures; None where it has them."""
@@ -212,6 +224,7 @@ def without_figures(engine: Engine, why: Missing) -> Engine:
         load=_blank(Load, why),
         rates=_blank(EngineRates, why),
         latency=Latency(none, none, none, none, none, why),
+        goodput=no_goodput(why),
         efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why)),
     )
 
@@ -628,7 +641,12 @@ def _sources(
     formulas = None
     if reading.llm is not None or reading.training is not None:
         formulas = rates.service
-    spans = Spans(_whole_s(track.short), _whole_s(rates.prefill), _whole_s(track.long))
+    spans = Spans(
+        rate=_whole_s(track.short),
+        prefill=_whole_s(rates.prefill),
+        quantile=_whole_s(track.long),
+        minutes=_whole_s(track.minutes),
+    )
     return engine_sources(
         tuple(reading.live.items()),
         spans,

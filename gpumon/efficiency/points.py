@@ -8,6 +8,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.ratio import per, plus
 from gpumon.efficiency.service import adding_up
 from gpumon.readings.frame import EndpointState
@@ -127,6 +128,8 @@ def chart_points(
         "kv": _most(_figures(engines, "load.kv_usage_ratio")),
         "ttft": _most(_figures(engines, "latency.ttft_s.p95")),
         "itl": _most(_figures(engines, "latency.itl_s.p95")),
+        "ttft_ok": _least(promised_ttft(engine.goodput) for engine in engines),
+        "itl_ok": _least(promised_itl(engine.goodput) for engine in engines),
         "bandwidth": over_gpus("bandwidth", traffic),
         "power": over_gpus("power", _figures(gpus, "power_w")),
         "prefill": over_engines("prefill", _figures(summed, "rates.prefill_tokens_per_s")),
@@ -194,9 +197,10 @@ _OF_GPU: Final = ("sm", "tensor", "dram", "power", "clock", "vram", "temp")
 """`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
 _OF_ENGINE: Final = (
     *("running", "waiting", "kv", "decode", "prefill", "mfu", "mbu"),
-    *("ttft", "itl", "queue", "preempt"),
+    *("ttft", "itl", "queue", "preempt", "ttft_ok", "itl_ok"),
 )
-"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT."""
+"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT. Shares
+within the goals are the least that is certain."""
 
 
 def _host(host: Host) -> tuple[Reading, ...]:
@@ -240,6 +244,8 @@ def _engine(engine: Engine) -> tuple[Reading, ...]:
         latency.itl_s.p95,
         latency.queue_s.mean,
         rates.preemptions_per_s,
+        promised_ttft(engine.goodput),
+        promised_itl(engine.goodput),
     )
 
 
@@ -255,6 +261,10 @@ def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
 
 def _most(readings: Iterable[Reading]) -> float:
     return max((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
+
+
+def _least(readings: Iterable[Reading]) -> float:
+    return min((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
 def _mean(readings: Sequence[Reading]) -> float:

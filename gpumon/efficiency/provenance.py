@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import Service
-from gpumon.efficiency.tracks import QUANTILE_S, RATE_S
+from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.smi import FIGURES, SMI
@@ -246,6 +246,9 @@ _COUNTED: Final = {
     "queue_s": (q.QUEUE, "buckets of the last {0.quantile} s"),
     "e2e_s": (q.E2E, "buckets of the last {0.quantile} s"),
     "tpot_s": (q.TPOT, "buckets of the last {0.quantile} s"),
+    "ttft_goal": (q.TTFT, "buckets of the last {0.minutes} s"),
+    "itl_goal": (q.ITL, "buckets of the last {0.minutes} s"),
+    "tpot_goal": (q.TPOT, "buckets of the last {0.minutes} s"),
     "running": (q.RUNNING, ""),
     "running_mean": (q.RUNNING, "mean of {0.rate} s"),
     "prompt_tokens_mean": (q.PROMPT_LENGTH, "sum / count over {0.quantile} s"),
@@ -273,6 +276,7 @@ class Spans(NamedTuple):
     rate: int = round(RATE_S)
     prefill: int = round(RATE_S)
     quantile: int = round(QUANTILE_S)
+    minutes: int = round(MINUTES_S)
 
 
 @lru_cache(maxsize=1024)

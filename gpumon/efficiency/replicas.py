@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from gpumon.efficiency.checks import Deviations, Member
+from gpumon.efficiency.goodput import share_of_all
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
 from gpumon.efficiency.ratio import per, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
@@ -94,6 +95,9 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
         itl_s=_latency(members, q.ITL),
         queue_s=_latency(members, q.QUEUE),
         e2e_s=_latency(members, q.E2E),
+        ttft_goal=share_of_all(member.engine.goodput.ttft_goal for member in members),
+        itl_goal=share_of_all(member.engine.goodput.itl_goal for member in members),
+        tpot_goal=share_of_all(member.engine.goodput.tpot_goal for member in members),
         mfu_ratio=_share(mapped or members, "efficiency.flops_per_s", "efficiency.peak_flops_per_s"),
         mbu_ratio=_share(mapped or members, "efficiency.bytes_per_s", "efficiency.peak_bandwidth_bytes_per_s"),
         mapped=len(mapped),

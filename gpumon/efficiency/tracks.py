@@ -17,6 +17,10 @@ RATE_S: Final = 10.0
 """Window of the shown rates, where readings come often enough for it."""
 QUANTILE_S: Final = 60.0
 """Window of the latency quantiles, likewise."""
+MINUTES_S: Final = 180.0
+"""Window of shares of requests, likewise, as few requests end in one minute. A past moment is derived from so much."""
+MINUTES_MARK_S: Final = 10.0
+"""Seconds between two polls that are kept for that window alone."""
 LEAST_INTERVALS: Final = 2.0
 """A window holds at least so many intervals between readings: it grows with them."""
 MOST_KEPT_S: Final = 600.0
@@ -81,11 +85,13 @@ class Window:
 
     __slots__ = ("_histograms", "_track", "inside", "length_s", "points", "seconds")
 
-    def __init__(self, track: Track, seconds: float) -> None:
+    def __init__(self, track: Track, seconds: float, points: list[Point] | None = None) -> None:
+        """`points` are the polls to choose from, oldest first; without them those of the track."""
         self._track = track
         self.seconds = seconds
-        points = track.points
-        newest_s = track.points[-1].monotonic_s if track.points else 0.0
+        if points is None:
+            points = track.points
+        newest_s = points[-1].monotonic_s if points else 0.0
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
         """The polls of the last `seconds`, oldest first."""
         self.points: list[Point] = []
@@ -260,8 +266,10 @@ class Track:
         self.keep_s = QUANTILE_S
         self.cadence_s = 0.0
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
-        self.short = self.long = Window(self, 0.0)
-        """The windows of the rates and of the quantiles at this cadence."""
+        self._old_points: list[Point] = []
+        """Polls older than those of `points`, one per `MINUTES_MARK_S`."""
+        self.short = self.long = self.minutes = Window(self, 0.0)
+        """The windows of the rates, of the quantiles and of shares of requests at this cadence."""
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
         """Long mean of the generated tokens."""
@@ -310,6 +318,7 @@ class Track:
         added = self._add(reading, wall_s, frames_s)
         self.short = Window(self, grown(RATE_S, self.cadence_s))
         self.long = Window(self, self.quantile_s)
+        self.minutes = Window(self, grown(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
         if added:
             self._extend_mean(reading, self.totals.get(q.DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
         if earlier:
@@ -335,7 +344,7 @@ class Track:
             return False
         newborn = reading.started_wall_s > self._good_wall_s
         if self._begins_anew(reading):
-            self.points.clear()
+            self._drop_points()
             self._was_reset = True
         self._begin_at_zero(reading)
         self._count(reading, newborn=newborn)
@@ -422,6 +431,7 @@ class Track:
                 counted[name] = 0.0
             self._ranks[rank.rank] = with_zeros(known, rank, born)
             self.points = [_began_at_zero(point, rank, born) for point in self.points]
+            self._old_points = [_began_at_zero(point, rank, born) for point in self._old_points]
 
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
         """Grow the totals.
@@ -468,7 +478,7 @@ class Track:
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
             if since_s > max(GAP * max(self.cadence_s, self._paced_s), 3.0):
-                self.points.clear()
+                self._drop_points()
             elif since_s < interval_s / 2:
                 return
         self._paced_s = self.cadence_s
@@ -482,7 +492,21 @@ class Track:
         self.points.append(Point(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False
-        del self.points[: bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,))]
+        self._leave_behind(bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,)), now_s)
+
+    def _drop_points(self) -> None:
+        """Begin all windows anew."""
+        self.points.clear()
+        self._old_points.clear()
+
+    def _leave_behind(self, number: int, now_s: float) -> None:
+        """Take the oldest points out of `points`; some of them are kept for the window of minutes."""
+        for point in self.points[:number]:
+            if not self._old_points or point.monotonic_s - self._old_points[-1].monotonic_s >= MINUTES_MARK_S:
+                self._old_points.append(point)
+        del self.points[:number]
+        oldest_s = now_s - grown(MINUTES_S, self.cadence_s) - max(MINUTES_MARK_S, self.cadence_s)
+        del self._old_points[: bisect_left(self._old_points, (oldest_s,))]
 
     def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
         """By the counter, which is right over a gap, too; else by the engine's own rate, which tells nothing of one."""

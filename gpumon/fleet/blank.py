@@ -10,7 +10,7 @@ import msgspec
 from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, WithinGoal
 
 _FIXED: Final = frozenset(
     {
@@ -48,11 +48,14 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
 @lru_cache(maxsize=16)
 def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
     """A value for each reading of a GPU or an engine that ages."""
-    none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
+    none = {
+        Quantiles: Quantiles(*(why for _ in Quantiles.__struct_fields__)),
+        WithinGoal: WithinGoal(*(why for _ in WithinGoal.__struct_fields__)),
+    }
     found: dict[str, Any] = {}
     for _, field in flat_fields(kind).values():
         if field.type == Reading and field.name not in _FIXED:
             found[field.name] = why
-        elif field.type is Quantiles:
-            found[field.name] = none
+        elif field.type in none:
+            found[field.name] = none[field.type]
     return found

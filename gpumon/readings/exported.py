@@ -165,6 +165,27 @@ def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
+def _goals(of: str) -> tuple[Field, ...]:
+    """Shares within the goals, by what is counted; the least and the largest share that can be true."""
+    fields = []
+    for attribute, latency, counted in _GOALS:
+        name = f"{of}_goal"
+        fixed = {"latency": latency, "of": counted}
+        for end in ("low", "high"):
+            text = "Share of the last 3 min within the goal: at least low, at most high."
+            fields.append(Field(f"{attribute}.{end}_ratio", f"{name}_attained_ratio", text, {**fixed, "bound": end}))
+        fields.append(Field(f"{attribute}.goal_s", f"{name}_seconds", "The goal, or the assumed one.", fixed))
+        fields.append(Field(f"{attribute}.count", f"{name}_observations", "Number of what is counted.", fixed))
+    return tuple(fields)
+
+
+_GOALS: Final = (
+    ("ttft_goal", "ttft", "requests"),
+    ("itl_goal", "itl", "tokens"),
+    ("tpot_goal", "tpot", "requests"),
+)
+"""Field, latency, and what its share is of."""
+
 ENGINE_LABELS: Final = ("engine",)
 ENGINE: Final = (
     Field("running", "engine_requests_running", "Requests that are being worked on now."),
@@ -203,6 +224,7 @@ ENGINE: Final = (
     Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
     Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
     *_latencies("engine", _TPOT),
+    *_goals("engine"),
     Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
     Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
     Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
@@ -257,6 +279,8 @@ ENGINE_TEXTS: Final = {
     "asleep": "asleep",
     "found_by": "found_by",
     "from_documentation": "from_documentation",
+    "ttft_goal_assumed": "ttft_goal_assumed",
+    "itl_goal_assumed": "itl_goal_assumed",
     "peak_unverified": "peak_unverified",
     "bandwidth_peak_unverified": "bandwidth_peak_unverified",
 }
@@ -279,6 +303,7 @@ MODEL: Final = (
     Field("decode_tokens_per_s", "model_decode_tokens_per_second", "Tokens that all replicas generate."),
     Field("requests_per_s", "model_requests_per_second", "Requests that ended at any replica."),
     *_latencies("model"),
+    *_goals("model"),
     Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
     Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
 )

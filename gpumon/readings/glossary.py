@@ -23,6 +23,7 @@ class Term(NamedTuple):
 _NOW: Final = "last refresh"
 _TEN: Final = "mean of 10 s"
 _MINUTE: Final = "last 60 s"
+_MINUTES: Final = "last 3 min"
 _MOMENT: Final = "at the refresh"
 
 BUSY: Final = Term(
@@ -169,6 +170,22 @@ ITL: Final = Term(
     "Inter-token latency: time from one token of a request to its next; 95 % are at most this.",
     ("engines[].itl_s.p95",),
 )
+TTFT_GOAL: Final = Term(
+    "ttft ok",
+    "TTFT in goal",
+    "%",
+    _MINUTES,
+    "Share of requests whose time to first token was within the goal (`[goals]`); `?`: 1 s is assumed.",
+    ("engines[].ttft_goal",),
+)
+ITL_GOAL: Final = Term(
+    "itl ok",
+    "ITL in goal",
+    "%",
+    _MINUTES,
+    "Share of requests whose mean time per token was within the goal, else of tokens; `?`: 50 ms are assumed.",
+    ("engines[].tpot_goal", "engines[].itl_goal"),
+)
 E2E: Final = Term(
     "e2e p95",
     "E2E p95",
@@ -223,7 +240,8 @@ TOKENS_PER_JOULE: Final = Term(
 TERMS: Final = (
     *(BUSY, SM, OCCUPANCY, TENSOR, VRAM, BANDWIDTH, MFU, MBU),
     *(POWER, POWER_LIMIT, ENERGY, TEMPERATURE, MEMORY_TEMPERATURE, FAN, SM_CLOCK, NVLINK, PCIE, WASTE),
-    *(WASTED_GPUS, RUNNING, WAITING, KV_CACHE, DECODE, PREFILL, CACHED, TTFT, ITL, E2E, QUEUE),
+    *(WASTED_GPUS, RUNNING, WAITING, KV_CACHE, DECODE, PREFILL, CACHED, TTFT, ITL),
+    *(TTFT_GOAL, ITL_GOAL, E2E, QUEUE),
     *(REQUESTS, STEPS, BATCH, CONTEXT, PREEMPTIONS, TOKENS_PER_JOULE),
 )
 """All quantities: of GPUs, then of engines."""

@@ -367,6 +367,32 @@ class Latency(Part, frozen=True, gc=False):
     """Mean time per token after a request's first over those 10 s; `itl_s` is of the last 60 s."""
 
 
+class WithinGoal(msgspec.Struct, frozen=True, gc=False):
+    """Share of requests, or of tokens, of the last 3 minutes whose latency was within a goal."""
+
+    low_ratio: Reading = NOT_EXPOSED
+    """The true share lies between this and `high_ratio`: they are equal where the goal is the bound of a bucket."""
+    high_ratio: Reading = NOT_EXPOSED
+    goal_s: Reading = NOT_EXPOSED
+    count: Reading = NOT_EXPOSED
+    """Number of those requests, or tokens."""
+
+
+class Goodput(Part, frozen=True, gc=False):
+    """Shares of what was served within the goals of the config, or within those that are assumed."""
+
+    ttft_goal: WithinGoal = WithinGoal()
+    """Requests by their TTFT."""
+    itl_goal: WithinGoal = WithinGoal()
+    """Tokens by the gap before them, as the engine observes gaps."""
+    tpot_goal: WithinGoal = WithinGoal()
+    """Requests that ended, by their mean time per token after the first; the goal is that of `itl_goal`."""
+    ttft_goal_assumed: bool = False
+    """The config has no such goal: 1 s is assumed."""
+    itl_goal_assumed: bool = False
+    """The config has no such goal: 50 ms are assumed."""
+
+
 class Efficiency(Part, frozen=True, gc=False):
     """FLOPs and bytes that the tokens needed, beside the peaks of the GPUs."""
 
@@ -445,6 +471,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     load: Load = Load()
     rates: EngineRates = EngineRates()
     latency: Latency = Latency()
+    goodput: Goodput = Goodput()
     efficiency: Efficiency = Efficiency()
 
     @property
@@ -474,6 +501,9 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     itl_s: Quantiles = Quantiles()
     queue_s: Quantiles = Quantiles()
     e2e_s: Quantiles = Quantiles()
+    ttft_goal: WithinGoal = WithinGoal()
+    itl_goal: WithinGoal = WithinGoal()
+    tpot_goal: WithinGoal = WithinGoal()
     mfu_ratio: Reading = NOT_EXPOSED
     """MFU of all their GPUs together."""
     mbu_ratio: Reading = NOT_EXPOSED

@@ -239,7 +239,7 @@ def maker(config: Config, hardware: object = None) -> Make:
 
     `hardware` may be a simulated server, which has thresholds of its own.
     """
-    from gpumon.config.prices import triage_of
+    from gpumon.config.prices import goals_of, triage_of
     from gpumon.efficiency.deriver import Deriver
     from gpumon.sources.packaged import gpu_catalogue
 
@@ -248,7 +248,8 @@ def maker(config: Config, hardware: object = None) -> Make:
     of_server = getattr(hardware, "thresholds", None)
     if of_server is not None:
         thresholds = of_server(config.triage)
-    return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
+    goals = goals_of(config.goals)
+    return lambda: (Deriver(gpus, goals), triage_of(config, gpus, thresholds))
 
 
 def failed_worker(snapshot: Snapshot) -> str:

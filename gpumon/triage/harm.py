@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.readings.verdict import Evidence, Level, Limit
 from gpumon.triage.arrivals import WINDOW_S, Flow
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import Case, Finding, Goals, finite, params, rises, waiting_means
+from gpumon.triage.signals import Case, Finding, finite, params, rises, waiting_means
 
 HOPELESS_S: Final = 20.0
 """TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""

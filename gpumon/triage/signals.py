@@ -13,6 +13,7 @@ from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import briefly
 from gpumon.readings.quantities import MOST_RUNNING
@@ -70,14 +71,6 @@ LEAST_GROWN_S: Final = 0.1
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
-
-
-class Goals(NamedTuple):
-    """Latencies that are promised to users, as p95 in seconds; None: not promised."""
-
-    ttft_s: float | None = None
-    itl_s: float | None = None
-    e2e_s: float | None = None
 
 
 class Finding(NamedTuple):

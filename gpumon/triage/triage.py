@@ -13,6 +13,7 @@ import msgspec
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
@@ -42,7 +43,7 @@ from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import Case, Finding, Goals, cases, gpus_of
+from gpumon.triage.signals import Case, Finding, cases, gpus_of
 from gpumon.triage.stall import suspected
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.unexplained import unexplained

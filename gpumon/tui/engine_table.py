@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpumon.efficiency.goodput import of_tokens
 from gpumon.readings import glossary
 from gpumon.readings.format import (
     age,
@@ -28,9 +29,9 @@ from gpumon.readings.format import (
 )
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
 from gpumon.triage.render import LIMITS
-from gpumon.tui.levels import CALM, is_high, tone_of
+from gpumon.tui.levels import CALM, WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.replica_rows import SUMS, grouped, is_sums
 from gpumon.tui.rows import Listing, ListView, Order
@@ -57,15 +58,18 @@ _MODEL: Final = 13
 _GPUS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
 _WHOLE_MODEL: Final = 38
-_GPUS_WIDTH: Final = 154
+_GPUS_WIDTH: Final = 162
 """Columns of the screen from which the GPUs have a column of their own."""
-_FULL_WIDTH: Final = 191
+_FULL_WIDTH: Final = 199
 """Columns of the screen from which the whole name of the model has room."""
 _DECODE: Final = 7
 _PREFILL: Final = 8
 _TTFT: Final = 6
 _ITL: Final = 7
 _E2E: Final = 9
+_GOAL: Final = 9
+PROMISED: Final = 0.95
+"""Share of requests that goals are promised for: they are p95."""
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
@@ -220,6 +224,38 @@ def _e2e(engine: Engine, view: View, tone: str) -> Row:
     return _latency("e2e", _E2E, engine.latency.e2e_s, engine, view, tone)
 
 
+def _within(goal: WithinGoal) -> str:
+    """The share within a goal: `97%`, or `83–91%` where only its bounds are known."""
+    low = goal.low_ratio
+    high = goal.high_ratio
+    if isinstance(low, Missing):
+        return short(low)
+    text = ratio(low)
+    if ratio(high) == text:
+        return text
+    return f"{text.removesuffix('%')}–{ratio(high)}"
+
+
+def _goal(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
+    """A share within a goal: `?` where the goal is assumed, `!` where it is surely below what is promised."""
+    text = _within(goal)
+    if isinstance(goal.high_ratio, Missing):
+        return ((right(f"{text} ", _GOAL), tone),)
+    if assumed:
+        return ((right(text + UNSURE, _GOAL), tone),)
+    if goal.high_ratio < PROMISED and tone in ("text", "strong"):
+        return ((right(f"{text}!", _GOAL), WARM),)
+    return ((right(f"{text} ", _GOAL), tone),)
+
+
+def _ttft_goal(engine: Engine, _: View, tone: str) -> Row:
+    return _goal(engine.goodput.ttft_goal, tone, assumed=engine.goodput.ttft_goal_assumed)
+
+
+def _itl_goal(engine: Engine, _: View, tone: str) -> Row:
+    return _goal(of_tokens(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
+
+
 def _ttft_head(view: View) -> Row:
     """`ttft/` before `itl p95`: both are the p95; `ttft` where the other column is hidden."""
     if "engines.itl" in view.hidden:
@@ -316,7 +352,8 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
     _marked("e2e", glossary.E2E.short, _E2E, _e2e),
     figures("queue", glossary.QUEUE.short, 9, lambda engine: quantile(engine.latency.queue_s)),
     figures("req_s", glossary.REQUESTS.short, 5, lambda engine: rate(engine.rates.requests_per_s)),
-    words("version", "version", 8, lambda engine: engine.version, gap=2),
+    _marked("ttft_ok", glossary.TTFT_GOAL.short, _GOAL, _ttft_goal),
+    _marked("itl_ok", glossary.ITL_GOAL.short, _GOAL, _itl_goal),
     figures("cached", glossary.CACHED.short, 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
     figures("step_s", glossary.STEPS.short, 6, lambda engine: rate(engine.rates.steps_per_s)),
     figures("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
@@ -328,6 +365,7 @@ EXTRA: Final[tuple[Column[Engine], ...]] = (
         words("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
     ),
+    words("version", "version", 8, lambda engine: engine.version, gap=2),
     figures("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
     figures("batch", glossary.BATCH.short, 5, lambda engine: rate(engine.rates.batch)),
     figures("preempt_s", glossary.PREEMPTIONS.short, 9, lambda engine: rate(engine.rates.preemptions_per_s)),
@@ -462,6 +500,8 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order(glossary.PREFILL.name, lambda engine: engine.rates.prefill_tokens_per_s, column="prefill"),
     Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
     Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95, column="itl"),
+    Order(glossary.TTFT_GOAL.name, lambda engine: engine.goodput.ttft_goal.low_ratio, column="ttft_ok"),
+    Order(glossary.ITL_GOAL.name, lambda engine: of_tokens(engine.goodput).low_ratio, column="itl_ok"),
     Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
     Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
     Order(glossary.WASTE.name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
-from gpumon.readings.snapshot import Efficiency, Engine, Hardware, Replicas, Snapshot
+from gpumon.readings.snapshot import Efficiency, Engine, Goodput, Hardware, Replicas, Snapshot
 from gpumon.readings.verdict import Evidence
 
 SUMS: Final = "replicas:"
@@ -30,7 +30,7 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
         elif replicas.model not in listed:
             listed.add(replicas.model)
             members = [by_name[name] for name in replicas.engines if name in by_name]
-            rows += [as_engine(replicas, _gpus_of(members)), *members]
+            rows += [as_engine(replicas, members), *members]
     return rows
 
 
@@ -57,9 +57,9 @@ def mapped_of(replicas: Replicas) -> str:
     return ""
 
 
-def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
+def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
     """The sums as a row of the engines' table, marked where one of them gives no figures; MFU and MBU are where they
-    are not those of all."""
+    are not those of all. `members` are the replicas: their GPUs are those of the row."""
     figures = {name: getattr(replicas, name) for name in _SHARED}
     partial = bool(mapped_of(replicas))
     down = len(replicas.engines) - replicas.answering
@@ -75,7 +75,11 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
         age_s=0.0,
         model=replicas.model,
         deviates=deviates,
-        hardware=Hardware(gpus=gpus),
+        hardware=Hardware(gpus=_gpus_of(members)),
+        goodput=Goodput(
+            ttft_goal_assumed=any(member.goodput.ttft_goal_assumed for member in members),
+            itl_goal_assumed=any(member.goodput.itl_goal_assumed for member in members),
+        ),
         efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
     )
     return replaced(sums, figures)

@@ -15,6 +15,7 @@ _OF_DECODE: Final = frozenset(
         *("kv_usage_ratio", "kv_pool_tokens", "context_tokens", "batch", "steps_per_s", "preemptions_per_s"),
         *("decode_tokens_per_s", "cached_tokens_per_s", "mfu_prefill_ratio", "mfu_decode_ratio", "tokens_per_j"),
         *("prefill_flops_per_s", "decode_flops_per_s", "flops_per_decode_token", "ttft_s", "itl_s"),
+        *("ttft_goal", "itl_goal", "tpot_goal"),
     }
 )
 _OF_LLMS: Final = frozenset({"prefill_tokens_per_s", "flops_per_s", "peak_flops_per_s", "flops_per_j"})

@@ -220,7 +220,7 @@ def _in_flight(done: Replay, truth: Truth) -> tuple[float, float]:
         gauges = [rank.gauges for reading in tick.readings for rank in reading.ranks if q.RUNNING in rank.gauges]
         if tick.reading.state is EndpointState.OK and gauges:
             shown.append(sum(each[q.RUNNING] + each.get(q.WAITING, 0.0) for each in gauges))
-            open_.append(truth.in_flight(_served(done, tick.reading.monotonic_s)))
+            open_.append(truth.in_flight(served_at(done, tick.reading.monotonic_s)))
     return (statistics.mean(shown), statistics.mean(open_)) if shown else (NAN, NAN)
 
 
@@ -251,7 +251,7 @@ def _grown(polls: Sequence[Sequence[EngineReading]], of: Callable[[EngineReading
     return grown if seen else NAN
 
 
-def _served(done: Replay, monotonic_s: float) -> float:
+def served_at(done: Replay, monotonic_s: float) -> float:
     """Moment of the recorded scrape that a poll got."""
     return done.capture.at(monotonic_s + done.offset_s).t
 
@@ -269,7 +269,7 @@ def _lives(done: Replay) -> list[tuple[float, float]]:
                 since_s = None
                 known = tick.t
             continue
-        at_s = _served(done, tick.reading.monotonic_s)
+        at_s = served_at(done, tick.reading.monotonic_s)
         if since_s is None:
             since_s = known or at_s
         until_s = at_s
@@ -286,7 +286,7 @@ def _rate_errors(done: Replay, truth: Truth) -> list[float]:
             continue
         newest_s = tick.reading.monotonic_s
         inside = [at for at in polls if newest_s - WINDOW_S - POLL_S / 2 <= at <= newest_s]
-        since_s, until_s = _served(done, inside[0]), _served(done, newest_s)
+        since_s, until_s = served_at(done, inside[0]), served_at(done, newest_s)
         if until_s - since_s < WINDOW_S - 1.5 or not _steady(done.capture, since_s, until_s):
             continue
         expected = truth.tokens("decode", since_s, until_s) / (newest_s - inside[0])

@@ -20,8 +20,10 @@ from typing import NamedTuple
 from gpumon.config.schema import Endpoint
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.goals import Goals
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.packaged import gpu_catalogue
+from tests.accuracy import requests
 from tests.accuracy.judged import POLL_S, Replay, Tick, judge
 from tests.accuracy.tables import table, write
 from tests.fakes.engine import LoopEngine, Recorded
@@ -30,6 +32,15 @@ from tests.virtual_time import Clock, played
 
 STARTS = {"vllm-lifecycle": 95.0, "prometheus-api": 10.0}
 """Seconds of a capture to begin at, where it begins with a long wait."""
+GOALS = {
+    "vllm-mfu-queue-prefix-abort": Goals(ttft_s=1.0, itl_s=0.01),
+    "vllm-tp2": Goals(ttft_s=0.1, itl_s=0.05),
+    "vllm-dp2": Goals(ttft_s=0.25, itl_s=0.02),
+    "sglang-basic": Goals(ttft_s=0.2, itl_s=0.02),
+}
+"""Goals of the captures whose latencies are others than those of most."""
+USUAL_GOALS = Goals(ttft_s=0.1, itl_s=0.01)
+"""Goals that some requests of a small model on a CPU miss."""
 BEGAN_UNIX_S = 1.9e9
 """Later than any recording: an engine that began after the watching is counted from its first token on."""
 PHASE_S = 0.5
@@ -80,7 +91,7 @@ async def watch(recorded: Recorded, name: str, start_s: float = 0.0, seconds: fl
     async with LoopEngine(recorded, start_s) as engine:
         await asyncio.sleep(PHASE_S)
         source = EndpointSource(Endpoint(url=engine.url), POLL_S, time.monotonic, wall=wall)
-        deriver = Deriver(gpu_catalogue())
+        deriver = Deriver(gpu_catalogue(), GOALS.get(name, USUAL_GOALS))
         offset_s = engine.t - time.monotonic()
         ticks: list[Tick] = []
         await source.start()
@@ -132,7 +143,8 @@ def main() -> None:
     parser.add_argument("capture", nargs="*", default=(*CAPTURES, *VARIANTS, *WITHOUT_TOKENS))
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
-    text = table([judge(done) for done in replays(arguments.capture)])
+    every = replays(arguments.capture)
+    text = f"{table([judge(done) for done in every])}\n\n{requests.table(every)}"
     print(text)
     if arguments.markdown:
         write(arguments.markdown, text)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.readings.frame import EngineKind, Frame, GpuProcess, RankReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -18,7 +19,6 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
-from gpumon.triage.signals import Goals
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict

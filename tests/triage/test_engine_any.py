@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Kind, Limit, Quantiles, TokensTotal
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.verdict import Evidence
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
-from gpumon.triage.signals import Goals
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.engines import BUSY, WORKS, scene

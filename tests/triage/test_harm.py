@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpumon.readings.frame import RankReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Verdict
 from gpumon.triage.render import verdict_text
-from gpumon.triage.signals import Goals
 from gpumon.triage.triage import Triage
 from tests.records import replace
 from tests.triage.engines import BUSY, PEAK, judged, scene

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuState, Phase, XidEvent
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Family, Kind, Level, Quantiles, TokensTotal
 from gpumon.readings.verdict import Action, Evidence, Limit, Verdict
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage import render
-from gpumon.triage.signals import Goals
 from gpumon.triage.xid import XIDS
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, judged, only, scene

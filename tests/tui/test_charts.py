@@ -332,7 +332,8 @@ def test_charts_fill_their_pane(width: int, glyphs: Glyphs, least: int) -> None:
         assert 1 <= len(rows) <= height
         assert len(rows) == height or least == 1 or height < 3
         assert all(cells(text(row)) <= width for row in rows)
-        assert all(cells(text(row)) > width - 6 for row in rows), "full width"
+        # A row of charts that has fewer of them than fit leaves the rest of its lines free.
+        assert any(cells(text(row)) > width - 6 for row in rows), "full width"
         assert charts.left_out == len(CHARTS) - len(charts.shown)
         assert text(rows[-1]).rstrip().endswith("now") or least == 1 or height < 3
 

@@ -164,6 +164,8 @@ TABLES: Final = Tables(
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
         _rule(q.QUEUE, "queue_time_seconds"),
+        # From 0.5.22 on.
+        _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
     ),

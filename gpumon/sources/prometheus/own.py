@@ -33,6 +33,7 @@ from gpumon.readings.snapshot import (
     Self,
     Snapshot,
     TokensTotal,
+    WithinGoal,
 )
 from gpumon.readings.verdict import (
     Action,
@@ -56,6 +57,9 @@ PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "itl_s": Quantiles,
     "queue_s": Quantiles,
     "e2e_s": Quantiles,
+    "ttft_goal": WithinGoal,
+    "itl_goal": WithinGoal,
+    "tpot_goal": WithinGoal,
 }
 """Objects in an engine's or a model's row."""
 ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -261,7 +265,10 @@ def _texts(labels: Mapping[str, str], fields: Mapping[str, str], flags: Sequence
 
 
 _GPU_FLAGS: Final = ("vram_shared", "peak_unverified", "bandwidth_peak_unverified")
-_ENGINE_FLAGS: Final = ("from_documentation", "peak_unverified", "bandwidth_peak_unverified")
+_ENGINE_FLAGS: Final = (
+    *("from_documentation", "peak_unverified", "bandwidth_peak_unverified"),
+    *("ttft_goal_assumed", "itl_goal_assumed"),
+)
 
 
 def _gpus(page: Scrape) -> Iterator[Gpu]:

@@ -70,6 +70,8 @@ DECODE: Final = Curve(f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "d
 PREFILL: Final = Curve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
 TTFT: Final = Curve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
 ITL: Final = Curve(f"{glossary.ITL.name}, worst", glossary.ITL.short, "itl", "ok", seconds, "itl")
+TTFT_OK: Final = Curve(f"{glossary.TTFT_GOAL.name}, worst", glossary.TTFT_GOAL.short, "ttft_ok", "accent", ratio)
+ITL_OK: Final = Curve(f"{glossary.ITL_GOAL.name}, worst", glossary.ITL_GOAL.short, "itl_ok", "tokens", ratio)
 KV: Final = Curve(f"{glossary.KV_CACHE.name}, fullest", glossary.KV_CACHE.short, "kv", "ok", ratio, "kv")
 RUNNING: Final = Curve(glossary.RUNNING.name, glossary.RUNNING.short, "running", "accent", whole)
 WAITING: Final = Curve(glossary.WAITING.name, glossary.WAITING.short, "waiting", "warn", whole)
@@ -87,6 +89,7 @@ CHARTS: Final = (
     Chart((PREFILL,)),
     Chart((TTFT,), unit="s"),
     Chart((ITL,), unit="s"),
+    Chart((ITL_OK, TTFT_OK), full=1.0),
     Chart((KV,), full=1.0),
     Chart((RUNNING, WAITING), stacked=True),
     Chart((POWER,), unit="W"),
@@ -94,7 +97,10 @@ CHARTS: Final = (
     Chart((VRAM,), full=1.0),
     Chart((MEMORY,)),
 )
-SPARKS: Final = (*(BUSY, MFU, MBU, DECODE, SM, PREFILL, TTFT, ITL, KV, WAITING, RUNNING, POWER, HEAT, VRAM, MEMORY),)
+SPARKS: Final = (
+    *(BUSY, MFU, MBU, DECODE, SM, PREFILL, TTFT, ITL, KV, WAITING, RUNNING, POWER, HEAT, VRAM, MEMORY),
+    *(TTFT_OK, ITL_OK),
+)
 """The same one by one, where each has a line alone; the most telling four first."""
 OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, MBU, DECODE, PREFILL, TTFT, ITL, KV, RUNNING, WAITING))
 """Keys of the series that only engines have; they need some polls, or a request."""
@@ -102,6 +108,8 @@ CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in
 """Key of a series -> the place of its chart in `CHARTS`."""
 _SHARES: Final = {
     **{curve.key: (curve.word.upper(), curve.tone) for curve in (SM, MFU, MBU)},
+    "ttft_ok": (glossary.TTFT_GOAL.name, "accent"),
+    "itl_ok": (glossary.ITL_GOAL.name, "tokens"),
     "busy": ("busy", "busy"),
     "tensor": (glossary.TENSOR.short, "sm"),
     "dram": (glossary.BANDWIDTH.short, "mbu"),

@@ -15,7 +15,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Re
 from gpumon.readings.text import clean
 from gpumon.triage.engine_down import ended_text
 from gpumon.triage.render import evidence_text
-from gpumon.tui.detail import values
+from gpumon.tui.detail import served, values
 from gpumon.tui.detail.blocks import (
     CATALOGUE,
     DERIVED,
@@ -115,6 +115,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         _load(engine, view, service, figures),
         _rates(engine, figures),
         *latencies(engine, view, figures.explain, WITHOUT[service]),
+        *served.goals(engine, figures),
     ]
     if service is Service.OTHER:
         shares = (("MFU", "mfu_ratio", values.percent), ("MBU", "mbu_ratio", values.percent))
@@ -159,7 +160,8 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
             own.append(engine)
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
-        *latencies(as_engine(replicas), view, figures.explain),
+        *latencies(as_engine(replicas, own), view, figures.explain),
+        *served.goals(as_engine(replicas, own), figures),
         Section("each replica", [entry for engine in own for entry in _replica(engine, snapshot)], side=1),
     ]
 

@@ -80,6 +80,13 @@ def percent(value: float) -> Written:
     return plain(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
 
+def bounds(least: float, most: float) -> str:
+    """Shares between which a third one lies, in percent: `83–91`; one number where they are equal."""
+    low = f"{least * 100.0:.3g}"
+    high = f"{most * 100.0:.3g}"
+    return low if low == high else f"{low}–{high}"
+
+
 def seconds(value: float) -> Written:
     """A time: `24.12`, `ms`."""
     if value <= 0.0:

@@ -1,0 +1,133 @@
+"""Goodput: the share of an engine's requests (or tokens) of the last minutes whose latency was within its goal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from gpumon.efficiency.tracks import Track
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import HistogramReading
+from gpumon.readings.goals import ASSUMED_ITL_S, ASSUMED_TTFT_S, Goals
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.snapshot import Goodput, WithinGoal
+
+_SAME: Final = 1e-9
+"""Relative difference up to which a bound is the goal: engines print 0.05 in several ways."""
+_OTHER_GOALS: Final = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
+_NONE: Final = Missing(Reason.IDLE)
+NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
+
+
+def goodput(track: Track, goals: Goals) -> Goodput:
+    """The shares of the last minutes. Without a goal of its own a latency is held against the one that is assumed."""
+    ttft_s = goals.ttft_s
+    if ttft_s is None:
+        ttft_s = ASSUMED_TTFT_S
+    itl_s = goals.itl_s
+    if itl_s is None:
+        itl_s = ASSUMED_ITL_S
+    return Goodput(
+        ttft_goal=_within_goal(track, q.TTFT, ttft_s),
+        itl_goal=_within_goal(track, q.ITL, itl_s),
+        tpot_goal=_within_goal(track, q.TPOT, itl_s),
+        ttft_goal_assumed=goals.ttft_s is None,
+        itl_goal_assumed=goals.itl_s is None,
+    )
+
+
+def no_goodput(why: Missing) -> Goodput:
+    """Every share missing for one reason."""
+    none = WithinGoal(why, why, why, why)
+    return Goodput(none, none, none)
+
+
+def _within_goal(track: Track, quantity: str, goal_s: float) -> WithinGoal:
+    """The share of a histogram's observations of the last minutes that were within a goal."""
+    observed = track.minutes.histogram(quantity)
+    why = NOT_EXPOSED
+    if observed is None and track.has_histogram(quantity):
+        why = track.not_yet
+    if observed is None or len(observed.bounds) < 2:
+        return WithinGoal(why, why, goal_s, why)
+    return share_within(observed, goal_s)
+
+
+def share_within(observed: HistogramReading, goal_s: float) -> WithinGoal:
+    """The share of observations that were at most as long as a goal.
+
+    It is exact where the goal is the bound of a bucket, else it lies between the shares at the bounds around it.
+    """
+    count = observed.counts[-1]
+    if count <= 0.0:
+        return WithinGoal(_NONE, _NONE, goal_s, 0.0)
+    fewest = 0.0
+    for bound, cumulative in zip(observed.bounds, observed.counts, strict=True):
+        if math.isclose(bound, goal_s, rel_tol=_SAME):
+            return WithinGoal(cumulative / count, cumulative / count, goal_s, count)
+        if bound > goal_s:
+            return WithinGoal(fewest / count, cumulative / count, goal_s, count)
+        fewest = cumulative
+    return WithinGoal(fewest / count, 1.0, goal_s, count)
+
+
+def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
+    """The share over the requests of several engines; missing where one of them has none, or another goal."""
+    low = 0.0
+    high = 0.0
+    count = 0.0
+    goal: Reading = NOT_EXPOSED
+    for share in shares:
+        if isinstance(share.count, Missing):
+            return WithinGoal(share.count, share.count, share.goal_s, share.count)
+        if isinstance(goal, Missing):
+            goal = share.goal_s
+        if share.goal_s != goal:
+            return WithinGoal(_OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS)
+        if not isinstance(share.low_ratio, Missing) and not isinstance(share.high_ratio, Missing):
+            low += share.low_ratio * share.count
+            high += share.high_ratio * share.count
+            count += share.count
+    if isinstance(goal, Missing):
+        return WithinGoal()
+    if count <= 0.0:
+        return WithinGoal(_NONE, _NONE, goal, 0.0)
+    return WithinGoal(low / count, high / count, goal, count)
+
+
+def of_tokens(goodput: Goodput) -> WithinGoal:
+    """The share within the ITL goal: of requests by their mean where some of these ended, else of tokens."""
+    if isinstance(goodput.tpot_goal.low_ratio, Missing):
+        return goodput.itl_goal
+    return goodput.tpot_goal
+
+
+def promised_ttft(goodput: Goodput) -> Reading:
+    """The least share of requests within the TTFT goal; missing where that is only assumed."""
+    if goodput.ttft_goal_assumed:
+        return NO_GOAL
+    return goodput.ttft_goal.low_ratio
+
+
+def promised_itl(goodput: Goodput) -> Reading:
+    """The least share within the ITL goal; missing where that is only assumed."""
+    if goodput.itl_goal_assumed:
+        return NO_GOAL
+    return of_tokens(goodput).low_ratio
+
+
+def both(goodput: Goodput) -> tuple[float, float] | None:
+    """Least and largest share of requests within both goals, which no engine counts; None where one is not known of
+    requests.
+
+    At worst each request misses one goal alone, at best those that miss one are those that miss the other.
+    """
+    first = goodput.ttft_goal
+    rest = goodput.tpot_goal
+    bounds = (first.low_ratio, first.high_ratio, rest.low_ratio, rest.high_ratio)
+    known = [bound for bound in bounds if not isinstance(bound, Missing)]
+    if len(known) < len(bounds):
+        return None
+    first_low, first_high, rest_low, rest_high = known
+    return max(0.0, first_low + rest_low - 1.0), min(first_high, rest_high)

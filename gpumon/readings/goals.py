@@ -1,0 +1,18 @@
+"""Latencies that are promised to users, and those that are assumed where none is."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+ASSUMED_TTFT_S: Final = 1.0
+"""A reader waits for a first token so long without losing the thread (Nielsen's limit for an answer)."""
+ASSUMED_ITL_S: Final = 0.05
+"""20 tokens/s, three times as fast as people read."""
+
+
+class Goals(NamedTuple):
+    """What is promised to users, as p95 in seconds; None: nothing. Other limits stand in for what is not promised."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    e2e_s: float | None = None

@@ -1,0 +1,82 @@
+"""Shares within the goals: exact at the bound of a bucket, between two shares inside one, and never of nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.efficiency.goodput import both, of_tokens, share_of_all, share_within
+from gpumon.efficiency.tracks import MINUTES_S, Track
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Goodput, WithinGoal
+
+INF = float("inf")
+
+
+def observed(*counts: float) -> HistogramReading:
+    """Observations up to 0.5 s, 1 s, and in all."""
+    return HistogramReading((0.5, 1.0, INF), counts, 1.0, counts[-1])
+
+
+@pytest.mark.parametrize(
+    ("goal_s", "low", "high"),
+    [(1.0, 0.9, 0.9), (1.0 + 1e-12, 0.9, 0.9), (0.75, 0.6, 0.9), (0.1, 0.0, 0.6), (5.0, 0.9, 1.0)],
+)
+def test_a_share_is_exact_at_a_bound_and_between_two_inside_a_bucket(goal_s: float, low: float, high: float) -> None:
+    share = share_within(observed(6.0, 9.0, 10.0), goal_s)
+    assert (share.low_ratio, share.high_ratio, share.count) == (low, high, 10.0)
+
+
+def test_where_nothing_was_observed_there_is_no_share() -> None:
+    share = share_within(observed(0.0, 0.0, 0.0), 1.0)
+    assert (share.low_ratio, share.high_ratio, share.count) == (Missing(Reason.IDLE), Missing(Reason.IDLE), 0.0)
+
+
+def test_the_share_of_replicas_is_over_all_their_requests() -> None:
+    busy = share_within(observed(0.0, 10.0, 40.0), 1.0)
+    calm = share_within(observed(0.0, 10.0, 10.0), 1.0)
+    idle = share_within(observed(0.0, 0.0, 0.0), 1.0)
+    assert share_of_all([busy, calm, idle]) == WithinGoal(0.4, 0.4, 1.0, 50.0)
+    assert share_of_all([idle, idle]).low_ratio == Missing(Reason.IDLE)
+    assert share_of_all([busy, WithinGoal()]) == WithinGoal()
+    other = share_of_all([busy, share_within(observed(0.0, 10.0, 10.0), 0.5)])
+    assert isinstance(other.low_ratio, Missing)
+    assert other.low_ratio.reason is Reason.NOT_SUPPORTED
+
+
+def test_both_goals_at_once_lie_between_the_worst_and_the_best_case() -> None:
+    first = WithinGoal(0.7, 0.8, 1.0, 10.0)
+    rest = WithinGoal(0.9, 0.9, 0.05, 10.0)
+    least, most = both(Goodput(first, WithinGoal(), rest)) or (0.0, 0.0)
+    assert (least, most) == (pytest.approx(0.6), 0.8)
+    assert both(Goodput(first, rest, WithinGoal())) is None, "tokens are no requests"
+
+
+def test_tokens_stand_in_where_no_request_ended() -> None:
+    tokens = WithinGoal(0.5, 0.5, 0.05, 900.0)
+    ended = WithinGoal(1.0, 1.0, 0.05, 3.0)
+    assert of_tokens(Goodput(itl_goal=tokens, tpot_goal=ended)) is ended
+    assert of_tokens(Goodput(itl_goal=tokens, tpot_goal=share_within(observed(0.0, 0.0, 0.0), 0.05))) is tokens
+
+
+def test_the_window_of_minutes_is_as_long_as_it_says_and_ends_with_a_restart() -> None:
+    track = Track()
+    for at in range(0, 600, 2):
+        track.add(poll(float(at), float(at)), 1e9 + at)
+    seen = track.minutes.histogram(q.TTFT)
+    assert seen is not None
+    assert track.minutes.length_s == pytest.approx(MINUTES_S, abs=10.0)
+    assert seen.count == track.minutes.length_s, "a request per second"
+    assert track.long.length_s == 60.0
+    track.add(poll(600.0, 1.0), 1e9 + 600)
+    track.add(poll(602.0, 3.0), 1e9 + 602)
+    seen = track.minutes.histogram(q.TTFT)
+    assert seen is not None
+    assert (track.minutes.length_s, seen.count) == (2.0, 2.0)
+
+
+def poll(at_s: float, requests: float) -> EngineReading:
+    """A poll of an engine that has given so many first tokens."""
+    rank = RankReading("0", {}, {q.RUNNING: 1.0}, {q.TTFT: observed(requests, requests, requests)})
+    return EngineReading("e", "http://h:1", EndpointState.OK, at_s, ranks=(rank,))
