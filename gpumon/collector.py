@@ -74,8 +74,9 @@ class Push(Protocol):
     def see(self, snapshot: Snapshot) -> None:
         """Take in a snapshot of now, with its alerts; returns at once."""
 
-    def fault(self, wall_s: float) -> Fault | None:
-        """Why nothing arrives there."""
+    @property
+    def troubles(self) -> Sequence[Callable[[float], Fault | None]]:
+        """What to ask at each tick (Unix time): why nothing arrives there."""
 
     async def close(self) -> None:
         """Send what waits, within two seconds."""

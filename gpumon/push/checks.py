@@ -48,9 +48,9 @@ def _check(webhook: Webhook, name: str, kept: Kept, sender: int) -> Check:
         notes.append("no gpumon sends now")
     if kept.delivered_s:
         notes.append(f"last delivery {rfc3339(kept.delivered_s)}")
-    failure = failure_text(name, kept)
+    failure = failure_text(kept)
     if failure:
-        return Check(AREA, name, CheckState.FAIL, failure.removeprefix(f"webhook {name}: "), _TRY.format(name=name))
+        return Check(AREA, name, CheckState.FAIL, failure, _TRY.format(name=name))
     return Check(AREA, name, CheckState.OK, "; ".join(notes))
 
 

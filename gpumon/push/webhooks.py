@@ -121,22 +121,32 @@ class Channel:
         if self._events is not None:
             self._events.tell_end()
 
-    def failure(self) -> tuple[float, str]:
-        """Unix time since when nothing is delivered, and why, with what waits; 0 and empty: nothing fails."""
+    def failure(self) -> Fault | None:
+        """Why nothing is delivered, with what waits; None where nothing fails."""
         ledger = self._ledger
         if ledger is None:
-            return 0.0, ""
+            return None
         with self._lock:
-            text = failure_text(self.name, ledger.kept)
+            text = failure_text(ledger.kept)
             since_s = ledger.kept.failing_since_s
         if not text:
-            return 0.0, ""
-        return since_s, clean(text + self._store_fault, MOST_FAULT)
+            return None
+        return Fault(f"webhook {self.name}", clean(text + self._store_fault, MOST_FAULT), since_s)
+
+    def fault(self, wall_s: float) -> Fault | None:
+        """Why nothing is delivered, else a message that was refused just now."""
+        failure = self.failure()
+        if failure is not None:
+            return failure
+        refused = self.refused
+        if refused is not None and 0.0 <= wall_s - refused.since_wall_s < REFUSED_S:
+            return refused
+        return None
 
     def samples(self) -> Iterator[Sample]:
         """The counters for a Prometheus."""
         labels = {"webhook": self.name}
-        since_s, _ = self.failure()
+        is_up = self.failure() is None
         waiting = 0
         if self._ledger is not None:
             with self._lock:
@@ -144,7 +154,7 @@ class Channel:
         for result in RESULTS:
             yield Sample(f"{PREFIX}webhook_messages_total", {**labels, "result": result}, float(self.counts[result]))
         yield Sample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
-        yield Sample(f"{PREFIX}webhook_up", labels, 0.0 if since_s else 1.0)
+        yield Sample(f"{PREFIX}webhook_up", labels, float(is_up))
 
     async def run(self) -> None:
         """Send until gpumon ends."""
@@ -228,8 +238,8 @@ class Channel:
             self.counts["dropped"] += message.dropped
             if attempt.result is Result.REFUSED:
                 given_up = counted(len(message.changes), "change")
-                text = f"webhook {self.name}: {attempt.text}; {given_up} given up"
-                self.refused = Fault("webhook", clean(text, MOST_FAULT), now_s)
+                text = f"{attempt.text}; {given_up} given up"
+                self.refused = Fault(f"webhook {self.name}", clean(text, MOST_FAULT), now_s)
             else:
                 kept.delivered_s = now_s
 
@@ -299,15 +309,14 @@ class _Events:
                 self._loop.call_soon_threadsafe(event.set)
 
 
-def failure_text(name: str, kept: Kept) -> str:
+def failure_text(kept: Kept) -> str:
     """Why a webhook delivers nothing, with what waits; empty where nothing fails."""
     if not kept.failing_since_s:
         return ""
-    text = f"webhook {name}: {kept.failure}"
     if not kept.waiting:
-        return text
+        return kept.failure
     waiting = counted(sum(len(message.changes) for message in kept.waiting), "change")
-    return f"{text}; {waiting} waiting, the oldest of {clock_utc(kept.waiting[0].wall_s)}"
+    return f"{kept.failure}; {waiting} waiting, the oldest of {clock_utc(kept.waiting[0].wall_s)}"
 
 
 def _not_kept(error: OSError, store: Store) -> str:
@@ -320,7 +329,8 @@ class Webhooks:
     def __init__(self, channels: Sequence[Channel], announce: Callable[[str], None] | None = None) -> None:
         self.channels = tuple(channels)
         self._announce = announce
-        self._said: dict[str, str] = {}
+        self._failing: set[str] = set()
+        self._refused: dict[str, Fault] = {}
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 
@@ -334,17 +344,10 @@ class Webhooks:
         if self._announce is not None:
             self._say()
 
-    def fault(self, wall_s: float) -> Fault | None:
-        """The webhook that has failed for longest; else a message that was refused just now."""
-        failures = [(since_s, text) for since_s, text in (channel.failure() for channel in self.channels) if since_s]
-        if failures:
-            since_s, text = min(failures)
-            return Fault("webhook", text, since_s)
-        for channel in self.channels:
-            refused = channel.refused
-            if refused is not None and 0.0 <= wall_s - refused.since_wall_s < REFUSED_S:
-                return refused
-        return None
+    @property
+    def troubles(self) -> list[Callable[[float], Fault | None]]:
+        """What to ask at each tick (Unix time), for each webhook: why nothing arrives there."""
+        return [channel.fault for channel in self.channels]
 
     def samples(self) -> Iterator[Sample]:
         """Counters of all webhooks."""
@@ -376,15 +379,15 @@ class Webhooks:
         """One line when a webhook begins to fail, and one when it works again."""
         assert self._announce is not None
         for channel in self.channels:
-            since_s, text = channel.failure()
-            was_failing = self._said.get(channel.name, "")
-            if since_s and not was_failing:
-                self._announce(text)
-                self._said[channel.name] = text
-            elif not since_s and was_failing:
+            failure = channel.failure()
+            was_failing = channel.name in self._failing
+            if failure is not None and not was_failing:
+                self._announce(f"{failure.source}: {failure.text}")
+                self._failing.add(channel.name)
+            elif failure is None and was_failing:
                 self._announce(f"webhook {channel.name}: delivers again")
-                self._said[channel.name] = ""
+                self._failing.discard(channel.name)
             refused = channel.refused
-            if refused is not None and self._said.get(f"{channel.name} refused") != refused.text:
-                self._announce(refused.text)
-                self._said[f"{channel.name} refused"] = refused.text
+            if refused is not None and self._refused.get(channel.name) is not refused:
+                self._announce(f"{refused.source}: {refused.text}")
+                self._refused[channel.name] = refused

@@ -140,7 +140,7 @@ def _troubles(
     """The faults to ask for at each tick: those of the alerts' commands, of webhooks, and of keepers that have some."""
     troubles: list[Callable[[float], Fault | None]] = [commands.fault]
     if push is not None:
-        troubles.append(push.fault)
+        troubles += push.troubles
     for keeper in keepers:
         if hasattr(keeper, "fault"):
             troubles.append(keeper.fault)

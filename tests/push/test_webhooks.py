@@ -48,8 +48,8 @@ class Program:
         return self
 
     def fault(self) -> str:
-        fault = self.webhooks.fault(time.time())
-        return fault.text if fault is not None else ""
+        faults = [trouble(time.time()) for trouble in self.webhooks.troubles]
+        return "; ".join(f"{fault.source}: {fault.text}" for fault in faults if fault is not None)
 
     def samples(self) -> dict[str, float]:
         return {sample.labels.get("result", sample.name): sample.value for sample in self.webhooks.samples()}
