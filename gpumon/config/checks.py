@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from gpumon import specs
 from gpumon.config import urls
-from gpumon.config.columns import NAMES
 from gpumon.config.selector import matchers_problem
 from gpumon.readings.text import clean
 
@@ -103,6 +102,10 @@ def address_problem(address: str) -> str:
 
 
 def _columns_problem(columns: tuple[str, ...]) -> str:
+    if not columns:
+        return ""
+    from gpumon.config.columns import NAMES  # most configs hide none, and start without the tables
+
     wrong = next((column for column in columns if column not in NAMES), None)
     if wrong is None:
         return ""

@@ -8,14 +8,12 @@ from typing import Final
 
 from gpumon.efficiency.goodput import of_tokens
 from gpumon.readings import glossary
+from gpumon.readings.columns import ENGINE_COLUMNS
 from gpumon.readings.format import (
     age,
-    amount,
     cells,
-    count,
     counted,
     cut,
-    figure,
     left,
     model_name,
     quantile,
@@ -24,7 +22,6 @@ from gpumon.readings.format import (
     right,
     seconds,
     short,
-    watts,
     whole,
 )
 from gpumon.readings.frame import EndpointState, Phase
@@ -42,6 +39,7 @@ from gpumon.tui.table import (
     Cell,
     Column,
     Table,
+    drawn_columns,
     efficiency,
     figures,
     flagged,
@@ -53,7 +51,6 @@ from gpumon.tui.table import (
 from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
 
-_NAME: Final = 12
 _MODEL: Final = 13
 _GPUS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
@@ -172,11 +169,6 @@ def _waiting(engine: Engine, view: View, tone: str) -> Row:
 def _kv(engine: Engine, view: View, tone: str) -> Row:
     used = engine.load.kv_usage_ratio
     return _leveled("kv", used, view, share(used, 4, tone)[0], 5, tone)
-
-
-def _other(quantiles: Quantiles, value: Reading) -> str:
-    """Another quantile than the p95."""
-    return quantile(Quantiles(p95=value, first_bound_s=quantiles.first_bound_s))
 
 
 def _latency(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
@@ -324,8 +316,7 @@ _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     ),
 )
 
-BASE: Final[tuple[Column[Engine], ...]] = (
-    words("engine", "engine", _NAME, lambda engine: engine.name, fixed=True),
+_DRAWN: Final[tuple[Column[Engine], ...]] = (
     Column(
         "model",
         "model",
@@ -337,7 +328,6 @@ BASE: Final[tuple[Column[Engine], ...]] = (
             (_GPUS_WIDTH, Column("model", "model", 1 + _MODEL, _model_title(_MODEL), _model_alone)),
         ),
     ),
-    figures("running", glossary.RUNNING.short, 4, lambda engine: whole(engine.load.running)),
     _plain("waiting", glossary.WAITING.short, 5, _waiting),
     _plain("kv", glossary.KV_CACHE.short, 5, _kv),
     _plain("decode", glossary.DECODE.short, _DECODE, _decode),
@@ -345,44 +335,20 @@ BASE: Final[tuple[Column[Engine], ...]] = (
     Column("ttft", glossary.TTFT.name, _TTFT, _ttft_head, _ttft),
     Column("itl", glossary.ITL.name, _ITL, _itl_head, _itl),
     *_EFFICIENCY,
-)
-"""Columns of every screen."""
-
-EXTRA: Final[tuple[Column[Engine], ...]] = (
     _marked("e2e", glossary.E2E.short, _E2E, _e2e),
-    figures("queue", glossary.QUEUE.short, 9, lambda engine: quantile(engine.latency.queue_s)),
-    figures("req_s", glossary.REQUESTS.short, 5, lambda engine: rate(engine.rates.requests_per_s)),
     _marked("ttft_ok", glossary.TTFT_GOAL.short, _GOAL, _ttft_goal),
     _marked("itl_ok", glossary.ITL_GOAL.short, _GOAL, _itl_goal),
-    figures("cached", glossary.CACHED.short, 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
-    figures("step_s", glossary.STEPS.short, 6, lambda engine: rate(engine.rates.steps_per_s)),
-    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
-    figures("context", glossary.CONTEXT.short, 7, lambda engine: count(engine.load.context_tokens)),
-    words("gpus", "gpus", 8, lambda engine: spans(engine.hardware.gpus) or engine.hardware.gpu_type, gap=2),
-    words("precision", "runs in", 7, lambda engine: engine.efficiency.precision),
     figures("waste", glossary.WASTED_GPUS.short, 9, _waste),
     replace(
         words("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
     ),
-    words("version", "version", 8, lambda engine: engine.version, gap=2),
-    figures("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
-    figures("batch", glossary.BATCH.short, 5, lambda engine: rate(engine.rates.batch)),
-    figures("preempt_s", glossary.PREEMPTIONS.short, 9, lambda engine: rate(engine.rates.preemptions_per_s)),
-    figures("ttft_p50", "ttft p50", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p50)),
-    figures("ttft_p99", "ttft p99", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p99)),
-    figures("itl_p50", "itl p50", 7, lambda engine: _other(engine.latency.itl_s, engine.latency.itl_s.p50)),
-    figures("itl_p99", "itl p99", 7, lambda engine: _other(engine.latency.itl_s, engine.latency.itl_s.p99)),
-    figures("flops", "FLOP/s", 6, lambda engine: amount(engine.efficiency.flops_per_s)),
-    figures("traffic", "B/s", 5, lambda engine: amount(engine.efficiency.bytes_per_s)),
-    figures("mfu_prefill", "mfu pre", 7, lambda engine: ratio(engine.efficiency.mfu_prefill_ratio)),
-    figures("mfu_decode", "mfu dec", 7, lambda engine: ratio(engine.efficiency.mfu_decode_ratio)),
-    figures("kv_tokens", "kv tokens", 9, lambda engine: count(engine.load.kv_pool_tokens)),
-    words("url", "url", 21, lambda engine: engine.url, gap=2),
 )
-"""Columns that a wider screen adds, in this order."""
+"""Columns that are more than plain text, by name."""
+BASE: Final = drawn_columns(ENGINE_COLUMNS.base, _DRAWN)
+EXTRA: Final = drawn_columns(ENGINE_COLUMNS.extra, _DRAWN)
 
-TABLE: Final = Table("engines", BASE, EXTRA, drops=("model", "prefill", "ttft"))
+TABLE: Final = Table(ENGINE_COLUMNS.pane, BASE, EXTRA, drops=("model", "prefill", "ttft"))
 _NAMES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 

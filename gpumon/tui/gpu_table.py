@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import worded
 from gpumon.readings import glossary
+from gpumon.readings.columns import GPU_COLUMNS, ROOM_OF_HISTORY
 from gpumon.readings.format import (
     DASH,
     age,
@@ -18,7 +19,6 @@ from gpumon.readings.format import (
     celsius,
     count,
     fahrenheit,
-    figure,
     left,
     memory,
     period,
@@ -41,7 +41,7 @@ from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.palette import BODY, STAGES, bar_tone
 from gpumon.tui.rows import Listing, ListView, Order
-from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
+from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency, share
 from gpumon.tui.triage_words import badge, remarked
 from gpumon.tui.view import View
 
@@ -57,8 +57,6 @@ _MFU_FACTOR: Final = 1.25
 _MFU_MARGIN: Final = 0.05
 """MFU is a mean of 10 s and tensor activity that of the last second: within this they may differ."""
 _STATE: Final = 11
-_HISTORY: Final = 62
-"""Cells that columns of a very wide screen leave to the history behind them."""
 IDLE: Final = 0.01
 """Busy below this share is idle."""
 _OLD_S: Final = 5.0
@@ -263,17 +261,6 @@ def _health(gpu: Gpu, view: View, tone: str) -> Row:
     return ((" " + left(word, _STATE), tone),)
 
 
-def _link(gpu: Gpu) -> str:
-    """Generation and lanes of the PCIe link, as trained now: `5x16`."""
-    made = gpu.pcie_generation
-    lanes = gpu.pcie_width
-    if isinstance(made, Missing):
-        return short(made)
-    if isinstance(lanes, Missing):
-        return short(lanes)
-    return f"{made:.0f}x{lanes:.0f}"
-
-
 _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
     "gpus",
     (6, 6),
@@ -291,7 +278,7 @@ _BUSY: Final = replace(
 )
 _SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
 
-BASE: Final[tuple[Column[Gpu], ...]] = (
+_DRAWN: Final[tuple[Column[Gpu], ...]] = (
     Column("index", "#", 4, (("  # ", "muted"),), _number, fixed=True),
     _BUSY,
     Column("sm", "sm", 5, _SM_HEAD, _sm),
@@ -301,35 +288,20 @@ BASE: Final[tuple[Column[Gpu], ...]] = (
     Column("power", "power", 6, ((" power", "muted"),), _power),
     Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
     Column("state", "state", 12, ((" " + left("  state", _STATE), "muted"),), _health, fixed=True),
-)
-"""Columns of every screen."""
-
-EXTRA: Final[tuple[Column[Gpu], ...]] = (
-    figures("limit", glossary.POWER_LIMIT.short, 5, lambda gpu: watts(gpu.power_limit_w)),
-    figures("tensor", glossary.TENSOR.short, 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
-    figures("nvlink", glossary.NVLINK.short, 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
-    figures("pcie", glossary.PCIE.short, 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
-    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda gpu: figure(gpu.tokens_per_j)),
-    figures("clock", glossary.SM_CLOCK.short, 5, lambda gpu: amount(gpu.sm_clock_hz)),
-    words("engines", "engines", 24, lambda gpu: " ".join(gpu.engines), gap=2),
-    figures("mean", "busy mean", 9, lambda gpu: ratio(gpu.busy_mean_ratio), keep=_HISTORY),
-    figures("occupancy", glossary.OCCUPANCY.short, 5, lambda gpu: ratio(gpu.sm_occupancy_ratio), keep=_HISTORY),
     Column(
         "memory_temperature",
         "mem °C",
         7,
         lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
         _memory_heat,
-        keep=_HISTORY,
+        keep=ROOM_OF_HISTORY,
     ),
-    figures("fan", glossary.FAN.short, 5, lambda gpu: ratio(gpu.fan_ratio), keep=_HISTORY),
-    figures("link", "link", 5, _link, keep=_HISTORY),
-    figures("energy", glossary.ENERGY.short, 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
-    words("name", "name", 24, lambda gpu: gpu.name.removeprefix("NVIDIA "), gap=2, keep=_HISTORY),
 )
-"""Columns that a wider screen adds, in this order."""
+"""Columns that are more than plain text, by name."""
+BASE: Final = drawn_columns(GPU_COLUMNS.base, _DRAWN)
+EXTRA: Final = drawn_columns(GPU_COLUMNS.extra, _DRAWN)
 
-TABLE: Final = Table("gpus", BASE, EXTRA, drops=("temperature", "power", "vram"))
+TABLE: Final = Table(GPU_COLUMNS.pane, BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
 def row(

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import DASH, age, memory, ratio, right, short
+from gpumon.readings.columns import PROCESS_COLUMNS, ROOM_OF_COMMAND, DrawnColumn, TextColumn
+from gpumon.readings.format import DASH, age, memory, ratio, right
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process, Snapshot
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.rows import Listing, ListView, Order
-from gpumon.tui.table import Column, Table, figures, spans, words
+from gpumon.tui.table import Column, Table, drawn_columns, figures, spans, words
 from gpumon.tui.view import View
 
 _LEAST_COMMAND: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
-_COMMAND: Final = 32
-"""Cells that the command keeps before there is a column more."""
-
-
 _ELSEWHERE: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
@@ -122,48 +119,39 @@ def _lasts(running: Running) -> str:
     return DASH
 
 
-def _cpu(value: Reading) -> str:
-    """In percent of one core, as top has it."""
-    if isinstance(value, Missing):
-        return short(value)
-    return f"{min(value, 99.99) * 100.0:.0f}%"
-
-
-BASE: Final[tuple[Column[Running], ...]] = (
-    figures("pid", "pid", 7, lambda running: str(running.process.pid), fixed=True),
-    words("user", "user", 9, lambda running: running.process.user),
+_DRAWN: Final[tuple[Column[Running], ...]] = (
     words("gpus", "gpus", 5, lambda running: spans(running.gpus)),
     Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
     figures("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
-    words("engine", "engine", 12, lambda running: running.process.engine),
+    Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=ROOM_OF_COMMAND),
+    figures("time", "time", 5, _lasts, keep=ROOM_OF_COMMAND),
 )
-"""Columns of every screen; the command has the rest of the line."""
+"""Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 
-EXTRA: Final[tuple[Column[Running], ...]] = (
-    figures("cpu", "cpu", 5, lambda running: _cpu(running.process.cpu_ratio), keep=_COMMAND),
-    Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=_COMMAND),
-    figures("time", "time", 5, _lasts, keep=_COMMAND),
-    words("container", "container", 12, lambda running: _place(running.process), keep=_COMMAND),
-    words("pod", "pod or job", 24, lambda running: _pod(running.process), keep=_COMMAND),
-    words("type", "type", 8, lambda running: running.process.type, keep=_COMMAND),
-)
+
+def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[Running] | DrawnColumn:
+    """The column of a process as that of one with all its GPUs."""
+    if isinstance(column, DrawnColumn):
+        return column
+    text = column.text
+    return TextColumn(
+        name=column.name,
+        title=column.title,
+        width=column.width,
+        text=lambda running: text(running.process),
+        is_left=column.is_left,
+        gap=column.gap,
+        keep=column.keep,
+        fixed=column.fixed,
+    )
+
+
+BASE: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.base), _DRAWN)
+"""Columns of every screen; the command has the rest of the line."""
+EXTRA: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.extra), _DRAWN)
 """Columns that a wider screen adds, in this order, before the command."""
 
-TABLE: Final = Table("processes", BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
-
-
-def _pod(process: Process) -> str:
-    """The pod by its name, else its uid; the Slurm job."""
-    if process.job:
-        return f"job {process.job}"
-    return process.pod_name or process.pod
-
-
-def _place(process: Process) -> str:
-    """The container; the start of its pod's uid where only that is known."""
-    if process.container or not process.pod:
-        return process.container
-    return f"pod {process.pod[:8]}"
+TABLE: Final = Table(PROCESS_COLUMNS.pane, BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
 
 
 def head(width: int, view: View, shift: int = 0) -> Row:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
+from gpumon.readings.columns import DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -35,7 +36,7 @@ class Column(Generic[T]):
     """One column: `width` cells, blanks before and behind its text included."""
 
     name: str
-    """Name that hides it (`config.columns`)."""
+    """Name that hides it (`readings.columns`)."""
     title: str
     """Name on the rule where it has no room."""
     width: int
@@ -293,6 +294,26 @@ def words(
         return ((blank + left(text(item), width), tone),)
 
     return Column(name, title, gap + width, ((blank + left(title, width), "muted"),), cell, keep, fixed)
+
+
+def text_column(column: TextColumn[T]) -> Column[T]:
+    """A column of plain text, drawn in the tone of its row."""
+    make = words if column.is_left else figures
+    return make(
+        column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
+    )
+
+
+def drawn_columns(columns: Iterable[TextColumn[T] | DrawnColumn], drawn: Iterable[Column[T]]) -> tuple[Column[T], ...]:
+    """The columns in their order: of plain text, or the one of the same name in `drawn`."""
+    drawings = {column.name: column for column in drawn}
+    result = []
+    for column in columns:
+        if isinstance(column, TextColumn):
+            result.append(text_column(column))
+        else:
+            result.append(drawings[column.name])
+    return tuple(result)
 
 
 def flagged(text: str, width: int) -> str:
