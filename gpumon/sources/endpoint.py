@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -339,19 +339,19 @@ class EndpointSource:
             sure = whole and len(self._whole_s) == SURE_ANSWERS
             absent_s[page.part] = self._whole_s[-1] if sure else None
         flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
-        page = msgspec.structs.replace(
+        counts = {name: str(count) for name, count in flags.items() if count}
+        return msgspec.structs.replace(
             page,
+            **_said_of_model(page, counts, process.identity or UNASKED),
             name=self._name(page.kind, page.part),
             url=self.url.base,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            info=page.info | {name: str(count) for name, count in flags.items() if count},
             found_by=self._blank.found_by,
             whole=whole,
             absent_s=absent_s.get(page.part),
         )
-        return _identified(page, process.identity or UNASKED)
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         word = "engine" if kind is EngineKind.UNKNOWN else kind.value
@@ -391,21 +391,26 @@ class EndpointSource:
         if process is not self._process:  # the process before still answers
             return
         process.identity = known
-        self.readings = tuple(_identified(reading, known) for reading in self.readings)
+        self.readings = tuple(
+            msgspec.structs.replace(reading, **_said_of_model(reading, {}, known)) for reading in self.readings
+        )
         if known.notice:
             self._notices.setdefault(known.notice, self._wall())
 
 
-def _identified(reading: EngineReading, known: Identity) -> EngineReading:
-    """The reading with what the server says of its model; where it has several, that is not said of each of them."""
+def _said_of_model(reading: EngineReading, counts: Mapping[str, str], known: Identity) -> Mapping[str, object]:
+    """Fields of a reading by what the server says of its model: where it has several, that is not said of each of them.
+    `counts`: numbers of lines that are wrong, to stand beside it."""
     is_only = not reading.part
-    return msgspec.structs.replace(
-        reading,
-        version=known.version or reading.version,
-        model=(known.model if is_only else "") or reading.model,
-        model_root=reading.model_root or (known.root if is_only else ""),
-        info={**reading.info, **{key: value for key, value in known.info.items() if is_only or key == IDENTITY}},
-    )
+    fields = {"version": known.version or reading.version, "model": reading.model, "model_root": reading.model_root}
+    info = {**reading.info, **counts}
+    if is_only:
+        fields["model"] = known.model or reading.model
+        fields["model_root"] = reading.model_root or known.root
+        info |= known.info
+    elif IDENTITY in known.info:
+        info[IDENTITY] = known.info[IDENTITY]
+    return {**fields, "info": info}
 
 
 def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:

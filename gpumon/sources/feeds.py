@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,19 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, Phase, RankReading, Training
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource, ServerProcess
-from gpumon.sources.engines.adapter import METRICS, START_TIME, Adapter, Figures, Found, Metric, Page, Row, Rule, Tables
+from gpumon.sources.engines.adapter import (
+    METRICS,
+    START_TIME,
+    Adapter,
+    Figures,
+    Found,
+    Metric,
+    Page,
+    Row,
+    Rule,
+    Samples,
+    Tables,
+)
 from gpumon.sources.engines.detect import Refusal, by_content
 from gpumon.sources.exposition import Scan
 from gpumon.sources.fetch import Answer, Limits
@@ -496,10 +508,11 @@ class GenericAdapter(Adapter):
             names.update(chosen.name + end for end in ends)
         return frozenset(names)
 
-    def collect(self, found: Mapping[str, Found]) -> Figures:
+    def collect(self, samples: Samples) -> Figures:
         """The figures that the selectors take of a page: they stand under the quantity's name with the ends of a
         histogram."""
-        figures = super().collect(self._chosen_series(found))
+        groups = self._chosen_series(samples.by_name)
+        figures = super().collect(Samples(dict(chain.from_iterable(groups.values())), groups))
         figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
         figures.exact_steps = q.STEPS in figures.live
         return figures

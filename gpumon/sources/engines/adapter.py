@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain
 from operator import le
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
-
-import msgspec
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
@@ -86,9 +83,17 @@ START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
 Found = list[tuple[Series, float]]
+"""Samples of one metric name."""
 Bodies = Mapping[str, bytes]
 """Path below the server's base URL -> what it answered there just now, or, of a rarely asked one, last."""
 NO_BODIES: Final[Bodies] = MappingProxyType({})
+
+
+class Samples(NamedTuple):
+    """All samples of a page: the value of each series, and the samples of each name."""
+
+    values: Mapping[Series, float]
+    by_name: Mapping[str, Found]
 
 
 class Metric(NamedTuple):
@@ -184,6 +189,7 @@ class Figures:
         self.advance = advance
         self.info: dict[str, str] = {}
         self.model = self.model_root = self.version = ""
+        self.part = ""
         self.started_wall_s = 0.0
         self.exact_steps = False
         self.tp = self.pp = self.dp = 0
@@ -430,8 +436,7 @@ class Adapter:
         self._parts = {model: self._parts.get(model) or type(self)() for model in models}
         readings = []
         for model, adapter in self._parts.items():
-            reading = adapter.read(scan._replace(values=values_of[model]), bodies)
-            readings.append(msgspec.structs.replace(reading, part=model, started_wall_s=started))
+            readings.append(adapter.read(scan._replace(values=values_of[model]), bodies, model, started))
         self.cut = len(values_of) > MOST_PARTS or any(adapter.cut for adapter in self._parts.values())
         return readings
 
@@ -439,18 +444,23 @@ class Adapter:
         """The model that a series is of; empty for the server's own."""
         return series.labels.get(self.tables.part_label, "")
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
+    def read(
+        self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
+    ) -> EngineReading:
         """The page as a reading, which has neither name, url nor moment yet; without ranks where it has no series of
-        this engine."""
-        samples = by_name(scan)
+        this engine. `part`: the model that the page is of, where its server has several; `started_wall_s`: start of
+        the server, where the page of one model does not have it."""
+        samples = samples_of(scan.values)
         figures = self.collect(samples)
-        figures.found = samples
+        figures.found = samples.by_name
         figures.bodies = bodies
         figures.open_metrics = scan.open_metrics
-        figures.started_wall_s = next((value for _, value in samples.get(START_TIME, ()) if usable(value)), 0.0)
+        figures.part = part
+        starts = (value for _, value in samples.by_name.get(START_TIME, ()) if usable(value))
+        figures.started_wall_s = next(starts, started_wall_s)
         if self.tables.model:
             label, *names = self.tables.model
-            figures.model = figures.first_label(label, names or samples)
+            figures.model = figures.first_label(label, names or samples.by_name)
         self.refine(figures)
         return self.reading(figures)
 
@@ -469,6 +479,7 @@ class Adapter:
             version=figures.version,
             model=figures.model,
             model_root=figures.model_root,
+            part=figures.part,
             started_wall_s=figures.started_wall_s,
             exact_steps=figures.exact_steps,
             live=figures.live,
@@ -481,24 +492,25 @@ class Adapter:
             dp=figures.dp,
         )
 
-    def collect(self, found: Mapping[str, Found]) -> Figures:
+    def collect(self, samples: Samples) -> Figures:
         """The figures of a page by the tables."""
-        values = dict(chain.from_iterable(found.values()))
-        layout = [*values], [*found], [*map(len, found.values())]
-        taken = None
+        values = samples.values
+        groups = samples.by_name
+        layout = [*values], [*groups], [*map(len, groups.values())]
+        figures = None
         if layout == self._layout:
-            taken = self._plan.collected(values)
-        if taken is None:
-            self._plan = self._planned(found)
+            figures = self._plan.collected(values)
+        if figures is None:
+            self._plan = self._planned(groups)
             deciding = (value for series, value in values.items() if series.name in self._deciding)
             if all(map(usable, deciding)):
                 self._layout = layout
             else:
                 self._layout = None
-            taken = self._plan.collected(values)
-            assert taken is not None, "a plan has usable values only"
+            figures = self._plan.collected(values)
+            assert figures is not None, "a plan has usable values only"
         self.cut = self._plan.cut
-        return taken
+        return figures
 
     def work_out_prefill(self, figures: Figures, *, cache_off: bool = False) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
@@ -714,12 +726,12 @@ def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
         figures.info["failures_by_cause"] = ", ".join(counted)
 
 
-def by_name(scan: Scan) -> dict[str, Found]:
-    """The samples of a scan, grouped by metric name."""
-    samples: dict[str, Found] = {}
-    for series, value in scan.values.items():
-        samples.setdefault(series.name, []).append((series, value))
-    return samples
+def samples_of(values: Mapping[Series, float]) -> Samples:
+    """The samples of a page, grouped by metric name."""
+    groups: dict[str, Found] = {}
+    for series, value in values.items():
+        groups.setdefault(series.name, []).append((series, value))
+    return Samples(values, groups)
 
 
 def picked(samples: Mapping[str, Found], metric: Metric) -> Found:

@@ -21,9 +21,9 @@ from gpumon.sources.engines.adapter import (
     Page,
     Row,
     Tables,
-    by_name,
     picked,
     rule,
+    samples_of,
 )
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import OPTIONS, VllmAdapter
@@ -90,7 +90,7 @@ class NimAdapter(Adapter):
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
-        samples = by_name(scan)
+        samples = samples_of(scan.values).by_name
         version = json_body.mapping(json_body.decoded(bodies.get(VERSION.path, b"")))
         most = picked(samples, Metric(MOST))
         own = {

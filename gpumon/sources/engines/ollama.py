@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from gpumon.readings.frame import ON_GPU_RATIO, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Form, Page, Rank, Row
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
@@ -72,7 +70,8 @@ class OllamaAdapter(Adapter):
         figures = Figures({"0": Rank("0")}, {}, {})
         figures.model = model
         figures.info = {**info, "figures": WHY_NOTHING}
-        return msgspec.structs.replace(self.reading(figures), part=model)
+        figures.part = model
+        return self.reading(figures)
 
 
 ENGINE: Final = Row(
