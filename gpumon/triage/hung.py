@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
@@ -108,7 +109,8 @@ def _usual_ttft_s(case: Case) -> float:
     stalls_s = [at_s for at_s, stalled in case.recent.values(STALLED, KEPT_S) if stalled]
     usual_s = 0.0
     for at_s, ttft_s in case.recent.values("ttft_s.mean", KEPT_S):
-        if not any(stall_s <= at_s < stall_s + AFTER_STALL_S for stall_s in stalls_s):
+        stalls_before = bisect_right(stalls_s, at_s)
+        if not stalls_before or at_s >= stalls_s[stalls_before - 1] + AFTER_STALL_S:
             usual_s = max(usual_s, ttft_s)
     return usual_s
 

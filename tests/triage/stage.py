@@ -155,10 +155,20 @@ class Stage:
         self.events += self.last.events
         return self.last
 
-    def play(self, seconds: int, scene: Callable[[int], tuple[Of, ...]] | tuple[Of, ...], **host: Any) -> Snapshot:
-        """Ticks of one scene, or of a scene by the number of the tick; the last snapshot."""
-        for _ in range(seconds):
-            last = self.tick(*(scene(self.at) if callable(scene) else scene), **host)
+    def play(
+        self,
+        seconds: int,
+        scene: Callable[[int], tuple[Of, ...]] | tuple[Of, ...],
+        every_s: int | None = None,
+        **host: Any,
+    ) -> Snapshot:
+        """Ticks of one scene, or of a scene by its second; the last snapshot. A scene of an even number of seconds, and
+        of a minute at least, has a tick every other second, unless `every_s` is given."""
+        if every_s is None:
+            every_s = 2 if seconds >= 60 and seconds % 2 == 0 else 1
+        end = self.at + seconds
+        while self.at < end:
+            last = self.tick(*(scene(self.at) if callable(scene) else scene), seconds=every_s, **host)
         return last
 
 

@@ -167,7 +167,7 @@ def test_the_backlog_of_an_overload_is_no_number_of_instances() -> None:
 @pytest.mark.parametrize(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
 def test_a_queue_that_comes_with_a_pause_does_not_wait_for_the_memory(moves: bool, level: Level) -> None:
     stage = Stage()
-    stage.play(60, scene({}, READS))
+    stage.play(60, scene({}, READS), every_s=1)
     found = only(stage.play(6, scene({"waiting": 3.0}, READS, moves=moves)))
     assert (found.code, found.level) == (Limit.BANDWIDTH_BOUND, level)
 

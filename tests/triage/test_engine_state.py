@@ -22,7 +22,7 @@ BLIND = {"sm_active_ratio": NOT_SUPPORTED, "tensor_active_ratio": NOT_SUPPORTED,
 @pytest.mark.parametrize("gpus", [IDLE, BUSY])
 def test_the_first_request_after_a_quiet_night_is_no_hang(gpus: dict[str, Any]) -> None:
     stage = Stage()
-    stage.play(300, scene({**STOPS, "running": 0.0}, IDLE, moves=False))
+    stage.play(299, scene({**STOPS, "running": 0.0}, IDLE, moves=False))
     for _ in range(29):
         last = stage.tick(*scene(STOPS, gpus, moves=False)(0))
         assert Limit.HUNG not in limits(last)
@@ -34,7 +34,7 @@ def test_a_process_that_has_just_begun_did_not_hang_while_there_was_none() -> No
     stage, hangs = Stage(), scene({**STOPS, **totals, "waiting": 4.0}, IDLE)
     stage.play(60, scene(totals))
     stage.play(
-        60, scene({**totals, "running": NOT_SUPPORTED, "waiting": NOT_SUPPORTED}, IDLE, state=EndpointState.REFUSED)
+        61, scene({**totals, "running": NOT_SUPPORTED, "waiting": NOT_SUPPORTED}, IDLE, state=EndpointState.REFUSED)
     )
     for _ in range(29):
         assert Limit.HUNG not in limits(stage.tick(*hangs(0)))

@@ -37,13 +37,13 @@ STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0
 PRICES = {"H100 SXM 80GB": 2.49}
 
 
-def fleet(count: int, changes: dict[str, Any], ticks: int, prices: dict[str, float]) -> Snapshot:
+def fleet(count: int, changes: dict[str, Any], seconds: int, prices: dict[str, float]) -> Snapshot:
     """Replicas of one model, a GPU each."""
     stage = Stage()
     stage.triage = Triage(prices=prices)
     names = tuple(f"r{at}" for at in range(count))
-    for tick in range(ticks):
-        totals = TokensTotal(10.0 * tick, 0.0, 10.0 * tick)
+    for second in range(0, seconds, 2):
+        totals = TokensTotal(10.0 * second, 0.0, 10.0 * second)
         things: list[Of] = []
         for at, name in enumerate(names):
             fields = {**WORKS, **FEW, "tokens_total": totals, **changes}
@@ -65,7 +65,7 @@ def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Sna
     group = (Replicas("m", names, len(names)),)
     stage.triage.judge = lambda frame, shown: judge(frame, replace(shown, replicas=group))  # type: ignore[method-assign]
     try:
-        return stage.tick(*things)
+        return stage.tick(*things, seconds=2.0)
     finally:
         stage.triage.judge = judge  # type: ignore[method-assign]
 

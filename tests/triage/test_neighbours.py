@@ -136,14 +136,14 @@ def test_one_prompt_that_fills_the_pool_is_no_lack_of_instances() -> None:
 def test_one_prompt_is_told_beside_those_that_run_with_it(running: float, share: str) -> None:
     """The others take 2.5 % each, as in the minutes before."""
     stage = Stage()
-    stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3}))
+    stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3}), every_s=1)
 
     def comes_and_goes(tick: int) -> tuple[Of, ...]:
         return scene({**GIANT, "running": running} if tick % 60 < 20 else {"running": 12.0, "kv_usage_ratio": 0.3})(
             tick
         )
 
-    found = only(stage.play(150, comes_and_goes))
+    found = only(stage.play(150, comes_and_goes, every_s=1))
     assert found.cause == "one_prompt"
     assert f"one request fills {share}" in verdict_text(found)
 

@@ -65,7 +65,7 @@ def test_chance_is_no_fall(per_s: float) -> None:
         return scene(changes, moves=window > 0.0)(tick)
 
     for _ in range(40):
-        assert Limit.TRAFFIC_FELL not in limits(stage.play(30, noisy))
+        assert Limit.TRAFFIC_FELL not in limits(stage.play(30, noisy, every_s=2))
 
 
 def test_a_first_pause_of_batches_is_told_and_the_next_ones_are_usual() -> None:

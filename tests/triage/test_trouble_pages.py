@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, HostReading
+from gpumon.readings.frame import EndpointState, Frame, GpuProcess, GpuReading, HostReading
 from gpumon.readings.snapshot import Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.verdict import EventKind
 from gpumon.sources.engines.vllm import VllmAdapter
@@ -21,6 +21,8 @@ from tests.records import replace
 
 URL: Final = "http://127.0.0.1:8000"
 BEGAN_S: Final = 1_767_225_600.0
+POLL_S: Final = 2
+"""Seconds between two polls."""
 WELL: Final[Mapping[str, Any]] = {
     "requests": 4.0,
     "errors": 0.0,
@@ -117,7 +119,7 @@ class Server:
 
 
 class Play:
-    """One server on GPUs, polled every 2 s, judged every second."""
+    """One server on GPUs, polled and judged every 2 s."""
 
     def __init__(self, **of_gpu: Any) -> None:
         self._server = Server()
@@ -125,32 +127,29 @@ class Play:
         self._scanner = Scanner(self._adapter.wanted)
         self._deriver = Deriver(gpu_catalogue())
         self._triage = Triage()
-        self._reading: EngineReading | None = None
         self._of_gpu = of_gpu
-        self.now_s = 0.0
+        self.now_s = 0
         self.verdicts: list[Verdict] = []
         self.told: list[Limit] = []
 
     def play(self, seconds: int, **changes: Any) -> Snapshot:
         """The last snapshot after so many seconds in which the server did this."""
         does = {**WELL, **changes}
-        for _ in range(seconds):
-            self._server.run(1.0, self.now_s, does)
+        for _ in range(0, seconds, POLL_S):
+            self._server.run(POLL_S, self.now_s, does)
             snapshot = self._tick(does)
-            self.now_s += 1.0
+            self.now_s += POLL_S
         self.verdicts = [one for one in snapshot.verdicts if one.kind is Kind.ENGINE]
         return snapshot
 
     def _tick(self, does: Mapping[str, Any]) -> Snapshot:
         cards = tuple(self._card(index, does) for index in range(does["ranks"]))
-        if self._reading is None or self.now_s % 2.0 == 0.0:
-            read = self._adapter.read(self._scanner.scan(self._server.page()))
-            about = {"name": "vllm:8000", "url": URL, "state": EndpointState.OK, "monotonic_s": 100.0 + self.now_s}
-            gpus = tuple(card.uuid for card in cards)
-            self._reading = replace(read, **about, interval_s=2.0, llm=LLAMA_8B, gpus=gpus)
         at_s = 100.0 + self.now_s
+        read = self._adapter.read(self._scanner.scan(self._server.page()))
+        about = {"name": "vllm:8000", "url": URL, "state": EndpointState.OK, "monotonic_s": at_s, "interval_s": POLL_S}
+        reading = replace(read, **about, llm=LLAMA_8B, gpus=tuple(card.uuid for card in cards))
         host = HostReading("box", cpu_ratio=0.1)
-        frame = Frame(int(self.now_s), BEGAN_S + self.now_s, at_s, 1.0, host, gpus=cards, engines=(self._reading,))
+        frame = Frame(int(self.now_s), BEGAN_S + self.now_s, at_s, POLL_S, host, gpus=cards, engines=(reading,))
         judged = self._triage.judge(frame, self._deriver.derive(frame).snapshot)
         for event in judged.events:
             if event.kind is EventKind.VERDICT and event.verdict is not None and event.verdict.kind is Kind.ENGINE:
