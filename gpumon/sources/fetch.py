@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
+import importlib.util
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import recipient
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.http1 import (
-    AddressesError,
-    AnswerReader,
-    Connection,
-    ConnectTimeoutError,
-    Head,
-    ProtocolError,
-    connect,
-    request_bytes,
-)
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.sockets import connection_of
 
+if TYPE_CHECKING:
+    import httpx
+
 ACCEPT: Final = "text/plain;version=0.0.4"
 PLAIN: Final = ("", "identity")
-PACKED: Final = ("gzip", "x-gzip", "deflate")
 GZIP_OR_ZLIB: Final = 47
 """zlib's wbits: it tells the two by their header."""
 KEEP_ALIVE_S: Final = 20.0
 """Longer than between two polls: a connection for each costs a seventh of the whole. Not longer than that: what stands
 between may forget a quiet connection without a word. Where the server closes it before
 (uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
+
+CONNECTED: Final = "connection.connect_tcp.complete"
+"""Name of httpcore's trace event for a connection that was just made."""
 
 CAUSES: Final = (
     (
@@ -65,7 +62,6 @@ NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTD
 """Errors after which the host is as silent as after a time-out: a router or the neighbour table has given up on it."""
 NO_TLS: Final = ("TLS connection", "it may speak plain HTTP only (try http://); else ")
 """A server of plain HTTP may wait for the end of the line that a handshake is not."""
-NO_TCP: Final = ("connection", "")
 
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -109,7 +105,7 @@ class Answer(NamedTuple):
 
 
 class Fetcher:
-    """One server's client: connections that are kept open, made at the first request so that starting costs nothing."""
+    """One server's client: a connection kept open, built at the first request so that starting costs nothing."""
 
     def __init__(
         self,
@@ -138,17 +134,19 @@ class Fetcher:
         self.unverified = False
         """Whether a secret went to a server that could not be identified."""
         self._unix_socket = unix_socket
+        self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
         self._clock = clock
-        self._pool = _Pool(connections)
-        self._keyed_pool = _Pool(connections)
+        self._transport: httpx.AsyncHTTPTransport | None = None
+        self._keyed_transport: httpx.AsyncHTTPTransport | None = None
         """For requests with a secret alone: each of its connections is checked before anything is sent on it."""
         self._looking = False
+        self._resolved = False
         self._answered = False
         """It gave a valid HTTP answer, at least once."""
-        self._last: tuple[tuple[object, ...], bytes] | None = None
-        """Parts of the last request, and its bytes: a poll is the same as the one before."""
+        self._last: tuple[tuple[object, ...], httpx.Request] | None = None
+        """Parts of the last request, and the request: a poll is the same as the one before."""
 
     async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
         """GET `url` (on this server), with `key` as bearer token if given. Raises FetchError.
@@ -162,260 +160,204 @@ class Fetcher:
     ) -> Answer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
         has_secret = self._always_checked or "Authorization" in headers
-        pool = self._keyed_pool if has_secret else self._pool
+        if has_secret:
+            if self._keyed_transport is None:
+                built = await self._build()
+                self._keyed_transport = self._keyed_transport or built  # one that was built meanwhile is in use
+            transport = self._keyed_transport
+        else:
+            if self._transport is None:
+                built = await self._build()
+                self._transport = self._transport or built
+            transport = self._transport
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
-        end_s = asyncio.get_running_loop().time() + self._limits.total_s
         try:
-            await pool.take_turn(end_s)
-            try:
-                try:
-                    return await self._once(pool, request, most, end_s)
-                except DroppedError:
-                    # The server may have closed the kept connection just then: that says nothing about it.
-                    return await self._once(pool, request, most, end_s)
-            finally:
-                pool.end_turn()
+            await self._resolve()
+            return await asyncio.wait_for(self._once(transport, request, most), self._limits.total_s)
         except asyncio.TimeoutError:
+            self._resolved = False
             raise timed_out(self._limits.total_s) from None
+        except FetchError:
+            self._resolved = False
+            raise
 
     async def close(self) -> None:
-        """Close the connections."""
-        self._pool.close()
-        self._keyed_pool.close()
-        await asyncio.sleep(0)  # their sockets are closed in the next round of the event loop
+        """Close the connection; at most a tenth of a second."""
+        transports = []
+        for transport in (self._transport, self._keyed_transport):
+            if transport is not None:
+                transports.append(transport)
+        self._transport = None
+        self._keyed_transport = None
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(asyncio.gather(*(transport.aclose() for transport in transports)), 0.1)
 
-    async def _once(self, pool: _Pool, request: bytes, most: int, end_s: float) -> Answer:
-        """The answer to a request, on a kept or on a new connection. Raises FetchError, asyncio.TimeoutError."""
-        sent_s = self._clock()
-        connection = pool.kept()
-        if connection is None:
-            connection = await asyncio.wait_for(self._connected(checked=pool is self._keyed_pool), _left_s(end_s))
-        reader = AnswerReader(partial(_body_of, most))
+    async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
-            head = await connection.ask(request, reader, _left_s(end_s))
-        except asyncio.TimeoutError:  # an OSError, too, since Python 3.11
-            raise
-        except (ProtocolError, OSError):
-            raise self._dropped(begun=reader.head is not None) from None
-        pool.keep(connection)
-        self._answered = True
-        names = ("content-type", "location", "date", "server", "retry-after")
-        kind, location, date, server, retry_after = (head.headers.get(name, "")[:500] for name in names)
-        body = reader.body.whole()
-        return Answer(head.status, kind, location, body, sent_s, self._clock(), date, server, retry_after)
-
-    async def _connected(self, *, checked: bool) -> Connection:
-        """A new connection; `checked`: its peer may get the secret. Raises FetchError."""
-        connect_s = self._limits.connect_s
-        context = await self._tls_context()
-        addresses = await self._resolve()
-        try:
-            connection = await connect(addresses, self._url.port, self._unix_socket, connect_s)
-        except (ConnectTimeoutError, AddressesError, OSError) as error:
-            raise fault(error, self._url, connect_s) from None
-        try:
-            if checked:
-                await self._check_peer(connection)
-            if context is not None:
-                await asyncio.wait_for(connection.secure(context, self._url.host), connect_s)
-        except asyncio.TimeoutError:
-            connection.close()
-            raise fault(ConnectTimeoutError(), self._url, connect_s) from None
-        except OSError as error:
-            connection.close()
-            raise fault(error, self._url, connect_s) from None
-        except BaseException:  # also where it is cancelled: the connection is not left open
-            connection.close()
-            raise
-        return connection
-
-    async def _tls_context(self) -> ssl.SSLContext | None:
-        """What TLS is agreed on with; None where the server speaks none. Raises FetchError."""
-        if not self._url.secure:
-            return None
-        try:
-            # In a thread: to load the authorities takes up to 0.05 s, and `tls_ca` may lie where nothing answers.
-            return await in_daemon_thread(_context_of, *self._tls)
+            # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
+            # may lie where nothing answers.
+            context = await in_daemon_thread(_prepare, *(self._tls if self._url.secure else ("", None)))
         except OSError as error:
             reason = clean(error.strerror or type(error).__name__, 80)
             raise FetchError(
                 EndpointState.TLS, f"tls_ca is no readable PEM file ({reason}): give the right path"
             ) from None
+        import httpx
 
-    async def _check_peer(self, connection: Connection) -> None:
-        """Check who gets a secret, as soon as the connection is made: before TLS, and before any byte of the request.
+        # The transport alone, not a client around it: no redirects, cookies, proxies, or log lines, at 2/3 of the cost.
+        limits = httpx.Limits(
+            max_connections=self._connections,
+            max_keepalive_connections=max(1, self._connections - 1),
+            keepalive_expiry=KEEP_ALIVE_S,
+        )
+        uds = self._unix_socket or None
+        return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits, uds=uds)
 
-        Raises FetchError, OSError.
+    async def _check_peer(self, event: str, info: Mapping[str, Any]) -> None:
+        """Check the peer of a request with a secret, as httpcore's `trace` extension at each step.
+
+        A new connection is checked as soon as it is made, before TLS and before any byte of the request. Raises
+        FetchError.
         """
-        if self._secret is None:
+        if event != CONNECTED or self._secret is None:
             return
-        ends = connection_of(connection.socket)
-        answer = await in_daemon_thread(recipient, self._secret, ends, self._setting)
-        if answer.refusal:
-            raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
+        stream = info["return_value"]
+        try:
+            connection = connection_of(stream.get_extra_info("socket"))
+            answer = await in_daemon_thread(recipient, self._secret, connection, self._setting)
+            if answer.refusal:
+                raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
+        except OSError as error:
+            await stream.aclose()
+            raise fault(error, self._url, *self._limits[:2]) from None
+        except BaseException:  # also where it is cancelled: the connection is not left open
+            await stream.aclose()
+            raise
         self.unverified = not answer.verified
 
-    async def _resolve(self) -> Sequence[str]:
-        """The addresses of the host, looked up in a thread that can be left behind. Raises FetchError.
+    async def _resolve(self) -> None:
+        """Look the host name up once per outage, in a thread that can be left behind.
 
         A resolver may hang for half a minute and cannot be cancelled; in asyncio's own thread pool that would hold
         up the end of the program.
         """
-        if self._unix_socket or _is_address(self._url.host):
-            return (self._url.host,)
+        if self._resolved or self._unix_socket or _is_address(self._url.host):
+            return
         silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
         if self._looking:
             raise silent
         self._looking = True
         try:
-            addresses = await asyncio.wait_for(in_daemon_thread(self._look_up), self._limits.connect_s)
+            known = await asyncio.wait_for(in_daemon_thread(self._look_up), self._limits.connect_s)
         except asyncio.TimeoutError:
             raise silent from None
-        if not addresses:
-            raise fault(socket.gaierror(), self._url, self._limits.connect_s)
-        return addresses
+        if not known:
+            raise fault(socket.gaierror(), self._url, *self._limits[:2])
+        self._resolved = True
 
-    def _look_up(self) -> Sequence[str]:
-        """The addresses that the resolver has for the host, in its order; none where it knows none."""
+    def _look_up(self) -> bool:
         try:
-            found = socket.getaddrinfo(self._url.host, self._url.port, type=socket.SOCK_STREAM)
+            socket.getaddrinfo(self._url.host, self._url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
-            return ()
+            return False
         finally:
             self._looking = False
-        addresses: dict[str, None] = {}
-        for *_, address in found:
-            addresses[str(address[0])] = None
-        return tuple(addresses)
+        return True
 
-    def _request(self, method: str, url: str, more: Mapping[str, str], content: bytes) -> bytes:
-        """The bytes of a request. Raises FetchError."""
-        made_of = (method, url, more, content)
+    def _request(self, method: str, url: str, more: Mapping[str, str], content: bytes) -> httpx.Request:
+        import httpx
+
+        made_of = method, url, more, content
         if self._last is not None and self._last[0] == made_of:
             return self._last[1]
         headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more}
+        connect_s, total_s, _ = self._limits
+        # The whole has an end of its own: no timer for each read and write.
+        extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
+        if self._always_checked or "Authorization" in more:
+            extensions["trace"] = self._check_peer
         try:
-            request = request_bytes(method, url, headers, content)
-        except UnicodeError:
-            raise fault(socket.gaierror(), self._url, self._limits.connect_s) from None
-        except ValueError:
-            address = clean(f"{self._url.host}:{self._url.port}", 90)
-            text = f"the request to {address} cannot be sent: its key has a control character"
-            raise FetchError(EndpointState.ERROR, text) from None
-        self._last = (made_of, request)
+            request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
+        except httpx.InvalidURL:
+            raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
+        self._last = made_of, request
         return request
 
-    def _dropped(self, *, begun: bool) -> DroppedError:
-        """The failure of a connection that ended before its answer; `begun`: after the head of that."""
-        address = clean(f"{self._url.host}:{self._url.port}", 90)
-        if begun:
-            text = f"{address} broke off in the middle of its answer: see its log"
-        elif self._answered:
-            text = f"{address} closed the connection (restarting?): see its log"
-        elif self._url.secure:
-            text = f"{address} gave no valid HTTP answer: see its log, or try http://"
-        else:
-            text = f"{address} gave no valid HTTP answer: if it speaks TLS only, use https://"
-        return DroppedError(EndpointState.ERROR, text)
+    async def _once(
+        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int, *, again: bool = True
+    ) -> Answer:
+        import httpx
+
+        sent_s = self._clock()
+        begun = False
+        try:
+            response = await transport.handle_async_request(request)
+            begun = True
+            async with contextlib.aclosing(response):
+                body = await _body(response, most)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            failure = fault(error, self._url, *self._limits[:2], begun=begun, answered=self._answered)
+            if again and isinstance(failure, DroppedError):
+                # The server may have closed the kept connection just then: that says nothing about it.
+                return await self._once(transport, request, most, again=False)
+            raise failure from None
+        self._answered = True
+        names = ("content-type", "location", "date", "server", "retry-after")
+        kind, location, date, server, retry_after = (response.headers.get(name, "")[:500] for name in names)
+        return Answer(response.status_code, kind, location, body, sent_s, self._clock(), date, server, retry_after)
 
 
-class _Pool:
-    """The connections of one kind to one server."""
-
-    def __init__(self, most: int) -> None:
-        self._turns = asyncio.Semaphore(most)
-        self._most_kept = max(1, most - 1)
-        self._idle: list[Connection] = []
-
-    async def take_turn(self, end_s: float) -> None:
-        """Wait until a request may be sent, at most to this moment of the event loop. Raises asyncio.TimeoutError."""
-        if self._turns.locked():
-            await asyncio.wait_for(self._turns.acquire(), _left_s(end_s))
-        else:
-            await self._turns.acquire()
-
-    def end_turn(self) -> None:
-        """Let the next request be sent."""
-        self._turns.release()
-
-    def kept(self) -> Connection | None:
-        """A connection that waits for a request; None where there is none, or only ones that waited for too long."""
-        now_s = asyncio.get_running_loop().time()
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.open and now_s - connection.idle_since_s < KEEP_ALIVE_S:
-                return connection
-            connection.close()
-        return None
-
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection for a request to come, if it is still open."""
-        if connection.open and len(self._idle) < self._most_kept:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
-    def close(self) -> None:
-        """Close what is kept."""
-        while self._idle:
-            self._idle.pop().close()
-
-
-class _Body:
-    """The body of an answer, unpacked if it is packed (a Prometheus is asked for that), and bounded."""
-
-    def __init__(self, most: int, *, packed: bool) -> None:
-        self._most = most
-        self._parts: list[bytes] = []
-        self._raw_bytes = 0
-        self._bytes = 0
-        self._unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB) if packed else None
-
-    def add(self, piece: bytes) -> None:
-        """Take a piece as it was sent. Raises FetchError beyond the bound, which is that of the unpacked one, too."""
-        self._raw_bytes += len(piece)
-        if self._unpacker is not None:
-            try:
-                piece = self._unpacker.decompress(piece, self._most - self._bytes + 1)
-            except zlib.error:
-                raise FetchError(EndpointState.NOT_METRICS, "the answer is marked as compressed and is not") from None
-        self._bytes += len(piece)
-        if self._raw_bytes > self._most or self._bytes > self._most:
-            text = f"the answer is larger than {self._most / 2**20:g} MiB: is this a metrics page?"
-            raise FetchError(EndpointState.TOO_LARGE, text)
-        self._parts.append(piece)
-
-    def whole(self) -> bytes:
-        """All of it."""
-        return b"".join(self._parts)
-
-
-def _body_of(most: int, head: Head) -> _Body:
-    """What takes the body of an answer, at most so many bytes. Raises FetchError for a packing nobody asked for."""
-    encoding = head.headers.get("content-encoding", "").strip().lower()
-    if encoding not in (*PLAIN, *PACKED):
-        raise FetchError(
-            EndpointState.NOT_METRICS,
-            f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
-        )
-    return _Body(most, packed=encoding in PACKED)
-
-
-def _left_s(end_s: float) -> float:
-    """Seconds to a moment of the event loop."""
-    return max(0.0, end_s - asyncio.get_running_loop().time())
+def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:
+    """Import httpx, and give the TLS context for this endpoint; `verify` is None where it speaks no TLS."""
+    # httpx imports a command line of its own where click is installed: 4 MB of click, pygments and rich for nothing.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    importlib.import_module("httpx")
+    with _ONE_AT_A_TIME:
+        return _tls_context(ca, verify)
 
 
 @functools.cache
-def _context_of(ca: str, verify: bool) -> ssl.SSLContext:
-    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms."""
-    with _ONE_AT_A_TIME:
-        context = ssl.create_default_context(cafile=ca or None)
+def _tls_context(ca: str, verify: bool | None) -> ssl.SSLContext:
+    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms, without TLS for
+    nothing."""
+    if verify is None:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.create_default_context(cafile=ca or None)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+async def _body(response: httpx.Response, most: int) -> bytes:
+    """The body, unpacked if it is packed (a Prometheus is asked for that). Raises FetchError beyond `most` bytes."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in (*PLAIN, "gzip", "x-gzip", "deflate"):
+        raise FetchError(
+            EndpointState.NOT_METRICS,
+            f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
+        )
+    if encoding in PLAIN:
+        unpacker = None
+    else:
+        unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)
+    parts: list[bytes] = []
+    raw = size = 0
+    async for chunk in response.aiter_raw():
+        raw += len(chunk)
+        part = chunk
+        if unpacker is not None:
+            try:
+                part = unpacker.decompress(chunk, most - size + 1)
+            except zlib.error:
+                raise FetchError(EndpointState.NOT_METRICS, "the answer is marked as compressed and is not") from None
+        size += len(part)
+        if raw > most or size > most:
+            text = f"the answer is larger than {most / 2**20:g} MiB: is this a metrics page?"
+            raise FetchError(EndpointState.TOO_LARGE, text)
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _is_address(host: str) -> bool:
@@ -426,16 +368,35 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def fault(error: Exception, url: EndpointUrl, connect_s: float) -> FetchError:
-    """The failure behind an exception of the attempt to connect."""
+def fault(
+    error: Exception,
+    url: EndpointUrl,
+    connect_s: float,
+    total_s: float,
+    *,
+    begun: bool = False,
+    answered: bool = False,
+) -> FetchError:
+    """The failure behind an exception of httpx or of the system.
+
+    `begun`: the answer had begun; `answered`: the port gave a valid answer before.
+    """
+    import httpx
+
     address = clean(f"{url.host}:{url.port}", 90)
-    if isinstance(error, ConnectTimeoutError):
-        if url.secure:
-            what, why = NO_TLS
-        else:
-            what, why = NO_TCP
+    if isinstance(error, httpx.ConnectTimeout):
+        what, why = NO_TLS if url.secure else ("connection", "")
         text = f"no {what} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
         return FetchError(EndpointState.TIMEOUT, text)
+    if isinstance(error, httpx.TimeoutException):
+        return timed_out(total_s)
+    if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
+        if begun:
+            return DroppedError(EndpointState.ERROR, f"{address} broke off in the middle of its answer: see its log")
+        if answered:
+            return DroppedError(EndpointState.ERROR, f"{address} closed the connection (restarting?): see its log")
+        hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
+        return DroppedError(EndpointState.ERROR, f"{address} gave no valid HTTP answer: {hint}")
     return _system_fault(error, address)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -107,6 +109,12 @@ async def test_failures_are_asked_for_less_and_less_often_and_stay_visible() -> 
             assert await until(lambda: len(server.requests) >= 4)
             assert time.monotonic() - began_s > 0.65
             assert source.reading.state is EndpointState.HTTP_ERROR
+
+
+def test_importing_the_source_does_not_import_httpx() -> None:
+    code = "import sys, gpumon.sources.endpoint; print('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 FORMS = {

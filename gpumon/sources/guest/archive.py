@@ -16,8 +16,20 @@ from typing import Final, NamedTuple
 import gpumon
 from gpumon.sources.guest.wheels import LEAST_PYTHON, PythonThere, wheel_name
 
-NEEDED: Final = ("msgspec", "psutil", "nvidia-ml-py", "tomli")
-"""Projects whose modules `gpumon watch --json --fleet` imports."""
+
+class Needed(NamedTuple):
+    """A project whose modules `gpumon watch --json --fleet` imports."""
+
+    name: str
+    below: tuple[int, int] = (99, 0)
+    """The first Python that has no need of it."""
+
+
+NEEDED: Final = (
+    *map(Needed, ("msgspec", "psutil", "nvidia-ml-py", "tomli")),
+    *map(Needed, ("httpx", "httpcore", "h11", "anyio", "certifi", "idna", "sniffio")),
+    *(Needed("typing-extensions", (3, 13)), Needed("exceptiongroup", (3, 11))),
+)
 _TOMLLIB: Final = b"from tomllib import TOMLDecodeError as TOMLDecodeError, load as load, loads as loads\n"
 STANDARD: Final = {"tomli": ((3, 11), {"tomli/__init__.py": _TOMLLIB})}
 """Projects that the standard library has since a version: what stands for them where no wheel fits."""
@@ -79,13 +91,15 @@ class Archives:
         """Files of all projects for an archive, and the names of the projects that are found nowhere."""
         parts = [own_files()]
         lacks: list[str] = []
-        for project in NEEDED:
-            files = installed_files(project, python) or self._wheel_files(project, python)
-            files = files or _standard_files(project, python)
+        for needed in NEEDED:
+            if python.version >= needed.below:
+                continue
+            files = installed_files(needed.name, python) or self._wheel_files(needed.name, python)
+            files = files or _standard_files(needed.name, python)
             if files:
                 parts.append(files)
             else:
-                lacks.append(project)
+                lacks.append(needed.name)
         return parts, lacks
 
     def _wheel_files(self, project: str, python: PythonThere) -> Files:
