@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.pilot import Pilot
 
 from gpumon.readings.history import History
@@ -158,6 +159,31 @@ async def test_the_same_key_gives_the_pane_its_size_back() -> None:
         assert app.monitor.body.zoomed == ""
         await press(pilot, "3", "z", "R", "R")
         assert app.monitor.body.zoomed == "history"
+
+
+@pytest.mark.parametrize("way_back", ["escape", "q", "up"])
+async def test_it_comes_after_the_last_chart_and_every_way_back_gives_the_pane_its_size_back(way_back: str) -> None:
+    snapshot = scenes.snapshot(8, 3)
+    async with running(Still(snapshot, scenes.history(snapshot)), 120, 24) as (app, pilot):
+        await press(pilot, "3", "G")
+        assert "roofline" not in title(app)
+        await press(pilot, "down")
+        assert "history · roofline" in title(app)
+        assert app.monitor.body.zoomed == "history"
+        await press(pilot, "down")
+        assert "history · roofline" in title(app)
+        await press(pilot, way_back)
+        assert "roofline" not in title(app)
+        assert app.monitor.body.zoomed == ""
+        await press(pilot, "2", "down", "escape")
+        assert "roofline" not in title(app)
+
+
+async def test_no_roofline_comes_after_the_last_chart_of_a_narrow_screen() -> None:
+    snapshot = scenes.snapshot(8, 3)
+    async with running(Still(snapshot, scenes.history(snapshot)), 100, 40) as (app, pilot):
+        await press(pilot, "3", "G", "down")
+        assert "roofline" not in title(app)
 
 
 async def test_a_narrow_screen_says_how_wide_it_must_be() -> None:

@@ -35,7 +35,8 @@ def _pause(screen: MonitorScreen[S]) -> None:
         screen.travel.freeze(not screen.travel.paused)
 
 
-def _move(lines: int, screen: MonitorScreen[S]) -> None:
+def move(lines: int, screen: MonitorScreen[S]) -> None:
+    """Move the cursor of the pane or page with the keys."""
     if screen.current is not None:
         screen.current.move(lines)
 
@@ -45,7 +46,7 @@ def _leaf(pages: int, screen: MonitorScreen[S]) -> None:
         screen.current.leaf(pages)
 
 
-def _back(screen: MonitorScreen[S]) -> bool:
+def back(screen: MonitorScreen[S]) -> bool:
     """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
     if not screen.tiny and (_back_in_pane(screen) or _close(screen)):
         return True
@@ -91,7 +92,7 @@ def _leave(screen: MonitorScreen[S]) -> bool:
 
 def _quit(screen: MonitorScreen[S]) -> None:
     """A step back; on the first screen the end, asked for twice where edits of the sizing panel would be lost."""
-    if _back(screen) or screen.dock.keeps_edits():
+    if screen.commands["back"](screen) or screen.dock.keeps_edits():
         return
     screen.app.exit()
 
@@ -205,13 +206,13 @@ COMMON: Final[Mapping[str, Run]] = {
     "quit": _quit,
     "suspend": lambda screen: screen.app.action_suspend_process(),
     "pause": _pause,
-    "up": partial(_move, -1),
-    "down": partial(_move, 1),
-    "top": partial(_move, -_FAR),
-    "end": partial(_move, _FAR),
+    "up": partial(move, -1),
+    "down": partial(move, 1),
+    "top": partial(move, -_FAR),
+    "end": partial(move, _FAR),
     "page.up": partial(_leaf, -1),
     "page.down": partial(_leaf, 1),
-    "back": _back,
+    "back": back,
     "filter": _filter,
     "sort": _choose_order,
     "pane.next": partial(go_to_next_pane, 1),

@@ -22,6 +22,7 @@ from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.line import Row
 from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
+from gpumon.tui.screens import commands
 from gpumon.tui.screens.focus import go_to_pane, zoom
 from gpumon.tui.screens.monitor import Context, MonitorScreen
 from gpumon.tui.screens.travel import HostPast, Past
@@ -105,6 +106,9 @@ class HostBody:
             "wall": self._turn_wall,
             "wall.figure": self._next_figure,
             "roofline": self._turn_to_roofline,
+            "up": partial(self._move, -1),
+            "down": partial(self._move, 1),
+            "back": self._back,
             "span.shorter": partial(self._span, -1),
             "span.longer": partial(self._span, 1),
             "copy": self._copy,
@@ -409,6 +413,22 @@ class HostBody:
             self._zoomed_for_roofline = True
             zoom(screen, PANES[2])
         screen.show_keys()
+
+    def _move(self, lines: int, screen: HostScreen) -> None:
+        """Move the cursor; the roofline comes after the last chart."""
+        at_history = screen.current is self.history
+        width = screen.app.size.width - screen.dock.columns
+        if at_history and self.history.roofline_is_next(lines, width):
+            self._turn_to_roofline(screen)
+        else:
+            commands.move(lines, screen)
+
+    def _back(self, screen: HostScreen) -> bool:
+        """One step back; from the roofline to the charts, in the size that they had."""
+        if screen.tiny or screen.current is not self.history or not self.history.roofline:
+            return commands.back(screen)
+        self._turn_to_roofline(screen)
+        return True
 
     def _span(self, step: int, screen: HostScreen) -> None:
         """Longer or shorter charts."""

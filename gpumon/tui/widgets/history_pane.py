@@ -157,11 +157,21 @@ class HistoryPane(Pane):
 
     def back(self) -> bool:
         """All charts again."""
-        was = self.opened or self.roofline
+        was = self.opened
         self.opened = False
-        self.roofline = False
         self.update()
         return was
+
+    def roofline_is_next(self, lines: int, width: int) -> bool:
+        """Whether a step leads from the last chart to the roofline, on a screen with so many columns, or from it to the
+        charts."""
+        from gpumon.tui.roofline import LEAST_WIDTH
+
+        if self.roofline:
+            return lines < 0
+        has_engines = self.snapshot is not None and bool(self.snapshot.engines)
+        at_last = self.cursor == len(self._offered()) - 1
+        return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_WIDTH
 
     def turn_to_roofline(self) -> None:
         """The roofline in the place of the charts, and back."""
@@ -213,7 +223,7 @@ class HistoryPane(Pane):
         key = self.view.keymap.first
         if self.roofline:
             if self.has_focus:
-                return f"{key('roofline')} {key('back')}: charts"
+                return f"{key('up')} {key('back')}: charts"
             return ""
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
