@@ -299,6 +299,14 @@ async def test_a_fleet_s_wall_has_all_gpus_by_host_and_opens_the_page_of_one() -
         assert any(line.startswith("▸gpu02") for line in text_of(app))
 
 
+async def test_a_fleet_s_wall_says_of_how_many_hosts_the_gpus_are_not_known() -> None:
+    feed = Scrapes(3, wrong={"gpu03": lambda frame: replace(frame, gpus=())})
+    async with watching(feed, 120, 40) as (app, pilot):
+        await press(pilot, "z")
+        assert "GPUs of 1 host unknown" in rule(app)
+        assert "gpu03" not in text_of(app)
+
+
 async def test_a_fleet_of_a_thousand_gpus_is_on_one_screen() -> None:
     async with watching(Scrapes(125), 120, 40) as (app, pilot):
         await press(pilot, "z")

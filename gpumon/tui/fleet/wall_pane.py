@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
@@ -65,11 +66,23 @@ class FleetWall(WallPane[HostGpu]):
         """Keys of a fleet's screen alone."""
         return run_fleet_key(self, key)
 
+    def title(self) -> str:
+        """The name on the rule, and how many hosts have no tile."""
+        blank = [host for host in self._hosts() if not host.snapshot.gpus]
+        if blank:
+            return f"{super().title()} · GPUs of {counted(len(blank), 'host')} unknown"
+        return super().title()
+
+    def _hosts(self) -> Sequence[HostShown]:
+        """The hosts that are there."""
+        if self._fleet is None:
+            return ()
+        return [host for host in self._fleet.hosts if host.state is not HostState.GONE]
+
     def _gpus(self) -> Sequence[HostGpu]:
         gpus: list[HostGpu] = []
-        for host in self._fleet.hosts if self._fleet is not None else ():
-            if host.state is not HostState.GONE:
-                gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
+        for host in self._hosts():
+            gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
         return gpus
 
     def verdicts_of(self, name: str) -> _Verdicts:
