@@ -27,7 +27,7 @@ from gpumon.config.profile_store import (
 from gpumon.config.save import NotSavedError
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.text import clean
-from gpumon.sizing.imports.files import MOST_BYTES, MOST_FILES, ImportRefused
+from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, imported
 from gpumon.sizing.imports.runs import precision
 from gpumon.sizing.profile import Observed
@@ -153,7 +153,7 @@ def _files(words: Sequence[str]) -> dict[str, bytes]:
     if len(words) > MOST_FILES:
         raise Usage(f"profiles add takes 1 to {MOST_FILES} files")
     for word in dict.fromkeys(words):
-        if total <= MOST_BYTES:
+        if total <= MOST_IMPORT_BYTES:
             files["standard input" if word == "-" else word] = content = _content(word)
             total += len(content)
     return files
@@ -162,9 +162,9 @@ def _files(words: Sequence[str]) -> dict[str, bytes]:
 def _content(word: str) -> bytes:
     try:
         if word == "-":
-            return sys.stdin.buffer.read(MOST_BYTES + 1)
+            return sys.stdin.buffer.read(MOST_IMPORT_BYTES + 1)
         with Path(word).open("rb") as stream:
-            return stream.read(MOST_BYTES + 1)
+            return stream.read(MOST_IMPORT_BYTES + 1)
     except (OSError, ValueError) as failure:
         why = "is no file name"
         if isinstance(failure, OSError) and failure.strerror:

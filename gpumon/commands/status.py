@@ -25,7 +25,7 @@ ANSWER_S = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host."""
 MOST_AGE_S = 15.0
 """A served snapshot that is older is not of now."""
-MOST_BYTES = 16_000_000
+MOST_SHOT_BYTES = 16_000_000
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +117,7 @@ def _served(address: str) -> Shot | None:
         answer = connection.getresponse()
         shot = None
         if answer.status == http.client.OK:
-            shot = msgspec.json.decode(answer.read(MOST_BYTES), type=Shot)
+            shot = msgspec.json.decode(answer.read(MOST_SHOT_BYTES), type=Shot)
         fresh = shot is not None and abs(time.time() - wall_of(shot.time)) < MOST_AGE_S and (shot.gpus or shot.engines)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
         return None

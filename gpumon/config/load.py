@@ -26,7 +26,7 @@ from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 
-MOST_BYTES = 1 << 20
+MOST_CONFIG_BYTES = 1 << 20
 """A config file larger than this is refused unread."""
 PIPE_S: Final = 5.0
 """Longest wait for what is written into a pipe that is given as the config."""
@@ -108,18 +108,18 @@ def _content(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as stream:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return _piped(descriptor)
-        return stream.read(MOST_BYTES + 1)
+        return stream.read(MOST_CONFIG_BYTES + 1)
 
 
 def _piped(descriptor: int) -> bytes:
     """All that is written into a pipe within `PIPE_S`. Raises OSError if that is nothing, or does not end."""
     content = b""
     end_s = time.monotonic() + PIPE_S
-    while len(content) <= MOST_BYTES:
+    while len(content) <= MOST_CONFIG_BYTES:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, end_s - time.monotonic()))
         if not ready:
             raise OSError(errno.ETIMEDOUT, f"is a pipe in which nothing ends within {PIPE_S:g} s: name a file")
-        piece = os.read(descriptor, MOST_BYTES)
+        piece = os.read(descriptor, MOST_CONFIG_BYTES)
         if not piece:
             break
         content += piece
@@ -129,8 +129,8 @@ def _piped(descriptor: int) -> bytes:
 
 
 def decoded(content: bytes, path: Path | str, what: str) -> str:
-    """The bytes of a file as text. Raises ConfigError for more than MOST_BYTES, and for what is no UTF-8."""
-    if len(content) > MOST_BYTES:
+    """The bytes of a file as text. Raises ConfigError for more than MOST_CONFIG_BYTES, and for what is no UTF-8."""
+    if len(content) > MOST_CONFIG_BYTES:
         raise ConfigError(f"{named(path)}: is larger than 1 MiB: this is no {what}")
     try:
         return content.decode("utf-8-sig")

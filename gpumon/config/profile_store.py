@@ -21,7 +21,7 @@ from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed
 
 SCHEMA: Final = 1
-_MOST_BYTES: Final = 4 << 20
+_MOST_PROFILE_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 2000
 _MOST_NAME: Final = 80
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MOST_NAME - 1}}}")
@@ -251,8 +251,8 @@ def _read(path: Path) -> Profile | str:
         if not path.is_file() and not path.is_dir():
             return "is no file"  # a pipe would be waited for
         with path.open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
+            content = stream.read(_MOST_PROFILE_BYTES + 1)
+        if len(content) > _MOST_PROFILE_BYTES:
             return "is no profile: larger than 4 MiB"
         if (schema := _schema(content)) > SCHEMA:
             return f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"

@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError, Refused
-from gpumon.config.load import MOST_BYTES, decoded, parsed, read, refusal
+from gpumon.config.load import MOST_CONFIG_BYTES, decoded, parsed, read, refusal
 from gpumon.config.save import NotSavedError, beside, keep_folder
 from gpumon.config.scenario_rules import SCENARIO
 from gpumon.config.schema import Config
@@ -37,14 +37,14 @@ def read_scenario(path: str | Path) -> Scenario:
 
 def scenario_from_stream(stream: BinaryIO, name: str) -> Scenario:
     """The scenario in a stream such as standard input; `name` is what errors call it. Raises ConfigError. Blocks."""
-    return parse_scenario(decoded(stream.read(MOST_BYTES + 1), name, WHAT), name)
+    return parse_scenario(decoded(stream.read(MOST_CONFIG_BYTES + 1), name, WHAT), name)
 
 
 def parse_scenario(text: str, name: str = "scenario") -> Scenario:
     """The scenario in a TOML text; `name` is what errors call it. Raises ConfigError."""
     raw = parsed(text, name)
     try:
-        return _whole(validated(raw, Scenario, book=SCENARIO))
+        return _check_together(validated(raw, Scenario, book=SCENARIO))
     except Refused as refused:
         raise refusal(refused, name, text) from None
 
@@ -117,7 +117,7 @@ def _linked(written: Path, place: Path, text: str) -> bool:
     return True
 
 
-def _whole(scenario: Scenario) -> Scenario:
+def _check_together(scenario: Scenario) -> Scenario:
     """Check settings that depend on each other. Raises Refused."""
     if not scenario.workload:
         raise Refused((), "needs at least one [[workload]], with model and target")

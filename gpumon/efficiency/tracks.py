@@ -27,7 +27,7 @@ MOST_KEPT_S: Final = 600.0
 """Longest window that a long prompt asks for."""
 GAP: Final = 3.0
 """A pause of more than this many intervals starts the windows over."""
-GONE_S: Final = 10.0
+RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone."""
 LEFT: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
@@ -331,7 +331,7 @@ class Track:
         if absent_s is None or self.polls > 0:
             return
         since_s = reading.monotonic_s - absent_s
-        if since_s <= max(GAP * max(reading.interval_s, frames_s), GONE_S):
+        if since_s <= max(GAP * max(reading.interval_s, frames_s), RANK_GONE_S):
             self._add(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
 
     def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
@@ -343,7 +343,7 @@ class Track:
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
         newborn = reading.started_wall_s > self._good_wall_s
-        if self._begins_anew(reading):
+        if self._forget_before(reading):
             self._drop_points()
             self._was_reset = True
         self._begin_at_zero(reading)
@@ -355,12 +355,13 @@ class Track:
         self.polls += 1
         return True
 
-    def _begins_anew(self, reading: EngineReading) -> bool:
-        """Whether no rate may be taken between the last answer and this one; forgets the process before another."""
-        another = self._is_another(reading)
+    def _forget_before(self, reading: EngineReading) -> bool:
+        """Forget the process before another one, and counters that became other series. Returns whether no rate may be
+        taken between the last answer and this one."""
+        another = self._note_start(reading)
         fell = self._has_fallen(reading)
         back = not another and not fell and self._is_back(reading)
-        other_series = self._is_other_series(reading)
+        other_series = self._note_advances(reading)
         if fell:
             self._before_fall = (reading.monotonic_s, {} if another else dict(self._ranks))
         elif back:
@@ -375,8 +376,8 @@ class Track:
         """Whether a counter or histogram of any rank has less than in the poll before."""
         return any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
 
-    def _is_another(self, reading: EngineReading) -> bool:
-        """Whether the process that answered is not the one that answered before."""
+    def _note_start(self, reading: EngineReading) -> bool:
+        """Note when the process that answered started. Returns whether it is not the one that answered before."""
         started = reading.started_wall_s
         if not started:
             return False
@@ -391,7 +392,7 @@ class Track:
     def _is_back(self, reading: EngineReading) -> bool:
         """Whether the counter is back at its old value: one answer lacked some series, so this is not growth."""
         fell_s, before = self._before_fall
-        if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, GONE_S):
+        if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, RANK_GONE_S):
             return False
         for rank in reading.ranks:
             if (
@@ -402,8 +403,9 @@ class Track:
                 return True
         return False
 
-    def _is_other_series(self, reading: EngineReading) -> bool:
-        """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
+    def _note_advances(self, reading: EngineReading) -> bool:
+        """Note how each counter moves. Returns whether one moves otherwise than before: it is another series then, with
+        a base line of its own."""
         changed = []
         for name in TOTALS:
             if name not in reading.live:
@@ -462,7 +464,7 @@ class Track:
             self._seen_s[rank.rank] = now_s
             self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
             self._gauged.update(rank.gauges)
-        oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
+        oldest_s = now_s - max(GAP * self.cadence_s, RANK_GONE_S)
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
             del self._seen_s[name]
             self._whole_answers.pop(name, None)

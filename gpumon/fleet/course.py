@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver, bare, shown_fault
+from gpumon.efficiency.deriver import bare, shown_fault
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
@@ -18,10 +17,7 @@ from gpumon.readings.merge import unique
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.triage.triage import Triage
-
-Make = Callable[[], tuple[Deriver, Triage]]
-"""Gives a fresh deriver and triage."""
+from gpumon.triage.fresh import Make
 
 _STALE: Final = Missing(Reason.STALE)
 

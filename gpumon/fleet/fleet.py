@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.course import HostCourse, Make
+from gpumon.fleet.course import HostCourse
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
@@ -17,8 +17,9 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import ITL, TTFT
 from gpumon.readings.snapshot import Snapshot
+from gpumon.triage.fresh import Make
 
-GONE_S: Final = 600.0
+GONE_HOST_S: Final = 600.0
 """For so long a host that the Prometheus has nothing of any more is shown as gone."""
 _STALE: Final = Missing(Reason.STALE)
 
@@ -100,7 +101,7 @@ class Fleet:
             if name in here:
                 continue
             self._courses.pop(name, None)
-            if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_S:
+            if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_HOST_S:
                 del self._shown[name]
             elif shown.state is not HostState.GONE:
                 self._shown[name] = msgspec.structs.replace(shown, state=HostState.GONE, latencies={})

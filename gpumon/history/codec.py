@@ -22,7 +22,7 @@ SMALL: Final = 6
 """zlib's level for what stays: 9 takes 5 times as long for 4 % less."""
 MOST_FRAMES: Final = 300
 """Most frames of one block: a minute, four times a second, and some."""
-_MOST_BYTES: Final = 1 << 27
+_MOST_ROW_BYTES: Final = 1 << 27
 """Largest unpacked row; a larger one is damaged: a minute of 8 GPUs and 100 engines is two thirds of it."""
 _MOST_SHRINKING: Final = 1032
 """zlib packs no bytes into fewer than this many times less (zlib.net/zlib_tech.html)."""
@@ -236,10 +236,10 @@ def _column(place: _Place) -> list[bytes]:
 
 def _inflated(data: bytes) -> bytes:
     """Unpack zlib data. Raises zlib.error if it is cut off, TooLargeError."""
-    if len(data) * _MOST_SHRINKING > _MOST_BYTES:
+    if len(data) * _MOST_SHRINKING > _MOST_ROW_BYTES:
         _measure(data)
     stream = zlib.decompressobj()
-    found = stream.decompress(data, _MOST_BYTES)
+    found = stream.decompress(data, _MOST_ROW_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
     return found
@@ -253,8 +253,8 @@ def _measure(data: bytes) -> None:
         piece = stream.decompress(data, _PIECE_BYTES)
         data = stream.unconsumed_tail
         size += len(piece)
-        if size > _MOST_BYTES:
-            raise TooLargeError(f"damaged: more than {_MOST_BYTES >> 20} MiB when unpacked")
+        if size > _MOST_ROW_BYTES:
+            raise TooLargeError(f"damaged: more than {_MOST_ROW_BYTES >> 20} MiB when unpacked")
         if not piece and not data:
             raise zlib.error("incomplete")
 

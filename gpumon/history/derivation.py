@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import NOTED_S, FrameStore, Note, Thing, same, thing_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, Verdict
-from gpumon.triage.triage import Triage, rank
+from gpumon.triage.fresh import Make
+from gpumon.triage.triage import rank
 
 WARM_UP_S: Final = 180.0
 """So long before a moment frames are derived and judged for it: rates are of 10 s, quantiles of 60 s, and rules look
@@ -27,8 +27,6 @@ SPARSE_S: Final = 6.0
 it derives one every `SPARSE_S`: few rules look back further."""
 CHUNK_S: Final = 60.0
 """Frames are read by the minute."""
-
-Make = Callable[[], tuple[Deriver, Triage]]
 
 
 class Derived(NamedTuple):

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.history.derivation import Derivation, Derived, Make, in_order
+from gpumon.history.derivation import Derivation, Derived, in_order
 from gpumon.history.frame_store import FrameStore
 from gpumon.history.timeline import MINUTE_S, Worker, filled
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.triage.fresh import Make
 
 SHOWN_EVERY_S: Final = 0.1
 """Snapshots are sent no more often: what lies between two of them goes into the charts only."""

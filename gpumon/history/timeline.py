@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gpumon.history.derivation import Derivation, Derived, Make, in_order
+from gpumon.history.derivation import Derivation, Derived, in_order
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, Moment
+from gpumon.triage.fresh import Make
 
 MINUTE_S: Final = 60.0
 CHART_S: Final = 7200.0

@@ -15,7 +15,6 @@ from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpumon.collector import Collector, HostMeter, Keeper, Memory, Push
-    from gpumon.history.derivation import Make
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
     from gpumon.sources.attachment import EngineFacts
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from gpumon.sources.ownership import Ownership
     from gpumon.sources.source import Round, Source
     from gpumon.triage.alerts import Alerts
+    from gpumon.triage.fresh import Make
 
 
 async def open_hardware(config: Config, options: Options, *, with_past: bool = False) -> Source | None:

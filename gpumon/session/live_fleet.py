@@ -22,9 +22,9 @@ from gpumon.session.session import Take
 from gpumon.session.turns import Turns
 
 if TYPE_CHECKING:
-    from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
+    from gpumon.triage.fresh import Make
 
 LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""

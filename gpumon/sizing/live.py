@@ -73,7 +73,7 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     """
     counts: Counter[str] = Counter()
     unplaced = _unplaced_hosts(snapshot)
-    for gpu in _whole(snapshot):
+    for gpu in _physical_gpus(snapshot):
         if not _why_not(gpu) and not _holder(gpu, gpu.host not in unplaced):
             counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
     _count_remote(snapshot, counts)
@@ -92,7 +92,7 @@ def _count_remote(snapshot: Snapshot, counts: Counter[str]) -> None:
 
 def _hosts(snapshot: Snapshot) -> set[str]:
     """Hosts whose GPUs are in the snapshot."""
-    return {gpu.host for gpu in _whole(snapshot)}
+    return {gpu.host for gpu in _physical_gpus(snapshot)}
 
 
 def _host_of(engine: Engine, hosts: Collection[str]) -> str:
@@ -114,7 +114,7 @@ def held(snapshot: Snapshot) -> tuple[str, ...]:
     of several GPUs are one."""
     unplaced = _unplaced_hosts(snapshot)
     holders: Counter[str] = Counter()
-    for gpu in _whole(snapshot):
+    for gpu in _physical_gpus(snapshot):
         holder = _holder(gpu, gpu.host not in unplaced)
         if holder and not _why_not(gpu):
             holders[holder] += 1
@@ -279,7 +279,7 @@ def _planned_with(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
     unplaced = _unplaced_hosts(snapshot)
     texts: Counter[str] = Counter()
     gpus = []
-    for gpu in _whole(snapshot):
+    for gpu in _physical_gpus(snapshot):
         why = _why_not(gpu)
         if not why and not gpu.gpu_type:
             why = f"{gpu.name} is not in the catalogue"
@@ -317,7 +317,7 @@ def _in_order(shapes: Sequence[tuple[str, int]], hosts: Mapping[tuple[str, int],
     return (*here, Server(gpu=first, gpus=shapes[0][1]))
 
 
-def _whole(snapshot: Snapshot) -> list[Gpu]:
+def _physical_gpus(snapshot: Snapshot) -> list[Gpu]:
     """The GPUs without the slices of any."""
     return [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
 

@@ -131,13 +131,13 @@ class RecentLoads:
         loads = dict[str, PeakLoad]()
         for model, steps in self._steps.items():
             for width in WIDTHS:
-                whole = self._whole(steps, width)
+                whole = self._ended_steps(steps, width)
                 if whole:
                     loads[model] = _peak_of(whole, STEP_S * width)
                     break
         return loads
 
-    def _whole(self, steps: Mapping[int, _Step], width: int) -> list[_Step]:
+    def _ended_steps(self, steps: Mapping[int, _Step], width: int) -> list[_Step]:
         """Steps of so many each that are over and were looked at more than once, the newest last."""
         wide: dict[int, _Step] = {}
         for at, step in steps.items():

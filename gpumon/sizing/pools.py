@@ -199,7 +199,7 @@ def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packi
         used.update(dict(zip(shapes, placement.servers_by_shape, strict=False)))
         gpus[pool.gpu] += placement.gpus
         placements.append(placement)
-    return _whole(pools, scenario, known, left, used, gpus, placements)
+    return _filled(pools, scenario, known, left, used, gpus, placements)
 
 
 def _wanted(left: Sequence[_Left], pool: Pool, index: int, *, homed: bool) -> list[int]:
@@ -262,7 +262,7 @@ def _placed(
     return msgspec.structs.replace(placement, servers=drawn)
 
 
-def _whole(
+def _filled(
     pools: Sequence[Pool],
     scenario: Scenario,
     known: Known,

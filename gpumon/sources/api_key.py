@@ -15,7 +15,7 @@ from gpumon.sources.family import user_name
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.sockets import Connection, Peer, PeerState, listening, peer_of
 
-MOST_BYTES: Final = 8192
+MOST_KEY_BYTES: Final = 8192
 ACCEPTED_S: Final = 1.0
 """Longest wait for the server to accept a connection: an engine's event loop may be busy for that long. A server with
 TCP_DEFER_ACCEPT accepts none before the request."""
@@ -56,7 +56,7 @@ def _read_file(path: str, setting: str) -> tuple[str, str]:
     file_name = clean(path, 80)
     try:
         with open_regular(Path(path).expanduser()) as file:
-            return file.read(MOST_BYTES).decode("latin-1"), ""
+            return file.read(MOST_KEY_BYTES).decode("latin-1"), ""
     except FileNotFoundError:
         return "", f"{setting}_file: no such file: {file_name}"
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known

@@ -17,7 +17,7 @@ GAPS: Final = 5
 """So many of the newest intervals are looked at."""
 IDLE: Final = 0.001
 """Activity below this share may well stay the same for minutes."""
-GONE_S: Final = 600.0
+STALE_GPU_S: Final = 600.0
 """A GPU that is not on the page any more is shown as stale for so long."""
 XID_MOST: Final = 16
 
@@ -74,7 +74,7 @@ class Gpus:
 
     @property
     def readings(self) -> tuple[GpuReading, ...]:
-        """The newest of each GPU; one that has left the page stays for `GONE_S`."""
+        """The newest of each GPU; one that has left the page stays for `STALE_GPU_S`."""
         return tuple(self._readings.values())
 
     def miss(self) -> None:
@@ -102,7 +102,7 @@ class Gpus:
 
     def _keep(self, fresh: Mapping[str, GpuReading], now_s: float) -> None:
         """Keep these readings, and for a while those of GPUs that left the page; forget all others."""
-        kept = {uuid: gpu for uuid, gpu in self._readings.items() if now_s - self._seen_s[uuid] <= GONE_S}
+        kept = {uuid: gpu for uuid, gpu in self._readings.items() if now_s - self._seen_s[uuid] <= STALE_GPU_S}
         kept |= fresh
         if len(kept) > MOST_GPUS:
             kept = dict(fresh)

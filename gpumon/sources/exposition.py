@@ -193,7 +193,7 @@ class Scanner:
         if all(compress(heads, changed)):
             return True
         for offset in compress(range(len(before)), changed):
-            if not heads[offset] and not self._looked_at(first + offset, before[offset]):
+            if not heads[offset] and not self._take_plain(first + offset, before[offset]):
                 return False
         return True
 
@@ -217,8 +217,9 @@ class Scanner:
         except ValueError:
             return None
 
-    def _looked_at(self, index: int, line: bytes) -> bool:
-        """Whether a line is a plain sample, of which another value may be read as it stands."""
+    def _take_plain(self, index: int, line: bytes) -> bool:
+        """Note the series of a line that is a plain sample: another value of it may be read as it stands. Returns
+        whether it is one."""
         begin = line.rfind(b" ") + 1
         head = line[:begin]
         series = self._known.pop(head, _UNSEEN)

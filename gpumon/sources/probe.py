@@ -33,7 +33,7 @@ KEY_S: Final = 5.0
 IN_TROUBLE: Final = frozenset({500, 502, 503, 504})
 """Answers of a server that is not well: no other page is asked of it now."""
 WANTS_KEY: Final = frozenset({401, 403})
-MOST_BYTES: Final = 1024 * 1024
+MOST_IDENTITY_BYTES: Final = 1024 * 1024
 """Largest answer with a list of models or a version."""
 
 
@@ -155,7 +155,7 @@ async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> boo
     Raises FetchError where the answer does not come in time: it may be that engine then.
     """
     try:
-        answer = (await get_keyed(fetcher, f"{url.base}/v1/models", endpoint, MOST_BYTES)).answer
+        answer = (await get_keyed(fetcher, f"{url.base}/v1/models", endpoint, MOST_IDENTITY_BYTES)).answer
     except FetchError as fault:
         if fault.state is EndpointState.TIMEOUT:
             raise
@@ -315,7 +315,7 @@ async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: s
     if not path:
         return 404, None
     try:
-        answer = (await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)).answer
+        answer = (await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_IDENTITY_BYTES)).answer
     except FetchError:
         return 0, None
     if answer.status != 200:

@@ -34,7 +34,7 @@ from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.snapshot_json import SnapshotReader, parsed
 from gpumon.sources.ssh import Connection, connect
-from gpumon.triage.peers import MOST_BYTES, PeerError, Size, check_size, size_of
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, Size, check_size, size_of
 
 Opened = TypeVar("Opened")
 Result = TypeVar("Result")
@@ -363,7 +363,7 @@ class Remote:
         except PeerError:
             raise
         except ValueError:
-            raise PeerError(f"it sends lines of more than {MOST_BYTES >> 20} MiB: is this gpumon?") from None
+            raise PeerError(f"it sends lines of more than {MOST_SNAPSHOT_BYTES >> 20} MiB: is this gpumon?") from None
         code = await connection.exit_code()
         if code == 2 and f"unrecognized arguments: {FLEET_OPTION}" in connection.last_words:
             raise OptionRefusedError
@@ -443,7 +443,7 @@ class Remote:
             tls_verify=host.tls_verify,
             trust_other_namespace=host.trust_other_namespace,
         )
-        limits = Limits(5.0, 10.0, MOST_BYTES)
+        limits = Limits(5.0, 10.0, MOST_SNAPSHOT_BYTES)
         fetcher = Fetcher(
             url,
             tls_ca=host.tls_ca,
@@ -484,7 +484,7 @@ class Remote:
             return await fetcher.send("GET", page, headers)
         except FetchError as fault:
             if fault.state is EndpointState.TOO_LARGE:
-                raise PeerError(f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read") from None
+                raise PeerError(f"its snapshot has more than {MOST_SNAPSHOT_BYTES >> 20} MiB: it is not read") from None
             raise
 
     def _refused(self, status: int, secret: Endpoint | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.text import clean
-from gpumon.triage.peers import MOST_BYTES
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES
 
 OPTIONS: Final = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
@@ -38,7 +38,7 @@ class Connection:
         self._tasks = {asyncio.create_task(self._keep_stderr()), asyncio.create_task(self._wait())}
 
     async def readline(self) -> bytes:
-        """The next line of its output; empty at the end. Raises ValueError for a line beyond `MOST_BYTES`."""
+        """The next line of its output; empty at the end. Raises ValueError for a line beyond `MOST_SNAPSHOT_BYTES`."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
@@ -137,7 +137,7 @@ async def _open(command: Sequence[str], stdin: int, stdout: int) -> Connection:
     """A started ssh and its pipes. Raises FileNotFoundError."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
-        lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_BYTES, loop),
+        lambda: asyncio.subprocess.SubprocessStreamProtocol(MOST_SNAPSHOT_BYTES, loop),
         *command,
         stdin=stdin,
         stdout=stdout,

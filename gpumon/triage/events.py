@@ -79,10 +79,11 @@ class Events:
             *self._of_gpus(frame, snapshot, self._began_s),
             *self._of_verdicts(snapshot, self._began_s),
         ]
-        return tuple(event for event in events if self._is_news(event))
+        return tuple(event for event in events if self._note_news(event))
 
-    def _is_news(self, event: Event) -> bool:
-        """Whether it was not told just before; a clock that was set back makes all of it news again."""
+    def _note_news(self, event: Event) -> bool:
+        """Note an event that was not told just before; a clock that was set back makes all of it news again. Returns
+        whether it is news."""
         about = tuple(value for name, value in event.parameters.items() if name != "state")
         verdict = event.verdict and (event.verdict.family, event.verdict.code, event.level)
         same = (event.kind, event.key or event.scope, event.code, about, verdict)

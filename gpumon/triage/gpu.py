@@ -230,7 +230,7 @@ _FIXES: Final = {
 POWER_CAP: Final = "sw_power_cap"
 FAR_BELOW: Final = 0.7
 """Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
-GONE_S: Final = 20.0
+SLOWDOWN_OVER_S: Final = 20.0
 """Protection against heat comes and goes within seconds: after so long without it a slowdown is over."""
 PAST_S: Final = 3.0
 """After so long without it the verdict says that it was."""
@@ -262,7 +262,7 @@ def throttled(case: Case) -> Finding | None:
             active.append(reason)
     if active:
         past_s = min(_past_s(case.recent, reason) for reason in active)
-        if past_s < GONE_S:
+        if past_s < SLOWDOWN_OVER_S:
             return _slowed(case, gpu, active[0], shares, past_s)
     return _held_down(case, gpu)
 

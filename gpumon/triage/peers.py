@@ -20,7 +20,7 @@ from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Limit, P
 from gpumon.triage.advice import OPTIONS
 from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, parameters_of
 
-MOST_BYTES: Final = 2 * 1024 * 1024
+MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""
 MOST_VALUES: Final = 60_000
 """Values in one snapshot, counted by its commas before anything is decoded."""
@@ -82,8 +82,8 @@ class Size(NamedTuple):
     @property
     def excess(self) -> str:
         """Why a snapshot of this size is not read; empty where it is."""
-        if self.bytes > MOST_BYTES:
-            return f"its snapshot has more than {MOST_BYTES >> 20} MiB: it is not read"
+        if self.bytes > MOST_SNAPSHOT_BYTES:
+            return f"its snapshot has more than {MOST_SNAPSHOT_BYTES >> 20} MiB: it is not read"
         if self.values > MOST_VALUES:
             return f"its snapshot has more than {MOST_VALUES:,} values: it is not read"
         if self.objects > MOST_OBJECTS:
@@ -93,7 +93,7 @@ class Size(NamedTuple):
 
 def size_of(text: bytes) -> Size:
     """The size of a snapshot. Cheap: nothing is decoded."""
-    if len(text) > MOST_BYTES:
+    if len(text) > MOST_SNAPSHOT_BYTES:
         return Size(len(text), 0, 0)
     return Size(len(text), text.count(b","), text.count(b"[") + text.count(b"{"))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.config.environment import VARIABLES, Override, from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.keymap import ALLOWED
-from gpumon.config.load import MOST_BYTES, load
+from gpumon.config.load import MOST_CONFIG_BYTES, load
 from gpumon.config.schema import Config, Endpoint, General, Model
 from gpumon.config.themes import load_theme
 
@@ -199,7 +199,7 @@ def test_a_folder_is_no_config(tmp_path: Path) -> None:
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.toml"
-    path.write_bytes(b"#" * (MOST_BYTES + 1))
+    path.write_bytes(b"#" * (MOST_CONFIG_BYTES + 1))
     assert "is larger than 1 MiB" in refusal(path)
 
 

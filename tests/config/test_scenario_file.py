@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import MOST_BYTES
+from gpumon.config.load import MOST_CONFIG_BYTES
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import (
     parse_scenario,
@@ -153,7 +153,10 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 def test_a_stream_is_read_as_a_file_is() -> None:
     text = '\ufeffworkload = [{model = "m", target = 5}]\r\n'
     assert scenario_from_stream(io.BytesIO(text.encode()), "standard input") == ONE
-    for content, said in ((b"\xff", ":1: is not UTF-8 text"), (b" " * (MOST_BYTES + 1), ": is larger than 1 MiB")):
+    for content, said in (
+        (b"\xff", ":1: is not UTF-8 text"),
+        (b" " * (MOST_CONFIG_BYTES + 1), ": is larger than 1 MiB"),
+    ):
         with pytest.raises(ConfigError) as caught:
             scenario_from_stream(io.BytesIO(content), "standard input")
         assert str(caught.value).startswith(f"standard input{said}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gpumon.config.schema import Config
-from gpumon.fleet.course import Make
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
 from gpumon.session.build import maker
+from gpumon.triage.fresh import Make
 from tests.history.frames import WALL_S, served
 from tests.records import replace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.fleet.fleet import GONE_S, Fleet
+from gpumon.fleet.fleet import GONE_HOST_S, Fleet
 from gpumon.fleet.rows import by_host, total
 from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -74,7 +74,7 @@ def test_a_host_that_vanished_is_gone_with_its_last_moment_and_then_dropped():
     fed(without(fleet_frame(2), "gpu02"), fleet=fleet)
     gone = shown(fleet, "gpu02")
     assert (gone.state, gone.seen_wall_s, gone.snapshot) == (HostState.GONE, fleet_frame(1).wall_s, before)
-    fed(later(without(fleet_frame(2), "gpu02"), GONE_S), fleet=fleet)
+    fed(later(without(fleet_frame(2), "gpu02"), GONE_HOST_S), fleet=fleet)
     assert [host.name for host in fleet.snapshot.hosts] == ["gpu01", "gpu03"]
 
 

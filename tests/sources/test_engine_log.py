@@ -18,7 +18,7 @@ from gpumon.sources.engine_log import log as engine_log
 from gpumon.sources.engine_log import tails
 from gpumon.sources.engine_log.log import MOST_LINES, EngineLog, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
-from gpumon.sources.engine_log.tails import MOST_BYTES, FileTail, run_bounded, tail_of
+from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, run_bounded, tail_of
 from gpumon.sources.family import process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
@@ -240,7 +240,7 @@ async def test_a_huge_file_costs_no_more_than_its_end(tmp_path: Path) -> None:
         added = tail.read()
         read.append(sum(len(line) for line in added.lines) + len(added.rest))
         assert (added.anew, added.cut) == (True, True)
-        assert read[0] <= MOST_BYTES
+        assert read[0] <= MOST_LOG_BYTES
         view = await log_of(serving.origin).read()
         assert view is not None
         assert not [text for text in texts(view) if "secret" in text]
@@ -249,7 +249,7 @@ async def test_a_huge_file_costs_no_more_than_its_end(tmp_path: Path) -> None:
 async def test_the_end_of_a_line_whose_beginning_was_not_read_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
     with path.open("wb") as file, engine(file) as serving:
-        file.write(b"INFO prompt: '" + b"swordfish " * MOST_BYTES)
+        file.write(b"INFO prompt: '" + b"swordfish " * MOST_LOG_BYTES)
         file.flush()
         log = log_of(serving.origin)
         shown: list[str] = []
@@ -463,7 +463,7 @@ def test_a_command_is_bounded_in_time_and_size(programs: Path, monkeypatch: pyte
     assert run_bounded(["floods"])[1].startswith("floods did not end")
     program(programs, "prints", "seq 100000")
     printed, fault = run_bounded(["prints"])
-    assert (len(printed), printed[-7:], fault) == (MOST_BYTES, b"100000\n", "")
+    assert (len(printed), printed[-7:], fault) == (MOST_LOG_BYTES, b"100000\n", "")
 
 
 def pod_of(logs: Path, text: str, form: str = "0.log") -> Origin:

@@ -26,7 +26,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
 from gpumon.session.build import maker
 from gpumon.sources.snapshot_json import SnapshotReader, parsed
-from gpumon.triage.peers import MOST_BYTES, PeerError, vetted
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted
 from gpumon.triage.render import (
     ACTIONS,
     PEER_WORDS,
@@ -96,7 +96,7 @@ def test_figures_that_a_program_made_too_large_cost_the_sum_alone() -> None:
         ("lists in lists", b'{"schema":1,"x":' + b"[" * 30_000),
         ("empty lists", b'{"schema":1,"x":[' + b"[]," * 1_000_000 + b"0]}"),
         ("numbers", b'{"schema":1,"x":[' + b"1," * 1_500_000 + b"0]}"),
-        ("one text", b'{"schema":1,"x":"' + b"a" * (MOST_BYTES + 1) + b'"}'),
+        ("one text", b'{"schema":1,"x":"' + b"a" * (MOST_SNAPSHOT_BYTES + 1) + b'"}'),
         ("verdicts", b'{"schema":1,"verdicts":[' + b"{}," * 39_000 + b"{}]}"),
         ("GPUs", b'{"schema":1,"gpus":[' + b'{"power_w":1},' * 4000 + b"{}]}"),
     ],

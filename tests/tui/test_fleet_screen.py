@@ -10,7 +10,7 @@ from textual.geometry import Region
 from gpumon.config.keymap import COMMANDS
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.schema import Sizing as Prices
-from gpumon.fleet.fleet import GONE_S
+from gpumon.fleet.fleet import GONE_HOST_S
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
@@ -217,7 +217,7 @@ async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
         source.left = {"gpu02"}
         await pilot.press("r")
         await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
-        source.later_s = GONE_S + 1.0
+        source.later_s = GONE_HOST_S + 1.0
         await pilot.press("r")
         await until(lambda: "2 hosts" in text_of(app)[0], pilot, 20.0)
         await pilot.press("space", "left_square_bracket", "left_square_bracket", "left")

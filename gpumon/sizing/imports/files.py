@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.readings.text import clean
 
-MOST_BYTES: Final = 64_000_000
+MOST_IMPORT_BYTES: Final = 64_000_000
 """Bytes of all files together."""
 MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.sizing.imports.content import Content
-from gpumon.sizing.imports.files import MOST_BYTES, MOST_FILES, ImportRefused, Place, Problem, lines_of, refused
+from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused, Place, Problem, lines_of, refused
 from gpumon.sizing.imports.formats import gpu_usage
 from gpumon.sizing.imports.points import lacking, observed
 from gpumon.sizing.imports.runs import Run
@@ -95,9 +95,9 @@ def _check_size(files: Mapping[str, bytes]) -> None:
     first = Place(next(iter(files), "(no file)"))
     if not files or len(files) > MOST_FILES:
         raise refused(first, "", f"{len(files)} files", f"1 to {MOST_FILES} at a time")
-    if sum(map(len, files.values())) > MOST_BYTES:
+    if sum(map(len, files.values())) > MOST_IMPORT_BYTES:
         allowed = "summaries of load tests, not their requests"
-        raise refused(first, "", f"all files together are larger than {MOST_BYTES / 1e6:.0f} MB", allowed)
+        raise refused(first, "", f"all files together are larger than {MOST_IMPORT_BYTES / 1e6:.0f} MB", allowed)
 
 
 def _without_copies(runs: Sequence[Run], notes: list[str]) -> list[Run]:

@@ -211,7 +211,7 @@ class Replica:
         if steps > 1:
             self._free -= self._blocks_due(steps - 1)
             self._step += steps - 1
-            self._has_room(0)
+            self._make_room(0)
         tokens = self._decoding * steps
         self._context += tokens
         self._log.add_gaps((now_s - self._start_s) / steps, tokens, now_s)
@@ -287,8 +287,8 @@ class Replica:
         sequence.prefix = False
         sequence.owned_from = 0
 
-    def _has_room(self, blocks: int) -> bool:
-        """Whether so many blocks are free, once prefixes that nobody uses have gone."""
+    def _make_room(self, blocks: int) -> bool:
+        """Drop prefixes that nobody uses until so many blocks are free. Returns whether they are."""
         while self._free < blocks:
             dropped = self._prefixes.drop_oldest()
             if not dropped:
@@ -335,7 +335,7 @@ class Replica:
     def _make_room_to_decode(self, now_s: float) -> bool:
         """Take the blocks that the next decode step needs; returns whether a sequence had to go for it."""
         preempted = False
-        while not self._has_room(self._by_residue[self._step % BLOCK]):
+        while not self._make_room(self._by_residue[self._step % BLOCK]):
             self._preempt(now_s)
             preempted = True
         self._free -= self._by_residue[self._step % BLOCK]
@@ -349,7 +349,7 @@ class Replica:
             return False
         chunk = min(budget, sequence.tokens - sequence.computed)
         blocks = _blocks(sequence.computed + chunk) - _blocks(sequence.computed)
-        if not self._has_room(blocks):
+        if not self._make_room(blocks):
             # It was admitted last, so it is the one that goes.
             self._preempt(now_s)
             return True
@@ -370,7 +370,7 @@ class Replica:
             if shared:
                 self._prefixes.use(request.group)
             blocks = _blocks(cached + chunk) - shared
-            if not self._has_room(blocks):
+            if not self._make_room(blocks):
                 if shared:
                     self._prefixes.leave(request.group)
                 return
@@ -407,7 +407,7 @@ class Replica:
         for further in range(most):
             left -= self._by_residue[(step + further) % BLOCK]
             if left < 0:
-                self._has_room(self._free - left)
+                self._make_room(self._free - left)
                 if self._free < self._blocks_due_from(step, further + 1):
                     return further
                 left = self._free - self._blocks_due_from(step, further + 1)

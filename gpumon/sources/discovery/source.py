@@ -231,7 +231,7 @@ class Discovery:
         for url in [url for url in self._engines if url not in wanted]:
             engine = self._engines[url]
             has_moved = servers.get(_server(engine.chain), url) != url
-            if self._is_gone(engine, time.monotonic(), has_moved=has_moved):
+            if self._end_if_gone(engine, time.monotonic(), has_moved=has_moved):
                 self._drop(url)
 
     def _tell_owners(self, chains: tuple[Chain, ...]) -> None:
@@ -243,8 +243,9 @@ class Discovery:
         for url, pids in given.items():
             self._owner.tell(url, pids)
 
-    def _is_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
-        """Whether an engine that no chain leads to is gone for good; one whose process lives is not."""
+    def _end_if_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
+        """Say of an engine that no chain leads to that it has ended, unless its process lives. Returns whether it is
+        gone for good."""
         server = engine.chain.server
         if not has_moved and server is not None and lives(server):
             engine.gone_s = None

@@ -161,8 +161,8 @@ class _Slot:
             self._answer.clear()
             self._question.release()
 
-    def answered(self, patience_s: float) -> bool:
-        """Whether it is read, after waiting so long for it."""
+    def wait_for_answer(self, patience_s: float) -> bool:
+        """Wait so long until it is read. Returns whether it is."""
         if self.asked is not None and self._answer.wait(patience_s):
             self.asked = None
         return self.asked is None
@@ -326,14 +326,14 @@ class Fleet:
         """Ask every GPU, and wait for those that do not hang. Raises DriverDownError."""
         end_s = time.monotonic() + (self._timings.open_s if is_first else MOST_WAIT_S)
         for slot in self._slots:
-            hangs = not slot.answered(0.0)
+            hangs = not slot.wait_for_answer(0.0)
             slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
             left_s = max(0.0, end_s - time.monotonic())
             if hangs:
                 left_s = 0.0
             elif not is_first:
                 left_s = min(PATIENCE_S, left_s)
-            slot.answered(left_s)
+            slot.wait_for_answer(left_s)
         for slot in self._slots:
             if slot.error is not None:
                 self._end(slot.error)

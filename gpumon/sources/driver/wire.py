@@ -11,7 +11,7 @@ from gpumon.readings.frame import Fault, GpuReading
 
 MOST_WATCHED = 64
 """GPUs that one request names: what is written to the worker's pipe at once stays whole."""
-MOST_BYTES = 8 << 20
+MOST_MESSAGE_BYTES = 8 << 20
 """A longer message is garbage: 16 GPUs in 7 slices each with 256 processes fit."""
 
 _LENGTH = struct.Struct(">I")
@@ -103,7 +103,7 @@ class Inbox:
         reports = []
         while len(self._bytes) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._bytes)
-            if length > MOST_BYTES:
+            if length > MOST_MESSAGE_BYTES:
                 raise GarbledError(f"a message of {length} bytes")
             end = _LENGTH.size + length
             if len(self._bytes) < end:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.text import clean
 from gpumon.sources.engine_log.places import MOST_LINES, LogAccessError, LogCommand, LogFile, NoLog, Place
 
-MOST_BYTES: Final = 256 * 1024
+MOST_LOG_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
 COMMAND_S: Final = 5.0
 """A command that takes longer is ended."""
@@ -73,18 +73,18 @@ class FileTail:
         """The line that was read last began before what was read: it may be of the middle of a prompt."""
 
     def read(self) -> Added:
-        """The lines that were added, at most `MOST_BYTES`; of a larger gap its end."""
+        """The lines that were added, at most `MOST_LOG_BYTES`; of a larger gap its end."""
         try:
             with self._place.open() as file:
                 status = os.fstat(file.fileno())
                 is_anew = self._begins_anew(status)
                 if is_anew:
                     self._file_id = (status.st_dev, status.st_ino)
-                    self._offset = max(0, status.st_size - MOST_BYTES)
+                    self._offset = max(0, status.st_size - MOST_LOG_BYTES)
                     self._rest = b""
                 is_cut = is_anew and self._offset > 0
                 self._lacks_beginning = is_cut or (self._lacks_beginning and not is_anew)
-                data = os.pread(file.fileno(), MOST_BYTES, self._offset)
+                data = os.pread(file.fileno(), MOST_LOG_BYTES, self._offset)
         except OSError as error:
             return Added(fault=_reason(error))
         if not data and not is_anew:
@@ -107,7 +107,7 @@ class FileTail:
         """Whether the log was cut off or replaced: what was read before does not stand before what comes now."""
         if (status.st_dev, status.st_ino) != self._file_id or status.st_size < self._offset:
             return True
-        return status.st_size - self._offset > MOST_BYTES
+        return status.st_size - self._offset > MOST_LOG_BYTES
 
 
 class CommandTail:
@@ -138,14 +138,14 @@ class CommandTail:
             return NOTHING_ADDED
         self._printed = printed
         lines = [_decoded(line) for line in printed.split(b"\n")]
-        if len(printed) >= MOST_BYTES:
+        if len(printed) >= MOST_LOG_BYTES:
             lines = lines[1:] or [""]  # the first one lacks its beginning
             return Added(lines[:-1], lines[-1], anew=True, cut=True)
         return Added(lines[:-1], lines[-1], anew=True, cut=len(lines) > MOST_LINES)
 
 
 def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
-    """The last `MOST_BYTES` that a program prints, and why it failed; empty where it did not."""
+    """The last `MOST_LOG_BYTES` that a program prints, and why it failed; empty where it did not."""
     environ = {**os.environ, "LC_ALL": "C"}
     try:
         process = subprocess.Popen(
@@ -182,7 +182,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
 def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
     """The end of what a process prints, and whether it printed all of it in time."""
     assert process.stdout is not None
-    chunks: deque[bytes] = deque(maxlen=MOST_BYTES // _CHUNK * 2)
+    chunks: deque[bytes] = deque(maxlen=MOST_LOG_BYTES // _CHUNK * 2)
     size = 0
     end_s = time.monotonic() + COMMAND_S
     with selectors.DefaultSelector() as selector:
@@ -190,7 +190,7 @@ def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
         while size < _MOST_READ and selector.select(max(0.0, end_s - time.monotonic())):
             chunk = os.read(process.stdout.fileno(), _CHUNK)
             if not chunk:
-                return b"".join(chunks)[-MOST_BYTES:], True
+                return b"".join(chunks)[-MOST_LOG_BYTES:], True
             size += len(chunk)
             if chunks and len(chunks[-1]) + len(chunk) <= _CHUNK:
                 chunks[-1] += chunk

@@ -360,8 +360,8 @@ class SglangAdapter(Adapter):
         else:
             return
         for rank in list(figures.ranks.values())[:1]:
-            if failed or not self._was_there(rank, q.FAILURES, there=False):
-                self._was_there(rank, q.FAILURES, there=bool(failed))
+            if failed or not self._was_there(rank, q.FAILURES):
+                self._note_there(rank, q.FAILURES, there=bool(failed))
                 figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
 
     def _lost(self, figures: Figures) -> dict[str, float]:
@@ -404,15 +404,19 @@ class SglangAdapter(Adapter):
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
-        if not self._was_there(rank, quantity, there=quantity in rank.counters):
+        self._note_there(rank, quantity, there=quantity in rank.counters)
+        if not self._was_there(rank, quantity):
             rank.counters[quantity] = 0.0
 
-    def _was_there(self, rank: Rank, quantity: str, *, there: bool) -> bool:
-        """Whether a page of this process had it, this one included."""
+    def _note_there(self, rank: Rank, quantity: str, *, there: bool) -> None:
+        """Remember that this page has a quantity of a rank, if it does."""
         if len(self._seen) > MOST_REMEMBERED:
             self._seen.clear()
         if there:
             self._seen.add((rank.name, quantity))
+
+    def _was_there(self, rank: Rank, quantity: str) -> bool:
+        """Whether a page of this process had it."""
         return (rank.name, quantity) in self._seen
 
 

@@ -23,7 +23,7 @@ COMMAND_S: Final = 2.0
 """A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
 PAUSES_S: Final = (0.2, 0.5, 1.0)
 """Between tries: a runtime may learn of an end a moment after /proc shows it."""
-MOST_BYTES: Final = 1 << 20
+MOST_OUTPUT_BYTES: Final = 1 << 20
 MOST_MESSAGES: Final = 20_000
 """Messages of the kernel that are looked through."""
 TOGETHER_S: Final = 120.0
@@ -94,7 +94,7 @@ def of_unit(origin: Origin, ask: Run) -> Cause:
 def unit_cause(properties: Mapping[str, str], source: str) -> Cause:
     """The cause by the properties of a unit."""
     result = properties.get("Result", "")
-    status = _whole(properties.get("ExecMainStatus", ""))
+    status = _small_number(properties.get("ExecMainStatus", ""))
     ended_wall_s = _ended_wall_s(properties.get("ExecMainExitTimestampMonotonic", ""))
     code = properties.get("ExecMainCode", "")
     if result == "oom-kill":
@@ -202,11 +202,11 @@ def run(command: Sequence[str]) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     if done.returncode == 0:
-        return done.stdout[:MOST_BYTES].decode("utf-8", "replace")
+        return done.stdout[:MOST_OUTPUT_BYTES].decode("utf-8", "replace")
     return ""
 
 
-def _whole(text: str) -> int:
+def _small_number(text: str) -> int:
     if text.isdecimal() and len(text) < 10:
         return int(text)
     return 0

@@ -257,7 +257,7 @@ class LastSeen:
             return []
         asked = []
         for kept in self._kept.values():
-            if kept.served.departure is None and self._has_ended(kept, None, around, wall_s, now_s):
+            if kept.served.departure is None and self._note_end(kept, None, around, wall_s, now_s):
                 self._begin_asking(kept)
                 if kept.asked is not None:
                     asked.append(kept.asked)
@@ -380,7 +380,7 @@ class LastSeen:
         if reading.phase is not Phase.INFERENCE:
             return [reading]
         known = self._known_of(reading, listed)
-        ended = bool(known) and self._has_ended(known[0], reading, around, wall_s, now_s)
+        ended = bool(known) and self._note_end(known[0], reading, around, wall_s, now_s)
         if reading.state is EndpointState.OK and not ended:
             return [reading]
         starting = self._starting(reading, known, gpus, around, now_s)
@@ -436,10 +436,11 @@ class LastSeen:
             return []
         return [self._down(kept, None, wall_s, now_s)]
 
-    def _has_ended(
+    def _note_end(
         self, kept: _Kept, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
     ) -> bool:
-        """Whether its process is known to be gone, or its port refuses for so long that it must be."""
+        """Note the end of an engine: its process is known to be gone, or its port refuses for so long that it must be.
+        Returns whether it has ended."""
         served = kept.served
         if kept.ended_s is not None or served.departure is not None:
             answers = reading is not None and reading.state is EndpointState.OK
@@ -456,7 +457,7 @@ class LastSeen:
         served = kept.served
         if served.departure is not None and not kept.has_cause:
             return True
-        if not self._has_ended(kept, reading, around, wall_s, now_s):
+        if not self._note_end(kept, reading, around, wall_s, now_s):
             return False
         if served.departure is None and self._is_replaced(kept, around):
             self._drop(kept, wall_s)

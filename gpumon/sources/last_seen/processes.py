@@ -27,7 +27,7 @@ FILE: Final = re.compile(r"/[A-Za-z0-9_@%+=:,./-]{1,250}")
 _MANAGER: Final = re.compile(r"user@\d+\.service")
 """The unit of a user's own systemd: what runs under it are units of that one."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-_MOST_BYTES: Final = 65536
+_MOST_COUNTERS_BYTES: Final = 65536
 
 
 class Use(NamedTuple):
@@ -208,7 +208,9 @@ def _use(origin: Origin) -> Use:
     for pid in {origin.pid, *origin.gpu_pids}:
         try:
             with Path(f"/proc/{pid}/io").open("rb") as file:
-                counters = dict(line.split(b": ", 1) for line in file.read(_MOST_BYTES).splitlines() if b": " in line)
+                counters = dict(
+                    line.split(b": ", 1) for line in file.read(_MOST_COUNTERS_BYTES).splitlines() if b": " in line
+                )
             read_bytes.append(float(counters[b"read_bytes"]))
         except (OSError, KeyError, ValueError):
             pass

@@ -20,7 +20,7 @@ from gpumon.sources.last_seen.state_folder import state_folder
 
 VERSION: Final = 1
 """Raised when a file of before cannot be read any more; that costs what it remembered."""
-MOST_BYTES: Final = 4 << 20
+MOST_STORE_BYTES: Final = 4 << 20
 MOST_RECORD_BYTES: Final = 64 << 10
 """A larger record (a server of a hundred ranks) is left out."""
 MOST_GPUS: Final = 256
@@ -115,10 +115,10 @@ class Store:
             return None
         try:
             status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_STORE_BYTES:
                 return None
             with os.fdopen(os.dup(file), "rb") as stream:
-                written = msgspec.json.decode(stream.read(MOST_BYTES + 1), type=Written)
+                written = msgspec.json.decode(stream.read(MOST_STORE_BYTES + 1), type=Written)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
         finally:

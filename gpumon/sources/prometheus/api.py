@@ -23,7 +23,7 @@ from gpumon.sources.prometheus.answers import Matrix, Reader, Result, Vector, op
 
 T = TypeVar("T")
 CONNECT_S: Final = 5.0
-MOST_BYTES: Final = 256 * 1024 * 1024
+MOST_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """Largest answer."""
 CONNECTIONS: Final = 8
 LATENCY_OFFSET: Final = "1s"
@@ -49,7 +49,7 @@ BY_STATUS: Final = {
     504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
 }
 TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
-TOO_LARGE: Final = f"an answer is larger than {MOST_BYTES >> 20} MiB: narrow [prometheus].match"
+TOO_LARGE: Final = f"an answer is larger than {MOST_ANSWER_BYTES >> 20} MiB: narrow [prometheus].match"
 
 
 class ApiFault(Exception):  # noqa: N818 (no fault of the program)
@@ -76,7 +76,7 @@ class PrometheusApi:
         self.warnings: dict[str, None] = {}
         self.reader = Reader()
         self._config = config
-        limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_BYTES)
+        limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_ANSWER_BYTES)
         env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
         self._secret = Endpoint(
             url=config.url,

@@ -191,7 +191,7 @@ def _when(wall_s: float | None) -> str:
         return ""
 
 
-def _whole(text: str) -> int:
+def _small_number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     return 0
@@ -291,7 +291,7 @@ def _gpus(page: Scrape) -> Iterator[Gpu]:
             age_s=peers.bounded_number("age_s", page.value("gpu_age_seconds", labels) or 0.0),
             throttle=tuple(page.told("gpu_throttled", labels, "cause")),
             throttle_s={has.get("cause", ""): peers.bounded_number("throttle_s", value) for has, value in slowed},
-            xid=tuple(sorted(map(_whole, page.told("gpu_xid", labels, "xid")))),
+            xid=tuple(sorted(map(_small_number, page.told("gpu_xid", labels, "xid")))),
             engines=tuple(sorted(page.told("engine_gpu_info", labels, "engine"))),
             **texts,
             **_figures(page, exported.GPU, labels, {}, absent, _reasons(page, "gpu", key)),
@@ -318,7 +318,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "state": standing,
             "since": page.since("engine_state_since_timestamp_seconds", labels),
             "age_s": peers.bounded_number("age_s", page.value("engine_age_seconds", labels) or 0.0),
-            "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
+            "gpus": tuple(sorted(set(map(_small_number, page.told("engine_gpu_info", labels, "gpu"))))),
             "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
         }
@@ -330,7 +330,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
 def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
     """How an engine ended, as far as that is exported; none of one that runs."""
     for has, wall_s in page.having("engine_ended_timestamp_seconds", labels):
-        number = _whole(has.get("number", ""))
+        number = _small_number(has.get("number", ""))
         planned = has.get("planned", "") == "yes"
         return (Departure(wall_s=wall_s, cause=has.get("cause", ""), number=number, planned=planned),)
     return ()
@@ -342,7 +342,7 @@ def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
     for name in names:
         for has, _ in page.of(name, "engine", engine):
             ranks.add(has.get("rank", ""))
-    for rank in sorted(ranks, key=lambda text: (_whole(text), text)):
+    for rank in sorted(ranks, key=lambda text: (_small_number(text), text)):
         labels = {"engine": engine, "rank": rank}
         yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
 
@@ -414,7 +414,7 @@ def _numbered(series: Iterable[Series]) -> list[Series]:
 
 def _number(series: Series) -> int:
     labels, _ = series
-    return _whole(labels.get("at", ""))
+    return _small_number(labels.get("at", ""))
 
 
 def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:

@@ -73,18 +73,19 @@ class Seating:
         target, exporter, down = scraped
         for name, gpu in exporter.gpus:
             machine = self._machine(target, name)
-            counted = self._is_counted(machine, target, gpu)
-            if counted:
+            is_shown = self._count_account(machine, target, gpu)
+            if is_shown:
                 machine.gpus[gpu.uuid] = _with_past(gpu, self._memory)
                 self._uuids.add(gpu.uuid)
-            if down and (counted or not machine.gpus):
+            if down and (is_shown or not machine.gpus):
                 machine.faults[exporters.DOWN] = None
                 machine.exporters_down.add(target.key)
             if exporter.cut:
                 machine.faults[CUT_GPUS] = None
 
-    def _is_counted(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
-        """Whether this account of a GPU is the one that is shown: what is up comes first, then what is not behind."""
+    def _count_account(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
+        """Count an account of a GPU that has one already. Returns whether this one is shown: what is up comes first,
+        then what is not behind."""
         if gpu.uuid not in self._uuids:
             return True
         self.repeated_gpus += 1

@@ -92,7 +92,7 @@ def _leave(screen: MonitorScreen[S]) -> bool:
 
 def _quit(screen: MonitorScreen[S]) -> None:
     """A step back; on the first screen the end, asked for twice where edits of the sizing panel would be lost."""
-    if screen.commands["back"](screen) or screen.dock.keeps_edits():
+    if screen.commands["back"](screen) or screen.dock.warn_of_edits():
         return
     screen.app.exit()
 

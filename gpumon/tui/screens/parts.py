@@ -276,8 +276,8 @@ class SizingDock:
         self._screen.give_keys()
         self._screen.show_keys()
 
-    def keeps_edits(self) -> bool:
-        """Whether the end would lose changes that nobody saved, and that were not yet named; they are named now."""
+    def warn_of_edits(self) -> bool:
+        """Name changes that nobody saved and that the end would lose, once. Returns whether they were named now."""
         changes = self.panel.changes if self.panel is not None else 0
         if changes == self._named:
             return False

@@ -79,7 +79,7 @@ def _vram_share(gpu: Gpu) -> Reading:
     return per(gpu.vram_used_bytes, gpu.vram_total_bytes)
 
 
-def _whole(_gpu: Gpu, _view: View) -> Reading:
+def _full_share(_gpu: Gpu, _view: View) -> Reading:
     return 1.0
 
 
@@ -113,10 +113,10 @@ _VRAM: Final = (Curve("VRAM", "vram", "mbu"),)
 _POWER: Final = (Curve("power", "power", "sm"),)
 _HEAT: Final = (Curve("°C", "temp", "sm"),)
 FIGURES: Final = (
-    Figure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _whole, _percent),
-    Figure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _whole, _percent),
-    Figure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _whole, _percent),
-    Figure("VRAM", "mbu", _VRAM, _vram_share, _whole, _percent, "vram"),
+    Figure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _full_share, _percent),
+    Figure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _full_share, _percent),
+    Figure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _full_share, _percent),
+    Figure("VRAM", "mbu", _VRAM, _vram_share, _full_share, _percent, "vram"),
     Figure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
     Figure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot, _degrees, "temperature", "temp"),
 )

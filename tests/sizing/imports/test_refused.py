@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.imports.files import MOST_BYTES, ImportRefused
+from gpumon.sizing.imports.files import MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, Imported, imported
 from tests.sizing.imports.samples import FOLDER, files
 
@@ -155,7 +155,7 @@ def test_many_problems_are_counted() -> None:
 
 
 def test_sizes_are_capped() -> None:
-    assert "all files together are larger than 64 MB" in refusal(b" " * (MOST_BYTES + 1))
+    assert "all files together are larger than 64 MB" in refusal(b" " * (MOST_IMPORT_BYTES + 1))
     assert "513 files; allowed: 1 to 512 at a time" in refusal({str(number): b"{}" for number in range(513)})
     assert "0 files" in refusal({})
     assert "more than 20000 records" in refusal(b"{} " * 30_000)
