@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "webhook": "show the webhooks of the config, or send a test message (docs/alerts.md)",
     "web": "serve the screen to a browser (docs/web.md)",
     "doctor": "check drivers, engines, models and config, and print the fixes",
+    "topo": "show how GPUs are connected (NVLink, PCIe, NUMA) and what each is set to",
     "config": "print the settings in effect, or the example file",
     "completion": "print shell completion for bash, zsh or fish, or the man page",
 }

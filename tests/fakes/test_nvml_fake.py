@@ -255,6 +255,37 @@ def test_pcie_throughput_blocks_as_the_real_call(fake_driver: FakeDriver) -> Non
     assert seconds >= 0.04
 
 
+def test_links_and_what_lies_between_gpus(fake_driver: FakeDriver) -> None:
+    fake_driver.write(
+        "gpus 3\nprofile a100-sxm\ngpu 0 nvlink_peer 1\ngpu 1 nvlink_down 2\ngpu * numa 0\ngpu 2 numa 1\n"
+        "gpu 0 pcie_switch 4\ngpu 1 pcie_switch 4\n"
+    )
+    found = fake_driver.ask(
+        """
+        nvmlInit()
+        a, b, c = (nvmlDeviceGetHandleByIndex(index) for index in range(3))
+        answer = dict(
+            kinds=[nvmlDeviceGetNvLinkRemoteDeviceType(gpu, 0) for gpu in (a, b)],
+            peer=nvmlDeviceGetNvLinkRemotePciInfo(a, 0).busId == nvmlDeviceGetPciInfo(b).busId,
+            states=[nvmlDeviceGetNvLinkState(b, link) for link in range(12)],
+            beyond=code(nvmlDeviceGetNvLinkState, b, 12),
+            levels=[nvmlDeviceGetTopologyCommonAncestor(a, other) for other in (a, b, c)],
+            nodes=list(nvmlDeviceGetMemoryAffinity(c, 2, 0)),
+            cpus=[hex(word) for word in nvmlDeviceGetCpuAffinity(c, 2)],
+        )
+        """
+    )
+    assert found == {
+        "kinds": [0, 2],
+        "peer": True,
+        "states": [1] * 10 + [0] * 2,
+        "beyond": 2,
+        "levels": [0, 10, 50],
+        "nodes": [2, 0],
+        "cpus": ["0xffffffff00000000", "0x0"],
+    }
+
+
 def test_the_script_is_read_again_while_running(fake_driver: FakeDriver) -> None:
     fake_driver.write("gpus 2\ngpu 0 busy 10\n")
     answer = fake_driver.ask("""

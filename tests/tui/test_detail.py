@@ -78,6 +78,17 @@ def test_titles() -> None:
     assert page_of(full_snapshot(gpus=(part,)), "gpu", "MIG-1").title().startswith("slice 1g.10gb of gpu 0 · ")
 
 
+def test_a_whole_gpu_lists_its_mig_slices() -> None:
+    parent = full_gpu()
+    sizes = ("3g.40gb", "3g.40gb", "1g.10gb")
+    slices = [
+        full_gpu(uuid=f"MIG-{number}", parent_uuid=parent.uuid, mig_profile=size) for number, size in enumerate(sizes)
+    ]
+    snapshot = full_snapshot(gpus=(parent, *slices))
+    assert "MIG slices 2x 3g.40gb, 1x 1g.10gb" in flat(page_of(snapshot, "gpu", parent.uuid))
+    assert "MIG slices" not in flat(page_of(snapshot, "gpu", "MIG-0"))
+
+
 def test_a_lost_gpu_keeps_its_last_figures_marked_as_old() -> None:
     first = full_snapshot()
     page = page_of(first, "gpu", first.gpus[0].uuid)

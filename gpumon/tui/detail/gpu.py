@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -161,7 +162,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _throttling(gpu, snapshot.counted_since, figures, watch),
         _errors(gpu, figures),
         _links(gpu, figures),
-        _identity(gpu),
+        _identity(gpu, snapshot),
     ]
 
 
@@ -402,11 +403,19 @@ def _links(gpu: Gpu, figures: Figures) -> Section:
     return Section("links", entries, side=1)
 
 
-def _identity(gpu: Gpu) -> Section:
+def _identity(gpu: Gpu, snapshot: Snapshot) -> Section:
     entries = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
     if gpu.compute_capability:
         entries.append(Fact("compute", f"capability {gpu.compute_capability}"))
+    if snapshot.host.driver:
+        entries.append(Fact("driver", snapshot.host.driver))
+    if snapshot.host.cuda:
+        entries.append(Fact("CUDA", f"{snapshot.host.cuda}, the newest that the driver runs"))
     if gpu.mig_profile or gpu.parent_uuid:
         entries.append(Fact("MIG slice", f"{gpu.mig_profile} of {gpu.parent_uuid}"))
+    profiles = Counter(part.mig_profile for part in snapshot.gpus if part.parent_uuid and part.parent_uuid == gpu.uuid)
+    if profiles:
+        layout = ", ".join(f"{count}x {clean(profile) or 'unnamed'}" for profile, count in profiles.items())
+        entries.append(Fact("MIG slices", layout))
     entries.append(Fact("peaks from", gpu.peak_source))
     return Section("identity", entries, side=1)

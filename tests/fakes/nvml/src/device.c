@@ -30,18 +30,22 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned *index)
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t pci_info(const char *pci, nvmlPciInfo_t *info)
+{
+    memset(info, 0, sizeof *info);
+    if (sscanf(pci, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3) return NVML_ERROR_NOT_SUPPORTED;
+    info->pci_device_id = 0x10de;
+    snprintf(info->bus_id, sizeof info->bus_id, "%s", pci);
+    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xffff,
+             info->bus & 0xff, info->device & 0xff);
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *info)
 {
     DEVICE_CALL(handle);
     NEED(info != NULL);
-    memset(info, 0, sizeof *info);
-    if (sscanf(session.device->pci, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3)
-        return NVML_ERROR_NOT_SUPPORTED;
-    info->pci_device_id = 0x10de;
-    snprintf(info->bus_id, sizeof info->bus_id, "%s", session.device->pci);
-    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xffff,
-             info->bus & 0xff, info->device & 0xff);
-    return NVML_SUCCESS;
+    return pci_info(session.device->pci, info);
 }
 
 /* Calls that answer one number: symbol, key, factor from the script's unit to NVML's. */
@@ -200,7 +204,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t handle
     return NVML_SUCCESS;
 }
 
-/* ---- PCIe and NVLink ---- */
+/* ---- PCIe ---- */
 
 EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned counter, unsigned *kib_per_s)
 {
@@ -210,16 +214,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned co
     gate_leave(&session);
     sleep_seconds(0.020);  /* the driver measures for 20 ms */
     return code;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t handle, unsigned link, unsigned *active)
-{
-    DEVICE_CALL(handle);
-    NEED(active != NULL);
-    if (!has(&session, K_nvlink_links)) return NVML_ERROR_NOT_SUPPORTED;
-    NEED(link < read_count(&session, K_nvlink_links, 1));
-    *active = 1;
-    return NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t handle, nvmlDeviceAddressingMode_t *mode)

@@ -28,6 +28,7 @@ double value_integral(const Value *value, double from, double to);
     X(busy) X(membusy) X(enc) X(dec) X(jpg) X(ofa)                                                                     \
     X(gpm) X(graphics) X(sm) X(occupancy) X(integer) X(tensor) X(dram) X(fp64) X(fp32) X(fp16)                         \
     X(pcie_tx_mibs) X(pcie_rx_mibs) X(nvlink_rx_mibs) X(nvlink_tx_mibs) X(nvlink_links)                                \
+    X(nvlink_down) X(nvlink_peer) X(numa) X(pcie_switch)                                                               \
     X(power_w) X(power_limit_w) X(power_default_w) X(power_min_w) X(power_max_w)                                       \
     X(temp_c) X(mem_temp_c) X(slowdown_c) X(shutdown_c) X(fan)                                                         \
     X(graphics_clock_mhz) X(sm_clock_mhz) X(mem_clock_mhz) X(video_clock_mhz)                                          \
@@ -124,6 +125,8 @@ double realtime(void);
     do {                                                                                                               \
         if (!(condition)) return NVML_ERROR_INVALID_ARGUMENT;                                                          \
     } while (0)
+
+nvmlReturn_t pci_info(const char *pci, nvmlPciInfo_t *info);  /* device.c */
 
 /* ---- readings of the device in hand (gate.c) ---- */
 

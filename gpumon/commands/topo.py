@@ -1,0 +1,33 @@
+"""`gpumon topo`: how the GPUs of this host are connected, and what each is set to."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpumon.commands.streams import OK, Failed, width, write
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add options: the form."""
+    parser.add_argument("--json", action="store_true", help="one JSON object (docs/gpus.md)")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print it."""
+    from gpumon.sources.topology import UnreadableError, topology
+
+    try:
+        found = topology()
+    except UnreadableError as unreadable:
+        raise Failed(str(unreadable)) from None
+    if chosen.json:
+        import msgspec
+
+        from gpumon.outputs.json import as_object
+
+        write(msgspec.json.encode(as_object(found)) + b"\n")
+    else:
+        from gpumon.outputs.topology import report
+
+        write(report(found, width()))
+    return OK

@@ -1,0 +1,155 @@
+"""The topology as text: the matrix of connections, a row per GPU, and what is not as it could be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, stripped, table
+from gpumon.readings.format import counted, short, spans
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+from gpumon.readings.topology import Board, Path, Topology, is_below, nvlink_groups
+
+_MEANINGS: Final = {
+    Path.BOARD: "on one board",
+    Path.PIX: "across one PCIe bridge at most",
+    Path.PXB: "across several PCIe bridges, without the CPU",
+    Path.PHB: "across a PCIe host bridge: the CPU",
+    Path.NODE: "across host bridges of one NUMA node",
+    Path.SYS: "across the connection between NUMA nodes",
+    Path.UNKNOWN: "the driver does not tell",
+}
+
+
+def report(topology: Topology, width: int) -> str:
+    """All of it."""
+    return stripped(_lines(topology, width))
+
+
+def _lines(topology: Topology, width: int) -> Iterator[str]:
+    yield f"driver {topology.driver or '-'}  CUDA {topology.cuda or '-'}"
+    if not topology.boards:
+        yield "the driver lists no GPU"
+        return
+    yield ""
+    yield from table(columns_of(topology.boards, _COLUMNS), width)
+    if len(topology.boards) > 1:
+        yield ""
+        yield from table(_matrix(topology), width)
+        yield ""
+        yield from _legend(topology)
+    remarks = list(_remarks(topology))
+    if remarks:
+        yield ""
+        yield from remarks
+
+
+def _matrix(topology: Topology) -> list[Column]:
+    """A row and a column per GPU."""
+    words: dict[tuple[int, int], str] = {}
+    for pair in topology.pairs:
+        words[pair.first, pair.second] = pair.word
+        words[pair.second, pair.first] = pair.word
+    indices = [board.index for board in topology.boards]
+    columns = [Column("", [f"gpu {index}" for index in indices])]
+    for column in indices:
+        texts = []
+        for row in indices:
+            texts.append("X" if row == column else words.get((row, column), "-"))
+        columns.append(Column(str(column), texts))
+    return columns
+
+
+def _legend(topology: Topology) -> Iterator[str]:
+    """The words that stand in the matrix."""
+    counts = {pair.nvlinks for pair in topology.pairs if pair.nvlinks}
+    for count in sorted(counts, reverse=True):
+        yield f"NV{count}   {counted(count, 'NVLink')}, directly or through NVSwitches"
+    paths = {pair.path for pair in topology.pairs if not pair.nvlinks}
+    for path, meaning in _MEANINGS.items():
+        if path in paths:
+            yield f"{path.value:<6}{meaning}"
+
+
+def _remarks(topology: Topology) -> Iterator[str]:
+    """What is not as it could be, and what a placement should know."""
+    for board in topology.boards:
+        if board.fault:
+            yield f"! gpu {board.index}: {clean(board.fault)}"
+            continue
+        yield from _link_remarks(board)
+    unloading = [board.index for board in topology.boards if board.persistence == 0.0]
+    if unloading:
+        text = "without a process on it the driver unloads, and the next one starts slowly"
+        yield f"persistence mode is off on gpu {spans(unloading)}: {text} (nvidia-smi -pm 1, as root)"
+    groups = nvlink_groups(topology)
+    has_nvlinks = any(pair.nvlinks for pair in topology.pairs)
+    if has_nvlinks and len(groups) > 1:
+        texts = " | ".join(spans(group) for group in groups)
+        yield f"groups that NVLinks connect: {texts}; keep the GPUs of one engine within a group"
+    elif not has_nvlinks and any(pair.path is Path.SYS for pair in topology.pairs):
+        yield "no NVLinks, and some GPUs are on different NUMA nodes: keep the GPUs of one engine on one node"
+
+
+def _link_remarks(board: Board) -> Iterator[str]:
+    name = f"! gpu {board.index}:"
+    if is_below(board.pcie_width, board.pcie_width_max):
+        lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
+        yield f"{name} PCIe {lanes}: a riser, a slot or a dirty contact, if it stays so under load"
+    if board.nvlinks_active < board.nvlinks:
+        links = f"{board.nvlinks_active} of {counted(board.nvlinks, 'NVLink')}"
+        yield f"{name} {links} active: see dmesg, and nvidia-smi nvlink -s"
+    if not isinstance(board.ecc_uncorrected, Missing) and board.ecc_uncorrected > 0.0:
+        yield f"{name} {_whole(board.ecc_uncorrected)} uncorrected ECC errors since the driver was loaded"
+
+
+def _whole(value: Reading) -> str:
+    if isinstance(value, Missing):
+        return short(value)
+    return f"{value:.0f}"
+
+
+def _of(now: Reading, most: Reading) -> str:
+    """`5 of 5`."""
+    if isinstance(now, Missing) and isinstance(most, Missing):
+        return short(now)
+    return f"{_whole(now)} of {_whole(most)}"
+
+
+def _switch(value: Reading) -> str:
+    if isinstance(value, Missing):
+        return short(value)
+    return "on" if value else "off"
+
+
+def _nvlinks(board: Board) -> str:
+    if not board.nvlinks:
+        return "none"
+    return f"{board.nvlinks_active} of {board.nvlinks}"
+
+
+def _mig(board: Board) -> str:
+    """`off`, or the profiles of the slices: `2x 3g.40gb`."""
+    if not board.slices:
+        return _switch(board.mig)
+    profiles = Counter(clean(name.rpartition("MIG ")[2], 40) for name in board.slices)
+    return ", ".join(f"{count}x {profile}" for profile, count in profiles.items())
+
+
+_COLUMNS: Final = (
+    ColumnSpec[Board]("gpu", lambda board: f"gpu {board.index}"),
+    ColumnSpec[Board]("name", lambda board: clean(board.name, 40) or "-", keep=5),
+    ColumnSpec[Board]("bus id", lambda board: clean(board.bus_id, 20) or "-", keep=3),
+    ColumnSpec[Board]("NUMA", lambda board: spans(board.numa_nodes) or "-"),
+    ColumnSpec[Board]("CPUs", lambda board: spans(board.cpus) or "-", keep=4),
+    ColumnSpec[Board]("PCIe gen.", lambda board: _of(board.pcie_generation, board.pcie_generation_max)),
+    ColumnSpec[Board]("lanes", lambda board: _of(board.pcie_width, board.pcie_width_max)),
+    ColumnSpec[Board]("NVLinks", _nvlinks),
+    ColumnSpec[Board]("ECC", lambda board: _switch(board.ecc), keep=6),
+    ColumnSpec[Board]("corrected", lambda board: _whole(board.ecc_corrected), keep=1),
+    ColumnSpec[Board]("uncorrected", lambda board: _whole(board.ecc_uncorrected), keep=6),
+    ColumnSpec[Board]("persistence", lambda board: _switch(board.persistence), keep=2),
+    ColumnSpec[Board]("MIG", _mig, keep=6),
+)

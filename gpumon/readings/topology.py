@@ -1,0 +1,114 @@
+"""How the GPUs of a host are connected, and what each of them is set to."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+
+
+class Path(str, Enum):
+    """The way between two GPUs without NVLink, by the words of nvidia-smi; the nearest first."""
+
+    BOARD = "board"
+    """They are on one board."""
+    PIX = "PIX"
+    """Across one PCIe bridge at most."""
+    PXB = "PXB"
+    """Across several PCIe bridges, without the CPU."""
+    PHB = "PHB"
+    """Across a PCIe host bridge: the CPU."""
+    NODE = "NODE"
+    """Across host bridges of one NUMA node."""
+    SYS = "SYS"
+    """Across the connection between NUMA nodes."""
+    UNKNOWN = "?"
+
+
+class Board(msgspec.Struct, frozen=True):
+    """One GPU."""
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    bus_id: str = ""
+    """PCI address."""
+    fault: str = ""
+    """Why nothing is known of it."""
+    numa_nodes: tuple[int, ...] = ()
+    """NUMA nodes beside it; empty: not known."""
+    cpus: tuple[int, ...] = ()
+    """CPUs beside it; empty: not known."""
+    pcie_generation: Reading = NOT_SUPPORTED
+    pcie_generation_max: Reading = NOT_SUPPORTED
+    pcie_width: Reading = NOT_SUPPORTED
+    pcie_width_max: Reading = NOT_SUPPORTED
+    nvlinks: int = 0
+    """Its NVLinks, active or not."""
+    nvlinks_active: int = 0
+    nvlinks_to_switch: int = 0
+    """Active NVLinks that lead to an NVSwitch."""
+    persistence: Reading = NOT_SUPPORTED
+    """Persistence mode: 1 on, 0 off. So `ecc` and `mig`."""
+    ecc: Reading = NOT_SUPPORTED
+    ecc_corrected: Reading = NOT_SUPPORTED
+    ecc_uncorrected: Reading = NOT_SUPPORTED
+    mig: Reading = NOT_SUPPORTED
+    slices: tuple[str, ...] = ()
+    """Names of its MIG slices."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """The connection of two GPUs."""
+
+    first: int
+    second: int
+    path: Path
+    nvlinks: int = 0
+    """NVLinks between them, directly or through NVSwitches."""
+
+    @property
+    def word(self) -> str:
+        """`NV18`, or the way through PCIe."""
+        if self.nvlinks:
+            return f"NV{self.nvlinks}"
+        return self.path.value
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """The GPUs of a host and their connections."""
+
+    driver: str = ""
+    cuda: str = ""
+    boards: tuple[Board, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    """Each pair once, the lower index first."""
+
+
+def nvlink_groups(topology: Topology) -> list[list[int]]:
+    """GPUs that NVLinks connect, directly or through each other; one that has none is a group of its own.
+
+    A GPU that cannot be read is in none.
+    """
+    group_of = {board.index: [board.index] for board in topology.boards if not board.fault}
+    for pair in topology.pairs:
+        first = group_of[pair.first]
+        second = group_of[pair.second]
+        if pair.nvlinks and first is not second:
+            first += second
+            for index in second:
+                group_of[index] = first
+    groups: list[list[int]] = []
+    for group in group_of.values():
+        if group not in groups:
+            groups.append(group)
+    return [sorted(group) for group in groups]
+
+
+def is_below(now: Reading, most: Reading) -> bool:
+    """Whether a figure is below what is possible; False where one of them is missing."""
+    if isinstance(now, Missing) or isinstance(most, Missing):
+        return False
+    return now < most

@@ -1,0 +1,230 @@
+"""Reads the topology once and prints it: a process of its own, because a call of the driver may hang."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pynvml
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.topology import Board, Pair, Path, Topology
+from gpumon.sources.driver.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.nvml.driver import DRIVER
+from gpumon.sources.topology import FAILED
+
+_PATHS: Final = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: Path.BOARD,
+    pynvml.NVML_TOPOLOGY_SINGLE: Path.PIX,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: Path.PXB,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: Path.PHB,
+    pynvml.NVML_TOPOLOGY_NODE: Path.NODE,
+    pynvml.NVML_TOPOLOGY_SYSTEM: Path.SYS,
+}
+_WORD_BITS: Final = 64
+_CPU_WORDS: Final = 64
+"""Words of the set of CPUs: 4096 CPUs."""
+_NODE_WORDS: Final = 16
+_SCOPE_NODE: Final = 0
+_FIGURES: Final = {
+    "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration", ()),
+    "pcie_generation_max": ("nvmlDeviceGetMaxPcieLinkGeneration", ()),
+    "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth", ()),
+    "pcie_width_max": ("nvmlDeviceGetMaxPcieLinkWidth", ()),
+    "persistence": ("nvmlDeviceGetPersistenceMode", ()),
+    "ecc_corrected": (
+        "nvmlDeviceGetTotalEccErrors",
+        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
+    ),
+    "ecc_uncorrected": (
+        "nvmlDeviceGetTotalEccErrors",
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    ),
+}
+"""Figure of a board -> the call that gives it, and its arguments."""
+_FIRST_OF: Final = {"ecc": "nvmlDeviceGetEccMode", "mig": "nvmlDeviceGetMigMode"}
+"""Figure -> the call that gives its value now, and the one after the next restart."""
+
+
+class _Open:
+    """A GPU that can be asked."""
+
+    def __init__(self, index: int) -> None:
+        """Open it. Raises pynvml.NVMLError."""
+        self.index = index
+        self.handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self.bus_id = _bus_id(pynvml.nvmlDeviceGetPciInfo(self.handle))
+        self.switch_links = 0
+        self.peers: list[str] = []
+        """PCI address at the other end of each active NVLink."""
+        self._calls = Calls(DRIVER.api, Timings(), [""])
+
+    def read(self, name: str, *arguments: Any, key: str = "") -> Any:
+        """What a call gives, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
+        return self._calls.read(name, self.handle, *arguments, key=key)
+
+    def board(self) -> Board:
+        """All that is known of it alone. Raises GpuDownError, HandleStaleError, DriverDownError."""
+        links, active = self._read_links()
+        figures: dict[str, Reading] = {}
+        for field, (name, arguments) in _FIGURES.items():
+            value = self.read(name, *arguments, key=field)
+            figures[field] = value if isinstance(value, Missing) else float(value)
+        for field, name in _FIRST_OF.items():
+            pair = self.read(name)
+            figures[field] = pair if isinstance(pair, Missing) else float(pair[0])
+        known = Board(
+            self.index,
+            uuid=_text(self.read("nvmlDeviceGetUUID")),
+            name=_text(self.read("nvmlDeviceGetName")),
+            bus_id=self.bus_id,
+            numa_nodes=_members(self.read("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _SCOPE_NODE)),
+            cpus=_members(self.read("nvmlDeviceGetCpuAffinity", _CPU_WORDS)),
+            nvlinks=links,
+            nvlinks_active=active,
+            nvlinks_to_switch=self.switch_links,
+            slices=self._slices(figures["mig"]),
+        )
+        return msgspec.structs.replace(known, **figures)
+
+    def _read_links(self) -> tuple[int, int]:
+        """Number of its NVLinks, and of the active ones, whose other ends are remembered."""
+        links = 0
+        active = 0
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            state = self.read("nvmlDeviceGetNvLinkState", link, key=f"link {link}")
+            if isinstance(state, Missing):
+                continue
+            links += 1
+            if not state:
+                continue
+            active += 1
+            kind = self.read("nvmlDeviceGetNvLinkRemoteDeviceType", link, key=f"kind {link}")
+            if not isinstance(kind, Missing) and int(kind) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                self.switch_links += 1
+                continue
+            remote = self.read("nvmlDeviceGetNvLinkRemotePciInfo", link, key=f"remote {link}")
+            if not isinstance(remote, Missing):
+                self.peers.append(_bus_id(remote))
+        return links, active
+
+    def _slices(self, mig: Reading) -> tuple[str, ...]:
+        """Names of its MIG slices."""
+        if isinstance(mig, Missing) or not mig:
+            return ()
+        most = self.read("nvmlDeviceGetMaxMigDeviceCount")
+        names = []
+        for number in range(0 if isinstance(most, Missing) else int(most)):
+            handle = self.read("nvmlDeviceGetMigDeviceHandleByIndex", number, key=f"slice {number}")
+            if isinstance(handle, Missing):
+                continue
+            name = self._calls.read("nvmlDeviceGetName", handle, key=f"slice {number} name")
+            if not isinstance(name, Missing):
+                names.append(str(name))
+        return tuple(names)
+
+
+def read() -> Topology:
+    """The topology of this host. Raises pynvml.NVMLError where there is no driver."""
+    pynvml.nvmlInit()
+    driver, cuda = DRIVER.versions()
+    boards: list[Board] = []
+    opened: list[_Open] = []
+    for index in range(DRIVER.count()):
+        board, gpu = _read_board(index)
+        boards.append(board)
+        if gpu is not None:
+            opened.append(gpu)
+    return Topology(driver, cuda, tuple(boards), tuple(_pairs(opened)))
+
+
+def _read_board(index: int) -> tuple[Board, _Open | None]:
+    """A GPU, and what it is asked further with; None where it cannot be."""
+    try:
+        gpu = _Open(index)
+        return gpu.board(), gpu
+    except pynvml.NVMLError as error:
+        return Board(index, fault=_fault(int(error.value))), None
+    except GpuDownError as down:
+        return Board(index, fault=down.text), None
+    except (HandleStaleError, DriverDownError):
+        return Board(index, fault="it is gone"), None
+
+
+def _pairs(opened: Sequence[_Open]) -> Iterable[Pair]:
+    """The connection of each pair of GPUs that can be asked."""
+    for place, first in enumerate(opened):
+        for second in opened[place + 1 :]:
+            level = _level(first, second)
+            yield Pair(first.index, second.index, _PATHS.get(level, Path.UNKNOWN), _nvlinks(first, second))
+
+
+def _level(first: _Open, second: _Open) -> int:
+    """The driver's number of the nearest part of PCIe that both have in common; -1: it does not tell."""
+    key = f"path {second.index}"
+    try:
+        level = first.read("nvmlDeviceGetTopologyCommonAncestor", second.handle, key=key)
+    except (GpuDownError, HandleStaleError, DriverDownError):
+        return -1
+    if isinstance(level, Missing):
+        return -1
+    return int(level)
+
+
+def _nvlinks(first: _Open, second: _Open) -> int:
+    """NVLinks between two GPUs: the direct ones, else as many as both have to the NVSwitches."""
+    direct = first.peers.count(second.bus_id)
+    if direct:
+        return direct
+    return min(first.switch_links, second.switch_links)
+
+
+def _bus_id(info: Any) -> str:
+    text = info.busId
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    return str(text).lower()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Missing):
+        return ""
+    return str(value)
+
+
+def _members(words: Any) -> tuple[int, ...]:
+    """The numbers in a set that the driver gives as words of bits; empty where it gives none."""
+    if isinstance(words, Missing):
+        return ()
+    members = []
+    for place, word in enumerate(words):
+        for bit in range(_WORD_BITS):
+            if word >> bit & 1:
+                members.append(place * _WORD_BITS + bit)
+    return tuple(members)
+
+
+def _fault(code: int) -> str:
+    """Why a GPU cannot be opened."""
+    for table in (DRIVER.api.down, DRIVER.api.refused):
+        if code in table:
+            return table[code][1]
+    return f"the driver refuses it (NVML code {code}): see dmesg"
+
+
+def main() -> int:
+    """Print the topology as msgpack, or the fault as text."""
+    try:
+        topology = read()
+    except pynvml.NVMLError as error:
+        sys.stdout.write(DRIVER.explain(int(error.value)))
+        return FAILED
+    sys.stdout.buffer.write(msgspec.msgpack.encode(topology))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The topology of this host's GPUs, read by a process that may hang."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.text import clean
+from gpumon.readings.topology import Topology
+from gpumon.sources.driver.source import AMD, spawn, vendor_of
+
+FAILED: Final = 3
+"""Exit code of the process where the driver cannot be used: its output has the reason."""
+TIMEOUT_S: Final = 60.0
+"""Longest wait: without persistence mode a driver opens eight GPUs in half of that."""
+NO_AMD: Final = "the AMD driver's library tells no topology that gpumon reads: use rocm-smi --showtopo"
+
+
+class UnreadableError(Exception):
+    """The topology cannot be read; the text says why and what to do."""
+
+
+def topology() -> Topology:
+    """Read it. Blocks. Raises UnreadableError."""
+    if vendor_of() is AMD:
+        raise UnreadableError(NO_AMD)
+    process = spawn((sys.executable, "-m", "gpumon.sources.nvml.topology"), None)
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise UnreadableError(f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s: see dmesg") from None
+    if process.returncode == FAILED:
+        raise UnreadableError(clean(out.decode("utf-8", "replace"), 400))
+    if process.returncode:
+        last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise UnreadableError(f"the reading of the topology ended with {process.returncode}: {clean(last, 200)}")
+    try:
+        return msgspec.msgpack.decode(out, type=Topology)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"the topology cannot be read: {clean(str(error), 200)}") from None
