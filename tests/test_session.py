@@ -26,7 +26,7 @@ async def test_the_end_of_a_session_says_what_ended_it() -> None:
     def sink(snapshot: Snapshot) -> None:
         raise ValueError(f"cannot show {len(snapshot.gpus)}")
 
-    session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
+    session = HostSession(Config(), ThisHost(Config(), Options(nvml=False)))
     await session.start(sink)
     with pytest.raises(ValueError, match="cannot show"):
         await asyncio.wait_for(session.ended(), 60.0)
@@ -34,7 +34,7 @@ async def test_the_end_of_a_session_says_what_ended_it() -> None:
 
 
 async def test_stopping_it_is_no_failure() -> None:
-    session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
+    session = HostSession(Config(), ThisHost(Config(), Options(nvml=False)))
     await session.start(lambda _: None)
     end = asyncio.create_task(session.ended())
     await asyncio.sleep(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -57,18 +59,24 @@ def requests(length: Callable[[float], float], answer_s: float, until_s: float) 
 
 
 def histogram(values: Sequence[float]) -> HistogramReading:
-    counts = tuple(float(sum(value <= bound for value in values)) for bound in VLLM_BUCKETS)
-    return HistogramReading(VLLM_BUCKETS, counts, float(sum(values)), float(len(values)))
+    times = collections.Counter(values)
+    counts = []
+    for bound in VLLM_BUCKETS:
+        counts.append(float(sum(count for value, count in times.items() if value <= bound)))
+    return HistogramReading(VLLM_BUCKETS, tuple(counts), float(sum(values)), float(len(values)))
 
 
 def served(prompts: Sequence[Prompt]) -> Callable[[float], EngineReading]:
     """The engine as vLLM counts: a prompt at its first token, its length in the histogram at its end."""
+    tokens_each = [prompt.tokens for prompt in prompts]
+    firsts_s = [prompt.first_s for prompt in prompts]
+    ends_s = [prompt.end_s for prompt in prompts]
 
     def at(now_s: float) -> EngineReading:
-        booked = [one for one in prompts if one.first_s <= now_s]
-        tokens = float(sum(one.tokens for one in booked))
+        booked = tokens_each[: bisect.bisect_right(firsts_s, now_s)]
+        tokens = float(sum(booked))
         counters = {q.PROMPT_TOKENS: tokens, q.PREFILL_COMPUTED: tokens, q.PREFILL_CACHED: 0.0, q.DECODE_TOKENS: 0.0}
-        ended = [one.tokens for one in prompts if one.end_s <= now_s]
+        ended = tokens_each[: bisect.bisect_right(ends_s, now_s)]
         ttft = HistogramReading((TTFT_S, INF), (float(len(booked)),) * 2, TTFT_S * len(booked), float(len(booked)))
         histograms = {q.TTFT: ttft, q.PROMPT_LENGTH: histogram(ended)}
         advance = moving(Advance.PROMPT, q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)

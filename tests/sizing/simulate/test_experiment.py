@@ -150,7 +150,7 @@ def test_more_replicas_do_not_help_a_request_longer_than_the_cache() -> None:
     ("workload", "why"),
     [
         (replace(CHAT, ttft_p95_ms=None), "no goal to simulate for"),
-        (replace(CHAT, ttft_p95_ms=1.0), "no number of replicas up to 512"),
+        (replace(CHAT, target=2.0, ttft_p95_ms=1.0), "no number of replicas up to 512"),
         (Workload("no/such-model", 1.0, ttft_p95_ms=100), "is not known|lengths are not known"),
         (replace(CHAT, model="meta-llama/Llama-3.1-405B-Instruct", tp=1), "more TP|larger GPU|not even one"),
     ],
@@ -161,7 +161,7 @@ def test_why_there_is_no_least_plan(workload: Workload, why: str) -> None:
 
 
 def test_the_plan_takes_what_the_simulation_decided() -> None:
-    scenario = on(replace(CHAT, target=20.0, tp=1))
+    scenario = on(replace(CHAT, target=8.0, tp=1))
     answer = plan(scenario, KNOWN, decide=decide_by_simulation)
     (row,) = answer.workloads
     demand = decide_by_simulation(scenario.workload[0], scenario, KNOWN)
@@ -185,7 +185,7 @@ def test_smaller_steps_are_named_where_they_take_fewer_gpus(itl_ms: float, fewer
 
 
 def test_what_the_simulation_can_not_hold_has_no_plan() -> None:
-    scenario = on(replace(CHAT, ttft_p95_ms=1.0, tp=1))
+    scenario = on(replace(CHAT, target=2.0, ttft_p95_ms=1.0, tp=1))
     answer = plan(scenario, KNOWN, decide=decide_by_simulation)
     assert "by simulation: no number of replicas" in answer.problem
 

@@ -19,7 +19,7 @@ ONE_AT_A_TIME = EngineLimits(1, 10**6, 10**6)
 def test_waiting_time(busy: float, allowed: float, variation: float) -> None:
     service_s = BASE_S + TOKEN_S * MEAN
     shape = Shape(lognormal(MEAN, variation), constant(1))
-    requests = steady(busy / service_s, 40_000 * service_s / busy, shape, 3)
+    requests = steady(busy / service_s, 16_000 * service_s / busy, shape, 3)
     log = play(Source(requests), StepTime(BASE_S, 0.0, TOKEN_S), ONE_AT_A_TIME, 1, ROUTERS["round-robin"]())
     waited_s = sum(one.admitted_s - one.request.arrival_s for one in log.served) / len(log.served)
     times_s = [BASE_S + TOKEN_S * request.prompt for request in requests]
