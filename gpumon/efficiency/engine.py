@@ -19,6 +19,7 @@ from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import minus, per, plus
+from gpumon.efficiency.served import no_served, seen_load, served
 from gpumon.efficiency.service import (
     BY_NATURE,
     DENOISES,
@@ -54,6 +55,7 @@ from gpumon.readings.snapshot import (
     Load,
     OwnEstimate,
     Quantiles,
+    Served,
     TokensTotal,
     Window,
 )
@@ -117,7 +119,9 @@ class EngineView:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
                 self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
-                self._engine = msgspec.structs.replace(self._engine, goodput=self._goodput(self._rates))
+                self._engine = msgspec.structs.replace(
+                    self._engine, goodput=self._goodput(self._rates), served=served(reading, self.track)
+                )
             self._reading = reading
             self._made_of = made_of
         if self._rates is None:
@@ -167,7 +171,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
 def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """The engine as it is known whether it answers or not."""
     count = max(len(indices), reading.gpu_count)
-    prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
+    prefill, cached, decode, trained, samples, _ = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
     return Engine(
         name=clean(reading.name),
         kind=reading.kind,
@@ -193,6 +197,7 @@ def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], sin
             gpu_count=float(count) if count else Missing(Reason.NO_GPU),
         ),
         dimensions=_dimensions(reading),
+        served=Served(seen=seen_load(track)),
     )
 
 
@@ -225,6 +230,7 @@ def without_figures(engine: Engine, why: Missing) -> Engine:
         rates=_blank(EngineRates, why),
         latency=Latency(none, none, none, none, none, why),
         goodput=no_goodput(why),
+        served=replace(no_served(why), seen=engine.served.seen),
         efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why)),
     )
 

@@ -31,7 +31,10 @@ RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone."""
 LEFT: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
-TOTALS: Final[tuple[str, ...]] = (q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS, q.TRAINED_TOKENS, q.SAMPLES)
+TOTALS: Final[tuple[str, ...]] = (
+    *(q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS, q.TRAINED_TOKENS, q.SAMPLES),
+    q.REQUESTS,
+)
 
 MEAN_S: Final = 600.0
 """Longest window of the long mean."""
@@ -273,6 +276,8 @@ class Track:
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
         """Long mean of the generated tokens."""
+        self.seen = SeenLoad()
+        """What ran and waited since the first poll."""
         self._frames_s = -1.0
         self._was_reset = False
         self._paced_s = 0.0
@@ -350,6 +355,7 @@ class Track:
         self._count(reading, newborn=newborn)
         self._remember(reading)
         self._append(reading)
+        self.seen.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, 3.0))
         self.last_s = reading.monotonic_s
         self._good_wall_s = wall_s
         self.polls += 1
@@ -583,6 +589,41 @@ class Track:
     def counted(self, quantity: str) -> float | None:
         """The newest value of a counter, summed over the ranks; None where it is not exported."""
         return _sum_counters(self._ranks.values(), quantity)
+
+
+class SeenLoad:
+    """Requests in an engine at all polls so far: how long any ran, and the most that ran and waited."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.busy_s = 0.0
+        self.peak_running: Reading = NOT_EXPOSED
+        self.peak_waiting: Reading = NOT_EXPOSED
+        self._last_s = float("-inf")
+        self._ran = False
+
+    def add(self, point: Point, waiting: Reading, gap_s: float) -> None:
+        """Take in a poll. A pause of more than `gap_s` tells nothing of what ran in it."""
+        elapsed_s = point.monotonic_s - self._last_s
+        running = point.running()
+        if running is None:
+            return
+        if 0.0 < elapsed_s <= gap_s:
+            self.seconds += elapsed_s
+            self.busy_s += elapsed_s * (self._ran + (running > 0.0)) / 2
+        self._last_s = point.monotonic_s
+        self._ran = running > 0.0
+        self.peak_running = _larger(self.peak_running, running)
+        self.peak_waiting = _larger(self.peak_waiting, waiting)
+
+
+def _larger(known: Reading, new: Reading) -> Reading:
+    """The larger of two readings; the one that is there where one is missing."""
+    if isinstance(new, Missing):
+        return known
+    if isinstance(known, Missing):
+        return new
+    return max(known, new)
 
 
 class _Mark(NamedTuple):

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.served import nothing
 from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, WithinGoal
+from gpumon.readings.snapshot import Engine, Gpu, Group, Quantiles, Snapshot
 
 _FIXED: Final = frozenset(
     {
@@ -48,14 +49,13 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
 @lru_cache(maxsize=16)
 def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
     """A value for each reading of a GPU or an engine that ages."""
-    none = {
-        Quantiles: Quantiles(*(why for _ in Quantiles.__struct_fields__)),
-        WithinGoal: WithinGoal(*(why for _ in WithinGoal.__struct_fields__)),
-    }
+    none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
     found: dict[str, Any] = {}
     for _, field in flat_fields(kind).values():
         if field.type == Reading and field.name not in _FIXED:
             found[field.name] = why
-        elif field.type in none:
-            found[field.name] = none[field.type]
+        elif field.type is Quantiles:
+            found[field.name] = none
+        elif isinstance(field.type, type) and issubclass(field.type, Group):
+            found[field.name] = nothing(field.type, why)
     return found

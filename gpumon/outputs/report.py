@@ -17,13 +17,13 @@ from gpumon.readings.snapshot import (
     BandwidthSource,
     Engine,
     Gpu,
+    Group,
     OwnEstimate,
     Quantiles,
     SinceStart,
     Snapshot,
     TokensTotal,
     Verdict,
-    WithinGoal,
 )
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
@@ -137,8 +137,8 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
     elif isinstance(value, dict):
         amounts = [(token(part), _amount(amount, unit)) for part, amount in value.items()]
         yield from _labelled_parts(label, amounts, source)
-    elif isinstance(value, WithinGoal):
-        if value != WithinGoal():
+    elif isinstance(value, Group):
+        if value != type(value)():
             yield from _fields_of(value, f"{name}_")
     elif isinstance(value, OwnEstimate):
         if value != OwnEstimate():
@@ -164,7 +164,7 @@ def _amount(value: Any, unit: str) -> str:
     return _text(value)
 
 
-def _fields_of(value: OwnEstimate | SinceStart | WithinGoal, prefix: str) -> Iterator[str]:
+def _fields_of(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
     for part in value.__struct_fields__:
         yield from _field(f"{prefix}{part}", getattr(value, part), "")
 

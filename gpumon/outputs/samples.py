@@ -267,6 +267,9 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
         if value_of(engine, doubt):
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
     yield from _figures(engine, ENGINE, _ENGINE, labels)
+    for position, share in enumerate(engine.served.accepted_by_position):
+        labelled = {**labels, "position": str(position)}
+        yield _sample("engine_speculation_position_accepted_ratio", labelled, share)
     yield from _reasons("engine", name, engine)
     for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST["ranks"]]:
         yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})

@@ -186,6 +186,41 @@ _GOALS: Final = (
 )
 """Field, latency, and what its share is of."""
 
+
+def _served() -> tuple[Field, ...]:
+    """Outcomes, lengths and phases of requests, cached tokens by where they came from, and what gpumon has seen."""
+    fields = []
+    for outcome in ("ended", "stopped", "cut", "aborted", "failed", "rejected"):
+        how = {"outcome": outcome}
+        text = "Requests of the last 3 min by how they ended."
+        fields.append(Field(f"outcomes.{outcome}", "engine_recent_requests", text, how))
+        text = "Requests by how they ended, by the engine's own counters."
+        fields.append(Field(f"outcomes_since_start.{outcome}", "engine_requests_total", text, how))
+    for attribute, of in (("prompt_tokens", "prompt"), ("answer_tokens", "answer")):
+        for figure in ("mean", "p50", "p95"):
+            text = "Tokens of the requests that ended in the last 3 min."
+            fields.append(Field(f"{attribute}.{figure}", "engine_length_tokens", text, {"of": of, "figure": figure}))
+        for figure in ("p50", "p95", "longest"):
+            for bound in ("low", "high"):
+                text = "The bucket of a length; `longest`: since the engine started."
+                fixed = {"of": of, "figure": figure, "bound": bound}
+                fields.append(Field(f"{attribute}.{figure}_{bound}", "engine_length_bound_tokens", text, fixed))
+    for phase in ("e2e", "queue", "transfer", "prefill", "decode", "rest"):
+        text = "Mean time of a request's phases in the last 3 min; `e2e` is their sum."
+        fields.append(Field(f"phases.{phase}_s", "engine_phase_seconds", text, {"phase": phase}))
+    for tier in ("device", "host", "disk", "peer", "external"):
+        text = "Share of the cached prompt tokens of the last 3 min by where they came from."
+        fields.append(Field(f"cached_by.{tier}_ratio", "engine_prompt_cached_by_ratio", text, {"source": tier}))
+    return (
+        *fields,
+        Field("seen.seconds", "engine_seen_seconds", "Time in which gpumon watched it."),
+        Field("seen.requests", "engine_seen_requests_total", "Requests that ended since gpumon started."),
+        Field("seen.peak_running", "engine_requests_peak", "Most at a poll since gpumon started.", {"of": "running"}),
+        Field("seen.peak_waiting", "engine_requests_peak", "", {"of": "waiting"}),
+        Field("seen.busy_ratio", "engine_busy_ratio", "Share of time with a request since gpumon started."),
+    )
+
+
 ENGINE_LABELS: Final = ("engine",)
 ENGINE: Final = (
     Field("running", "engine_requests_running", "Requests that are being worked on now."),
@@ -225,6 +260,7 @@ ENGINE: Final = (
     Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
     *_latencies("engine", _TPOT),
     *_goals("engine"),
+    *_served(),
     Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
     Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
     Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
@@ -353,6 +389,10 @@ _OTHERS: Final = (
     ("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
     ("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
     ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
+    (
+        *("engine_speculation_position_accepted_ratio", "gauge"),
+        *("Share of drafts whose token at this position was accepted, 3 min.", (*ENGINE_LABELS, "position")),
+    ),
     ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
     ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
     ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")),

@@ -367,7 +367,11 @@ class Latency(Part, frozen=True, gc=False):
     """Mean time per token after a request's first over those 10 s; `itl_s` is of the last 60 s."""
 
 
-class WithinGoal(msgspec.Struct, frozen=True, gc=False):
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """Readings of an engine that stand together, in JSON as an object of their own."""
+
+
+class WithinGoal(Group, frozen=True, gc=False):
     """Share of requests, or of tokens, of the last 3 minutes whose latency was within a goal."""
 
     low_ratio: Reading = NOT_EXPOSED
@@ -391,6 +395,99 @@ class Goodput(Part, frozen=True, gc=False):
     """The config has no such goal: 1 s is assumed."""
     itl_goal_assumed: bool = False
     """The config has no such goal: 50 ms are assumed."""
+
+
+class Outcomes(Group, frozen=True, gc=False):
+    """Numbers of requests by how they ended."""
+
+    ended: Reading = NOT_EXPOSED
+    """All that the engine counts as ended; those turned away are not in it."""
+    stopped: Reading = NOT_EXPOSED
+    """With a stop token or text: the answer is whole."""
+    cut: Reading = NOT_EXPOSED
+    """At the length that the answer may have."""
+    aborted: Reading = NOT_EXPOSED
+    """Given up by their client, or cancelled."""
+    failed: Reading = NOT_EXPOSED
+    """With an error."""
+    rejected: Reading = NOT_EXPOSED
+    """Turned away before they ran."""
+
+
+class Lengths(Group, frozen=True, gc=False):
+    """Tokens of prompts, or of answers, of the requests that ended in the last 3 minutes."""
+
+    mean: Reading = NOT_EXPOSED
+    p50: Reading = NOT_EXPOSED
+    p95: Reading = NOT_EXPOSED
+    p50_low: Reading = NOT_EXPOSED
+    """Lower bound of the bucket that p50 fell in. So p95."""
+    p50_high: Reading = NOT_EXPOSED
+    p95_low: Reading = NOT_EXPOSED
+    p95_high: Reading = NOT_EXPOSED
+    longest_low: Reading = NOT_EXPOSED
+    """The longest since the engine started is above this, the lower bound of its bucket."""
+    longest_high: Reading = NOT_EXPOSED
+    """And at most this long."""
+
+
+class Phases(Group, frozen=True, gc=False):
+    """Mean seconds that requests spent in each phase, of those that ended in the last 3 minutes: together `e2e_s`."""
+
+    e2e_s: Reading = NOT_EXPOSED
+    queue_s: Reading = NOT_EXPOSED
+    """Until they were first scheduled, without `transfer_s`."""
+    transfer_s: Reading = NOT_EXPOSED
+    """Until their KV cache had come from another engine."""
+    prefill_s: Reading = NOT_EXPOSED
+    decode_s: Reading = NOT_EXPOSED
+    rest_s: Reading = NOT_EXPOSED
+    """What is left of `e2e_s`: tokenising, and the way through the API server."""
+
+
+class CachedBy(Group, frozen=True, gc=False):
+    """Where the prompt tokens of the last 3 minutes that needed no prefill came from: shares of them."""
+
+    device_ratio: Reading = NOT_EXPOSED
+    """The prefix cache in the GPUs' memory."""
+    host_ratio: Reading = NOT_EXPOSED
+    """The host's memory."""
+    disk_ratio: Reading = NOT_EXPOSED
+    """A disk or a store."""
+    peer_ratio: Reading = NOT_EXPOSED
+    """Another engine."""
+    external_ratio: Reading = NOT_EXPOSED
+    """Outside of the GPUs: the engine does not tell where."""
+
+
+class Seen(Group, frozen=True, gc=False):
+    """What gpumon has seen of an engine since it started."""
+
+    seconds: Reading = WARMING_UP
+    """Time between answers, without that in which it gave none."""
+    requests: Reading = NOT_EXPOSED
+    """Requests that ended; restarts of the engine handled."""
+    peak_running: Reading = NOT_EXPOSED
+    """Most requests that ran at a poll."""
+    peak_waiting: Reading = NOT_EXPOSED
+    busy_ratio: Reading = WARMING_UP
+    """Share of `seconds` in which at least one request ran."""
+
+
+class Served(Part, frozen=True, gc=False):
+    """What an engine's users sent and got."""
+
+    outcomes: Outcomes = Outcomes()
+    """In the last 3 minutes."""
+    outcomes_since_start: Outcomes = Outcomes()
+    """Since the engine's process started."""
+    prompt_tokens: Lengths = Lengths()
+    answer_tokens: Lengths = Lengths()
+    phases: Phases = Phases()
+    accepted_by_position: tuple[float, ...] = ()
+    """Share of the drafts of the last 3 minutes whose token at this place was accepted; empty without speculation."""
+    cached_by: CachedBy = CachedBy()
+    seen: Seen = Seen()
 
 
 class Efficiency(Part, frozen=True, gc=False):
@@ -472,6 +569,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     rates: EngineRates = EngineRates()
     latency: Latency = Latency()
     goodput: Goodput = Goodput()
+    served: Served = Served()
     efficiency: Efficiency = Efficiency()
 
     @property

@@ -114,6 +114,17 @@ def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dic
     assert max(share.error for share in shares) <= 0.05
 
 
+@pytest.mark.parametrize("name", COMPARED)
+def test_lengths_outcomes_and_phases_are_those_of_the_clients_requests(replays: dict[str, Replay], name: str):
+    requests = got(replays[name])
+    assert requests.ended[0] == requests.ended[1]
+    for length in (requests.prompt, requests.answer):
+        assert length.mean_error <= 0.01
+        assert length.in_buckets or isinstance(length.shown.p95, Missing)
+    shown_s, client_s = requests.e2e_s
+    assert client_s - 0.1 <= shown_s <= client_s, "the client's time has HTTP in it"
+
+
 @pytest.mark.parametrize("name", WITHOUT_TOKENS)
 def test_a_server_without_tokens_has_its_requests_counted(result_of: Callable[[str], Result], name: str):
     result = result_of(name)

@@ -91,10 +91,10 @@ def test_the_sections_of_each() -> None:
     common = ["engine", "rates", "MFU: arithmetic", "MBU: memory bandwidth", "energy"]
     assert titles(TOKENS) == [*common, "trained since gpumon started"]
     assert titles(ENCODER) == [
-        *("engine", "load", "rates", "latencies", "MFU: arithmetic", "MBU: memory bandwidth", "energy"),
-        "tokens since gpumon started",
+        *("engine", "load", "rates", "latencies", "how requests ended", "lengths"),
+        *("MFU: arithmetic", "MBU: memory bandwidth", "energy", "tokens since gpumon started"),
     ]
-    assert titles(IMAGES) == ["engine", "load", "rates", "latencies", "MFU, MBU", "energy"]
+    assert titles(IMAGES) == ["engine", "load", "rates", "latencies", "how requests ended", "MFU, MBU", "energy"]
 
 
 def test_what_cannot_be_has_no_advice() -> None:

@@ -56,6 +56,8 @@ class NimAdapter(Adapter):
             rule(q.REQUESTS, "request_finish_total", "request_success_total"),
             # Whatever is neither `stop` nor `length`: aborted requests are in it.
             rule(q.FAILURES, "request_failure_total"),
+            rule(q.STOPPED, "request_finish_total", label="finished_reason", value="stop"),
+            rule(q.CUT, "request_finish_total", label="finished_reason", value="length"),
         ),
         gauges=(
             rule(q.RUNNING, "num_requests_running"),

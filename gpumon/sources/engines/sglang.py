@@ -106,6 +106,14 @@ UNMOVED: Final = 2
 _rule = partial(rule, prefix="sglang:")
 _ended = partial(Metric, advance=Advance.END)
 
+
+def _cached_by(quantity: str, mode: str, source: str) -> Rule:
+    """Cached prompt tokens of one tier; before 0.5.18 those of requests that ended."""
+    return Rule(
+        quantity, (Metric(EFFECTIVE, "mode", mode), _ended("sglang:cached_tokens_total", "cache_source", source))
+    )
+
+
 TABLES: Final = Tables(
     rank_label="dp_rank",
     model=("model_name", "sglang:num_running_reqs", REALTIME, ENDED, "sglang:prompt_tokens_total"),
@@ -132,6 +140,9 @@ TABLES: Final = Tables(
         _rule(q.REQUESTS, "num_requests_total"),
         _rule(q.PREEMPTIONS, "num_retracted_requests_total"),
         _rule(q.ABORTS, "num_aborted_requests_total"),
+        _cached_by(q.CACHED_DEVICE, "device_hit", "device"),
+        _cached_by(q.CACHED_HOST, "host_hit", "host"),
+        _cached_by(q.CACHED_DISK, "storage_hit", "storage"),
         _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
         _rule(q.OWN_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
         _rule(q.OWN_WRITE_BYTES, "estimated_write_bytes_per_gpu_total"),

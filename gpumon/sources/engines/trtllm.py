@@ -82,6 +82,9 @@ class TrtllmAdapter(Adapter):
             ),
             _rule(q.DECODE_TOKENS, "generation_tokens_total", advance=Advance.END),
             rule(q.REQUESTS, SUCCESSES),
+            # `cancelled` and `timeout` besides (tensorrt_llm/executor/result.py).
+            rule(q.STOPPED, SUCCESSES, label="finished_reason", value="stop"),
+            rule(q.CUT, SUCCESSES, label="finished_reason", value="length"),
             _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
         ),

@@ -91,6 +91,22 @@ UNSET: Final = ("auto", "None", "")
 
 _rule = partial(rule, prefix="vllm:")
 _prompt = partial(_rule, advance=Advance.PROMPT)
+_BY_TIER: Final = "vllm:prompt_tokens_cached_by_source_total"
+"""Counted at admission, from 0.33 on; a tier has a series with its first hit."""
+_BY_SOURCE: Final = "vllm:prompt_tokens_by_source_total"
+
+
+def _cached_by(quantity: str, tier: str, source: str = "") -> Rule:
+    """Cached prompt tokens of one tier, else of the source that has it before 0.33."""
+    metrics = [Metric(_BY_TIER, "source", tier, Advance.PROMPT)]
+    if source:
+        metrics.append(Metric(_BY_SOURCE, "source", source, Advance.PROMPT))
+    return Rule(quantity, tuple(metrics))
+
+
+def _accepted_at(position: int, quantity: str) -> Rule:
+    return _rule(quantity, "spec_decode_num_accepted_tokens_per_pos_total", label="position", value=str(position))
+
 
 TABLES: Final = Tables(
     rank_label="engine",
@@ -109,7 +125,17 @@ TABLES: Final = Tables(
         _rule(q.FAILURES, "request_success_total", label="finished_reason", value="error"),
         # The client gave up or disconnected.
         _rule(q.ABORTS, "request_success_total", label="finished_reason", value="abort"),
+        _rule(q.STOPPED, "request_success_total", label="finished_reason", value="stop"),
+        _rule(q.CUT, "request_success_total", label="finished_reason", value="length"),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
+        # A histogram's sum: its buckets say nothing that the other latencies do not.
+        _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
+        _rule(q.TRANSFER_SECONDS, "nixl_xfer_time_seconds_sum"),
+        _cached_by(q.CACHED_DEVICE, "device", "local_cache_hit"),
+        _cached_by(q.CACHED_HOST, "host"),
+        _cached_by(q.CACHED_DISK, "disk"),
+        _cached_by(q.CACHED_PEER, "p2p"),
+        _cached_by(q.CACHED_EXTERNAL, "external_unspecified", "external_kv_transfer"),
         # KV cache beyond the GPUs: offloading as from 0.24 on, and as from 0.16 on; Mooncake's store.
         Rule(
             q.KV_STORED_BYTES,
@@ -133,6 +159,7 @@ TABLES: Final = Tables(
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+        *(_accepted_at(position, quantity) for position, quantity in enumerate(q.ACCEPTED_AT)),
         # From 0.17 on, with --enable-mfu-metrics.
         _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
         _rule(q.OWN_READ_BYTES, "estimated_read_bytes_per_gpu_total"),

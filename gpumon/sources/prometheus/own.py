@@ -20,16 +20,22 @@ from gpumon.readings.flat import nested
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.quantities import MOST_POSITIONS
 from gpumon.readings.snapshot import (
     BandwidthSource,
+    CachedBy,
     Engine,
     FaultShown,
     Gpu,
     Host,
+    Lengths,
+    Outcomes,
     OwnEstimate,
+    Phases,
     Quantiles,
     RankLoad,
     Replicas,
+    Seen,
     Self,
     Snapshot,
     TokensTotal,
@@ -64,6 +70,13 @@ PARTS: Final[dict[str, type[msgspec.Struct]]] = {
 """Objects in an engine's or a model's row."""
 ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     **PARTS,
+    "outcomes": Outcomes,
+    "outcomes_since_start": Outcomes,
+    "prompt_tokens": Lengths,
+    "answer_tokens": Lengths,
+    "phases": Phases,
+    "cached_by": CachedBy,
+    "seen": Seen,
     "tpot_s": Quantiles,
     "tokens_total": TokensTotal,
     "own": OwnEstimate,
@@ -321,10 +334,19 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "gpus": tuple(sorted(set(map(_small_number, page.told("engine_gpu_info", labels, "gpu"))))),
             "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
+            "accepted_by_position": _accepted(page, labels),
         }
         for doubt in exported.DOUBTS:
             known[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
         yield nested(Engine, {**known, **texts, **figures})
+
+
+def _accepted(page: Scrape, labels: Mapping[str, str]) -> tuple[float, ...]:
+    """Share of drafts that were accepted at each position, in order."""
+    shares = {}
+    for has, value in page.having("engine_speculation_position_accepted_ratio", labels):
+        shares[_whole(has.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
+    return tuple(shares[position] for position in sorted(shares)[:MOST_POSITIONS])
 
 
 def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:

@@ -116,6 +116,11 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         _rates(engine, figures),
         *latencies(engine, view, figures.explain, WITHOUT[service]),
         *served.goals(engine, figures),
+        *served.outcomes(engine, figures),
+        *served.lengths(engine),
+        *served.phases(engine),
+        *served.speculation(engine),
+        *served.cached_by(engine, figures),
     ]
     if service is Service.OTHER:
         shares = (("MFU", "mfu_ratio", values.percent), ("MBU", "mbu_ratio", values.percent))
@@ -128,6 +133,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
+        *served.seen(engine, figures),
         *_since_start(engine, figures),
         *_advances(engine),
     ]

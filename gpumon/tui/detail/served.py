@@ -1,20 +1,55 @@
-"""What the users of an engine got, for its page: shares of requests within the goals."""
+"""What the users of an engine sent and got, for its page: goals, outcomes, lengths, phases, speculation and cache."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from gpumon.efficiency.goodput import both
+from gpumon.efficiency.ratio import per
 from gpumon.readings import glossary
-from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Engine, WithinGoal
+from gpumon.readings.format import DASH, left, right
+from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, Lengths, Outcomes, WithinGoal
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, Figures, Section, Sentence
+from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, Figures, Line, Section, Sentence
 from gpumon.tui.detail.values import bounds, said
+from gpumon.tui.line import Piece
 
 _OF_REQUESTS: Final = "requests"
 _OF_TOKENS: Final = "tokens"
+_NAME: Final = 12
+_COLUMN: Final = 16
+_WIDE: Final = 15
+_BAR: Final = "█▓▒░▚"
+"""Glyphs of the parts of a bar, which tell them apart without colours."""
+_BAR_CELLS: Final = 50
+_OUTCOMES: Final = (
+    ("ended", "ended"),
+    ("stop", "stopped"),
+    ("length", "cut"),
+    ("abort", "aborted"),
+    ("error", "failed"),
+    ("turned away", "rejected"),
+)
+"""Name as engines call a finish reason, and field."""
+_BAD: Final = frozenset({"failed", "rejected"})
+_LONGEST: Final = ("prompt", "answer")
+_PHASES: Final = (
+    ("queue", "warn", "queue_s"),
+    ("KV transfer", "mbu", "transfer_s"),
+    ("prefill", "accent", "prefill_s"),
+    ("decode", "tokens", "decode_s"),
+    ("left over", "muted", "rest_s"),
+)
+_TIERS: Final = (
+    ("GPU memory", "device_ratio"),
+    ("host memory", "host_ratio"),
+    ("disk or store", "disk_ratio"),
+    ("another engine", "peer_ratio"),
+    ("not told", "external_ratio"),
+)
 _ASSUMED: Final = "assumed goals are no promise: they mark nothing and no verdict uses them; set yours in [goals]"
 
 
@@ -71,3 +106,176 @@ def _share(least: float, most: float) -> values.Written:
     if least == most:
         return values.percent(least)
     return bounds(least, most), "%"
+
+
+def outcomes(engine: Engine, figures: Figures) -> list[Section]:
+    """How requests ended; no section of an engine that counts none."""
+    recent = engine.served.outcomes
+    ever = engine.served.outcomes_since_start
+    if recent == Outcomes():
+        return []
+    titles = "".join(right(title, _COLUMN) for title in ("last 3 min", "share", "since its start"))
+    entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
+    for name, field in _OUTCOMES:
+        now: Reading = getattr(recent, field)
+        since: Reading = getattr(ever, field)
+        if isinstance(now, Missing) and isinstance(since, Missing) and now.reason is Reason.NOT_EXPOSED:
+            continue
+        share = per(now, recent.ended, Missing(Reason.IDLE))
+        cells = (_count(now), _percent(share), _count(since))
+        tone = "text"
+        if field in _BAD and number(now):
+            tone = "warn"
+        numbers = "".join(right(text, _COLUMN) for text in cells)
+        entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, tone))))
+    missing = []
+    for name, why in _not_yet(recent):
+        missing.append((name, figures.explain(why, "requests_per_s")))
+    return [Section("how requests ended", entries, missing=missing)]
+
+
+def _not_yet(recent: Outcomes) -> list[tuple[str, Missing]]:
+    """Outcomes that are missing for another reason than that the engine does not count them."""
+    rows = []
+    for name, field in _OUTCOMES:
+        reading = getattr(recent, field)
+        if isinstance(reading, Missing) and reading.reason is not Reason.NOT_EXPOSED:
+            rows.append((name, reading))
+    return rows
+
+
+def _count(reading: Reading) -> str:
+    if isinstance(reading, Missing):
+        return DASH
+    return f"{reading:,.0f}"
+
+
+def _percent(reading: Reading) -> str:
+    if isinstance(reading, Missing):
+        return DASH
+    return f"{reading * 100.0:.1f} %"
+
+
+def lengths(engine: Engine) -> list[Section]:
+    """Lengths of prompts and answers, with the bucket of each; no section of an engine that observes neither."""
+    rows = []
+    for name, of in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens)):
+        if of != Lengths():
+            rows.append((name, of))
+    if not rows:
+        return []
+    titles = "".join(right(title, _WIDE) for title in ("mean", "p50", "p95", "longest ever"))
+    entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
+    for name, of in rows:
+        texts = (
+            _count(of.mean),
+            _bucket(of.p50_low, of.p50_high),
+            _bucket(of.p95_low, of.p95_high),
+            _bucket(of.longest_low, of.longest_high),
+        )
+        numbers = "".join(right(text, _WIDE) for text in texts)
+        entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, "text"))))
+    entries.append(Sentence("tokens of the requests that ended in the last 3 min, by bucket; longest: since its start"))
+    if len(rows) == len(_LONGEST):
+        longest = [of.longest_high for _, of in rows]
+        known = [bound for bound in longest if not isinstance(bound, Missing)]
+        if len(known) == len(longest):
+            text = f"a --max-model-len of {sum(known):,.0f} would have held every request since its start"
+            entries.append(Sentence(text))
+    return [Section("lengths", entries)]
+
+
+def _bucket(low: Reading, high: Reading) -> str:
+    """The bounds of a bucket in tokens."""
+    if isinstance(low, Missing):
+        return DASH
+    if isinstance(high, Missing):
+        return f"above {low:,.0f}"
+    return f"{low:,.0f}–{high:,.0f}"
+
+
+def phases(engine: Engine) -> list[Section]:
+    """The mean phases of a request as one bar, and their figures; no section where they are not known."""
+    of = engine.served.phases
+    if isinstance(of.e2e_s, Missing) or of.e2e_s <= 0.0:
+        return []
+    parts: list[tuple[str, str, float]] = []
+    for name, tone, field in _PHASES:
+        reading: Reading = getattr(of, field)
+        if not isinstance(reading, Missing) and reading > 0.0:
+            parts.append((name, tone, reading))
+    entries: list[Entry] = [Line((("  ", "muted"), *_bar([(tone, part / of.e2e_s) for _, tone, part in parts])))]
+    for place, (name, tone, part) in enumerate(parts):
+        share = f"{part / of.e2e_s * 100.0:5.1f} %"
+        mark = (f"  {_BAR[place % len(_BAR)]} ", tone)
+        number_and_unit = " ".join(values.seconds(part))
+        entries.append(
+            Line((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
+        )
+    whole = " ".join(values.seconds(of.e2e_s))
+    entries.append(Sentence(f"mean of a request that ended in the last 3 min: {whole} from end to end"))
+    return [Section("where a request's time goes", entries)]
+
+
+def _bar(parts: Sequence[tuple[str, float]]) -> list[Piece]:
+    """Shares of a whole side by side: each in its glyph and tone, with at least one cell."""
+    pieces: list[Piece] = []
+    used = 0
+    reached = 0.0
+    for place, (tone, share) in enumerate(parts):
+        reached += share
+        size = max(1, round(reached * _BAR_CELLS) - used)
+        used += size
+        pieces.append((_BAR[place % len(_BAR)] * size, tone))
+    return pieces
+
+
+def speculation(engine: Engine) -> list[Section]:
+    """Accepted tokens by position, and what a step gives with them; no section without speculation."""
+    shares = engine.served.accepted_by_position
+    if not shares:
+        return []
+    entries: list[Entry] = []
+    for position, share in enumerate(shares):
+        bar = "█" * round(share * _BAR_CELLS)
+        entries.append(
+            Line(((f"  position {position + 1} ", "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens")))
+        )
+    gain = 1.0 + sum(shares)
+    entries.append(
+        Sentence(f"{gain:.2f} tokens per step and sequence instead of 1, last 3 min: 1 + the sum of these shares")
+    )
+    return [Section("speculation: accepted by position", entries)]
+
+
+def cached_by(engine: Engine, figures: Figures) -> list[Section]:
+    """Where cached prompt tokens came from; no section where the engine does not tell that, or nothing was cached."""
+    of = engine.served.cached_by
+    entries: list[Entry] = []
+    for name, field in _TIERS:
+        reading: Reading = getattr(of, field)
+        if number(reading):
+            entries.append(figures.of(reading, name, "cached_by", values.percent))
+    if not entries:
+        return []
+    entries.append(Sentence("shares of the prompt tokens of the last 3 min that needed no prefill"))
+    return [Section("prefix cache by source", entries)]
+
+
+def seen(engine: Engine, figures: Figures) -> list[Section]:
+    """Peaks and busy share since gpumon started."""
+    of = engine.served.seen
+    if isinstance(of.seconds, Missing):
+        return []
+    entries: list[Entry] = []
+    rows = (
+        ("requests", of.requests, values.whole),
+        ("most running", of.peak_running, values.whole),
+        ("most waiting", of.peak_waiting, values.whole),
+        ("busy", of.busy_ratio, values.percent),
+    )
+    for name, reading, write in rows:
+        if not isinstance(reading, Missing):
+            entries.append(figures.of(reading, name, "seen", write))
+    entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))
+    return [Section(f"seen in {values.lasting(of.seconds)}", entries, side=1)]

@@ -1,0 +1,226 @@
+"""What an engine's users sent and got: outcomes, lengths and phases of requests, and where cached tokens came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from gpumon.efficiency.quantiles import ENOUGH, merge_common, quantile
+from gpumon.efficiency.tracks import Track
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineReading, HistogramReading
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import CachedBy, Group, Lengths, Outcomes, Phases, Seen, Served
+
+GroupT = TypeVar("GroupT", bound=Group)
+
+_IDLE: Final = Missing(Reason.IDLE)
+_NOTHING: Final = 1e-6
+"""Share of a request's time below which what is left of it is the rounding of sums."""
+_OUTCOMES: Final[Mapping[str, str]] = {
+    "ended": q.REQUESTS,
+    "stopped": q.STOPPED,
+    "cut": q.CUT,
+    "aborted": q.ABORTS,
+    "failed": q.FAILURES,
+    "rejected": q.REJECTIONS,
+}
+"""Field -> its counter."""
+_TIERS: Final[Mapping[str, str]] = {
+    "device_ratio": q.CACHED_DEVICE,
+    "host_ratio": q.CACHED_HOST,
+    "disk_ratio": q.CACHED_DISK,
+    "peer_ratio": q.CACHED_PEER,
+    "external_ratio": q.CACHED_EXTERNAL,
+}
+"""Field -> its counter."""
+
+
+def served(reading: EngineReading, track: Track) -> Served:
+    """What was served in the last minutes, and since the start as far as the engine's counters and buckets tell it."""
+    return Served(
+        outcomes=Outcomes(**{field: _counted(track, counter) for field, counter in _OUTCOMES.items()}),
+        outcomes_since_start=_since_start(track),
+        prompt_tokens=_lengths(reading, track, q.PROMPT_LENGTH),
+        answer_tokens=_lengths(reading, track, q.OUTPUT_LENGTH),
+        phases=_phases(track),
+        accepted_by_position=_accepted(track),
+        cached_by=_cached_by(track),
+        seen=seen_load(track),
+    )
+
+
+def no_served(why: Missing) -> Served:
+    """Every figure missing for one reason."""
+    return Served(
+        outcomes=nothing(Outcomes, why),
+        outcomes_since_start=nothing(Outcomes, why),
+        prompt_tokens=nothing(Lengths, why),
+        answer_tokens=nothing(Lengths, why),
+        phases=nothing(Phases, why),
+        cached_by=nothing(CachedBy, why),
+        seen=nothing(Seen, why),
+    )
+
+
+@lru_cache(maxsize=256)
+def nothing(kind: type[GroupT], why: Missing) -> GroupT:
+    """A group with one reason for each reading."""
+    return kind(**dict.fromkeys(kind.__struct_fields__, why))
+
+
+def seen_load(track: Track) -> Seen:
+    """Requests, peaks and busy share since gpumon began to poll the engine."""
+    seen = track.seen
+    seconds: Reading = WARMING_UP
+    busy: Reading = WARMING_UP
+    if seen.seconds > 0.0:
+        seconds = seen.seconds
+        busy = seen.busy_s / seen.seconds
+    return Seen(
+        seconds=seconds,
+        requests=track.totals.get(q.REQUESTS, NOT_EXPOSED),
+        peak_running=seen.peak_running,
+        peak_waiting=seen.peak_waiting,
+        busy_ratio=busy,
+    )
+
+
+def _counted(track: Track, counter: str) -> Reading:
+    """Increase of a counter in the last minutes."""
+    per_s = track.minutes.rate(counter)
+    if isinstance(per_s, Missing):
+        return per_s
+    return max(0.0, per_s * track.minutes.length_s)
+
+
+def _since_start(track: Track) -> Outcomes:
+    """The newest values of the counters, which began with the engine's process."""
+    if track.several_servers:
+        return Outcomes()
+    counts: dict[str, Reading] = {}
+    for field, counter in _OUTCOMES.items():
+        counted = track.counted(counter)
+        if counted is not None:
+            counts[field] = float(counted)
+    return Outcomes(**counts)
+
+
+def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
+    """Lengths of the requests of the last minutes, and the longest since the engine's process started."""
+    if not track.has_histogram(quantity):
+        return Lengths()
+    low, high = _longest(reading, quantity)
+    observed = track.minutes.histogram(quantity)
+    if observed is None:
+        why = track.not_yet
+        return Lengths(why, why, why, why, why, why, why, low, high)
+    if observed.count <= 0.0:
+        return Lengths(_IDLE, _IDLE, _IDLE, _IDLE, _IDLE, _IDLE, _IDLE, low, high)
+    mean = observed.sum / observed.count
+    if len(observed.bounds) < 2:
+        return Lengths(mean=mean)
+    if observed.count < ENOUGH:
+        few = Missing(Reason.FEW)
+        return Lengths(mean, few, few, few, few, few, few, low, high)
+    p50, p50_low, p50_high = quantile(observed, 0.5)
+    p95, p95_low, p95_high = quantile(observed, 0.95)
+    return Lengths(mean, p50, p95, p50_low, p50_high, p95_low, p95_high, low, high)
+
+
+def _longest(reading: EngineReading, quantity: str) -> tuple[Reading, Reading]:
+    """Bounds of the last bucket with an observation since the engine's process started."""
+    every = merge_common([rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms])
+    if every is None or len(every.bounds) < 2:
+        return NOT_EXPOSED, NOT_EXPOSED
+    if every.counts[-1] <= 0.0:
+        return _IDLE, _IDLE
+    place = _last_filled(every)
+    low = 0.0
+    if place:
+        low = every.bounds[place - 1]
+    if place == len(every.bounds) - 1:
+        return low, Missing(Reason.INVALID)
+    return low, every.bounds[place]
+
+
+def _last_filled(histogram: HistogramReading) -> int:
+    """Index of the last bucket with an observation."""
+    place = len(histogram.counts) - 1
+    while place and histogram.counts[place - 1] >= histogram.counts[-1]:
+        place -= 1
+    return place
+
+
+def _phases(track: Track) -> Phases:
+    """Mean phases of the requests that ended; where the engine does not time them, what lies between its latencies."""
+    minutes = track.minutes
+    e2e = minutes.mean(q.E2E)
+    ended = minutes.observed(q.E2E)
+    if isinstance(e2e, Missing) or ended is None:
+        return Phases(e2e_s=e2e)
+    queue = minutes.mean(q.QUEUE)
+    prefill = minutes.mean(q.PREFILL_TIME)
+    decode = _per_request(_counted(track, q.DECODE_SECONDS), ended.observations)
+    if isinstance(prefill, Missing) and isinstance(decode, Missing):
+        prefill, decode = _between_latencies(e2e, minutes.mean(q.TTFT), queue)
+    transfer = _per_request(_counted(track, q.TRANSFER_SECONDS), ended.observations)
+    if not isinstance(transfer, Missing) and not isinstance(queue, Missing):
+        # A request waits for its KV cache before it is scheduled; several transfers at once take no longer than it did.
+        transfer = min(transfer, queue)
+        queue -= transfer
+    known = sum(number(part) or 0.0 for part in (queue, transfer, prefill, decode))
+    rest = e2e - known
+    if rest < _NOTHING * e2e:
+        rest = 0.0
+    return Phases(e2e, queue, transfer, prefill, decode, rest)
+
+
+def _per_request(seconds: Reading, requests: float) -> Reading:
+    if isinstance(seconds, Missing):
+        return seconds
+    if requests <= 0.0:
+        return _IDLE
+    return seconds / requests
+
+
+def _between_latencies(e2e: Reading, ttft: Reading, queue: Reading) -> tuple[Reading, Reading]:
+    """Mean prefill and decode by mean latencies: the first tokens of a while are about those of its ended requests."""
+    if isinstance(e2e, Missing) or isinstance(ttft, Missing):
+        return NOT_EXPOSED, NOT_EXPOSED
+    first = min(ttft, e2e)
+    return max(0.0, first - (number(queue) or 0.0)), e2e - first
+
+
+def _accepted(track: Track) -> tuple[float, ...]:
+    """Share of the drafts whose token at each position was accepted; empty where none was made."""
+    drafts = _counted(track, q.DRAFTS)
+    if isinstance(drafts, Missing) or drafts <= 0.0:
+        return ()
+    shares = []
+    for quantity in q.ACCEPTED_AT:
+        accepted = _counted(track, quantity)
+        if isinstance(accepted, Missing):
+            break
+        shares.append(min(1.0, accepted / drafts))
+    return tuple(shares)
+
+
+def _cached_by(track: Track) -> CachedBy:
+    """Shares of the cached prompt tokens by where they came from."""
+    tokens = {field: _counted(track, counter) for field, counter in _TIERS.items()}
+    whole = _sum_known(tokens.values())
+    shares: dict[str, Reading] = {}
+    for field, count in tokens.items():
+        if isinstance(count, Missing):
+            shares[field] = count
+        elif whole > 0.0:
+            shares[field] = count / whole
+        else:
+            shares[field] = _IDLE
+    return CachedBy(**shares)
+
+
+def _sum_known(counts: Iterable[Reading]) -> float:
+    return sum(number(count) or 0.0 for count in counts)
