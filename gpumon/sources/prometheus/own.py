@@ -345,7 +345,7 @@ def _accepted(page: Scrape, labels: Mapping[str, str]) -> tuple[float, ...]:
     """Share of drafts that were accepted at each position, in order."""
     shares = {}
     for has, value in page.having("engine_speculation_position_accepted_ratio", labels):
-        shares[_whole(has.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
+        shares[_small_number(has.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
     return tuple(shares[position] for position in sorted(shares)[:MOST_POSITIONS])
 
 
