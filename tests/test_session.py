@@ -49,18 +49,18 @@ async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatc
     sizing = Sizing(price_per_gpu_hour=3.0, prices={"H200 SXM 141GB": 4.0})
     config = Config(model=(entry,), sizing=sizing)
     session = HostSession(config, ThisHost(config, Options(demo=True)))
-    before = session.known()
+    before = session.catalogues()
     assert before.llm("mine-7b") is not None
     assert before.llm("other-7b") is None
     assert list(before.prices.values()) == [4.0]
     seen: list[Snapshot] = []
     await session.start(seen.append)
     for _ in range(600):
-        if seen and session.known().own and session.known().profiles:
+        if seen and session.catalogues().own and session.catalogues().profiles:
             break
         await asyncio.sleep(0.1)
-    known = session.known()
-    assert known == session.known()
+    known = session.catalogues()
+    assert known == session.catalogues()
     assert known != before
     assert known.profiles
     assert {engine.model for engine in seen[-1].engines if engine.dimensions.llm} <= set(known.own)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpumon.readings.fleet import FleetFrame
     from gpumon.readings.frame import Frame
     from gpumon.sizing.peaks import PeakLoad
-    from gpumon.sizing.scenario import Known, Scenario
+    from gpumon.sizing.scenario import Catalogues, Scenario
     from gpumon.sizing.simulate.traffic import Recorded
     from gpumon.sources.prometheus.source import FleetSource
     from gpumon.specs.llm import LlmSpec
@@ -207,7 +207,7 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
 
 def known_of(
     config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
-) -> Known:
+) -> Catalogues:
     """The look-ups of sizing for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
 
     Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
@@ -215,7 +215,7 @@ def known_of(
     from gpumon.config.errors import ConfigError
     from gpumon.config.prices import prices_per_hour
     from gpumon.config.profile_store import profiles
-    from gpumon.sizing.scenario import Known
+    from gpumon.sizing.scenario import Catalogues
     from gpumon.sources.model_facts import OwnModels, configured
     from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
@@ -225,7 +225,7 @@ def known_of(
     except ValueError as wrong:
         raise ConfigError(str(wrong)) from None
     gpus = gpu_catalogue(config.gpu)
-    return Known(
+    return Catalogues(
         gpus=gpus,
         llms=llm_catalogue(),
         own=OwnModels(own, config.model),

@@ -23,8 +23,8 @@ from gpumon.commands.streams import INFEASIBLE, OK, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
-    from gpumon.sizing.scenario import Known, Scenario, Workload
-    from gpumon.sizing.simulate.experiment import Asked
+    from gpumon.sizing.scenario import Catalogues, Scenario, Workload
+    from gpumon.sizing.simulate.experiment import Conditions
     from gpumon.sizing.simulate.traffic import Recorded
     from gpumon.specs.llm import LlmSpec
 
@@ -110,11 +110,11 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.gpu:
         scenario = _on_gpu(chosen.gpu, scenario, known_of(config, scenario, os.environ, own))
     scenario = _changed(chosen, config, scenario, bool(traffic))
-    asked = _asked(chosen)
+    conditions = _conditions(chosen)
     known = known_of(config, scenario, os.environ, own)
     answers = []
     for workload in scenario.workload:
-        answers.append(simulate(workload, scenario, known, asked, traffic.get(workload.model)))
+        answers.append(simulate(workload, scenario, known, conditions, traffic.get(workload.model)))
     if chosen.form == "json":
         from gpumon.outputs.simulation_data import encode
 
@@ -205,16 +205,16 @@ def _asked_scenario(
     return scenario, own, traffic
 
 
-def _on_gpu(text: str, scenario: Scenario, known: Known) -> Scenario:
+def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:
     """The scenario on the type of `--gpu`. Raises Usage for one that the catalogue does not have."""
     from gpumon.sizing.compare import gpu_type, on_gpu
 
     try:
-        gpu = gpu_type(text, known)
+        gpu = gpu_type(text, catalogues)
     except ValueError as wrong:
         raise Usage(f"--gpu: {wrong}") from None
     own = scenario.server[0] if scenario.server else None
-    is_own = own is not None and known.gpu_name(own.gpu) == gpu
+    is_own = own is not None and catalogues.gpu_name(own.gpu) == gpu
     return on_gpu(scenario, own, own.gpu if own is not None and is_own else gpu)
 
 
@@ -266,11 +266,11 @@ def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
     return replace(workload, **figures)
 
 
-def _asked(chosen: argparse.Namespace) -> Asked:
+def _conditions(chosen: argparse.Namespace) -> Conditions:
     """Arrivals, router and number of replicas as the options have them."""
-    from gpumon.sizing.simulate.experiment import Asked
+    from gpumon.sizing.simulate.experiment import Conditions
 
-    return Asked(
+    return Conditions(
         seconds=chosen.duration or None,
         seed=1 if chosen.seed is None else chosen.seed,
         burstiness=chosen.burstiness or 1.0,

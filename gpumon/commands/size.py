@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.plan import Decide
-    from gpumon.sizing.scenario import Known, Scenario
+    from gpumon.sizing.scenario import Catalogues, Scenario
     from gpumon.specs.llm import LlmSpec
 
 
@@ -146,18 +146,18 @@ def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
     return base_of(config)
 
 
-def _check_profiles(scenario: Scenario, known: Known, where: str) -> None:
+def _check_profiles(scenario: Scenario, catalogues: Catalogues, where: str) -> None:
     """Raises ConfigError for a workload whose profile is not there."""
     from gpumon.config.errors import ConfigError
     from gpumon.config.profile_store import absent, stored_profiles
 
     for number, workload in enumerate(scenario.workload):
-        if workload.profile and workload.seen is None and workload.profile not in known.profiles:
+        if workload.profile and workload.seen is None and workload.profile not in catalogues.profiles:
             why = absent(workload.profile, stored_profiles(os.environ))
             raise ConfigError(f"{where}: workload[{number}].profile: {why}")
 
 
-def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, known: Known) -> None:
+def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues: Catalogues) -> None:
     """Tell on standard error in which line of the scenario file a model is that nobody knows."""
     from gpumon.config.lines import line_among, places
     from gpumon.sizing.capacity import unknown_model
@@ -167,7 +167,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, known: Know
     for number, row in enumerate(answer.workloads):
         unknown = ""
         if row.problem:
-            unknown = unknown_model(row.model, known)
+            unknown = unknown_model(row.model, catalogues)
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
             line = line_among(places(text), ("workload", number, "model"))
@@ -194,12 +194,12 @@ def _print(form: str, answer: Answer, scenario: Scenario) -> None:
         write(report(answer, scenario, width=width()))
 
 
-def _gpu_types(text: str, known: Known) -> tuple[str, ...]:
+def _gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     """The types of `--compare`. Raises Usage for one that the catalogue does not have."""
     from gpumon.sizing.compare import gpu_types
 
     try:
-        types = gpu_types(text, known)
+        types = gpu_types(text, catalogues)
     except ValueError as wrong:
         raise Usage(f"--compare: {wrong}") from None
     if not types:

@@ -123,14 +123,14 @@ def _observed(seen: Observed) -> Wrong:
         yield "gpus", "must be at least tp x pp, or 0"
 
 
-def _speculation(asked: Speculation) -> Wrong:
-    if asked.problem:
-        yield "accepted", asked.problem
+def _speculation(speculation: Speculation) -> Wrong:
+    if speculation.problem:
+        yield "accepted", speculation.problem
 
 
-def _lengths(asked: Lengths) -> Wrong:
+def _lengths(lengths: Lengths) -> Wrong:
     for name in Lengths.__struct_fields__:
-        if wrong := problem_of(getattr(asked, name)):
+        if wrong := problem_of(getattr(lengths, name)):
             yield name, wrong
 
 

@@ -22,7 +22,7 @@ from gpumon.triage.fresh import Make
 _STALE: Final = Missing(Reason.STALE)
 
 
-class Taken(NamedTuple):
+class HostMoment(NamedTuple):
     """A moment of a host."""
 
     snapshot: Snapshot
@@ -43,7 +43,7 @@ class HostCourse:
         self._seq = 0
         self._last_s = float("-inf")
 
-    def take(self, host: HostFrame, wall_s: float, interval_s: float) -> Taken:
+    def take(self, host: HostFrame, wall_s: float, interval_s: float) -> HostMoment:
         """The host at `wall_s`, where frames come every `interval_s`, which is not shorter than its scrapes.
 
         A frame of before the last one (a clock was set back) begins anew.
@@ -62,7 +62,7 @@ class HostCourse:
         except Exception as error:  # what one host's series lead to costs its own row
             self.deriver, self._triage = self._make()
             text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
-            return Taken(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
+            return HostMoment(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
 
     def _frame(self, host: HostFrame, wall_s: float, interval_s: float) -> Frame:
         """The series of a host as a frame of one machine."""
@@ -78,11 +78,11 @@ class HostCourse:
             faults=host.faults,
         )
 
-    def _derived(self, host: HostFrame, frame: Frame) -> Taken:
+    def _derived(self, host: HostFrame, frame: Frame) -> HostMoment:
         """Snapshot and points that are derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
         snapshot = self._triage.judge(frame, derived.snapshot)
-        return Taken(snapshot, derived.points, state_of(snapshot, host.exporters_down))
+        return HostMoment(snapshot, derived.points, state_of(snapshot, host.exporters_down))
 
     def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
         """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
@@ -96,7 +96,7 @@ class HostCourse:
             events=(*ready.events, *beside.events),
         )
 
-    def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
+    def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> HostMoment:
         """The moment as the host's own gpumon worked it out; without figures once it is older than 3 of its own
         scrapes, which may be fewer than those of the host's other targets."""
         shown = ready
@@ -108,19 +108,21 @@ class HostCourse:
         if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
             stale = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
-            return Taken(shown, {}, HostState.STALE)
+            return HostMoment(shown, {}, HostState.STALE)
         state = state_of(shown, host.exporters_down)
         if state is HostState.UNREACHABLE:  # its gpumon answers, whatever that cannot reach
             state = HostState.OK
-        return Taken(shown, self._points(shown), state)
+        return HostMoment(shown, self._points(shown), state)
 
-    def _points(self, shown: Snapshot) -> dict[str, float]:
+    def _points(self, snapshot: Snapshot) -> dict[str, float]:
         """Points for the charts from the figures of the host's own gpumon."""
         if not self._charted:
             return {}
-        ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
-        traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
-        return chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
+        ticks = [engine.rates.decode_tokens_per_s for engine in snapshot.engines]
+        traffic = [gpu.bandwidth_bytes_per_s for gpu in snapshot.gpus]
+        return chart_points(
+            snapshot.gpus, snapshot.engines, ticks, traffic, snapshot.host, self._totals, snapshot.wall_s
+        )
 
 
 def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:

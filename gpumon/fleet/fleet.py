@@ -82,17 +82,17 @@ class Fleet:
         course = self._courses.get(host.name)
         if course is None:
             course = self._courses[host.name] = HostCourse(self._make, charted=False)
-        taken = course.take(host, wall_s, max(host.interval_s, self.interval_s))
+        moment = course.take(host, wall_s, max(host.interval_s, self.interval_s))
         self._shown[host.name] = HostShown(
             name=host.name,
             labels=host.labels,
-            snapshot=taken.snapshot,
-            state=taken.state,
+            snapshot=moment.snapshot,
+            state=moment.state,
             seen_wall_s=wall_s,
             exporters_down=host.exporters_down,
             worker_gpus=host.worker_gpus,
             ready=host.ready is not None,
-            latencies={} if host.ready is not None else _latencies(course, taken.snapshot),
+            latencies={} if host.ready is not None else _latencies(course, moment.snapshot),
         )
 
     def _forget(self, here: set[str], wall_s: float) -> None:

@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Snapshot
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.profile import Observed
-    from gpumon.sizing.scenario import Known
+    from gpumon.sizing.scenario import Catalogues
     from gpumon.specs.llm import LlmSpec
 
 
@@ -54,11 +54,11 @@ class Calibrator:
 
         self._profiles = await asyncio.to_thread(profiles, os.environ)
 
-    def known(self) -> Known:
+    def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""
         from gpumon.config.prices import prices_per_hour
         from gpumon.sizing.live import have, own_models
-        from gpumon.sizing.scenario import Known
+        from gpumon.sizing.scenario import Catalogues
         from gpumon.sources.model_facts import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
@@ -70,4 +70,4 @@ class Calibrator:
             types += [name for name, _ in have(newest)]
         own = OwnModels(self._own, self._config.model)
         prices = prices_per_hour(self._config.sizing, gpus, types)
-        return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
+        return Catalogues(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

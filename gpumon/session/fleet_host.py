@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.course import HostCourse, Taken
+from gpumon.fleet.course import HostCourse, HostMoment
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
@@ -82,34 +82,34 @@ def named(snapshot: Snapshot, name: str) -> Snapshot:
     return msgspec.structs.replace(snapshot, host=msgspec.structs.replace(snapshot.host, name=name))
 
 
-def charted(history: History, taken: Taken, interval_s: float) -> None:
+def charted(history: History, moment: HostMoment, interval_s: float) -> None:
     """Put a moment's points and events into a history."""
-    history.append(taken.snapshot.wall_s, taken.points, interval_s)
-    for event in taken.snapshot.events:
+    history.append(moment.snapshot.wall_s, moment.points, interval_s)
+    for event in moment.snapshot.events:
         history.mark(event)
 
 
 class _Stretch(NamedTuple):
     """The moments around one that was asked for."""
 
-    asked: tuple[float, float]
+    span_s: tuple[float, float]
     """From where on its windows are full, and how far it was asked for."""
     walls: Sequence[float]
-    taken: Sequence[Taken]
+    moments: Sequence[HostMoment]
     history: History
 
     def holds(self, wall_s: float) -> bool:
-        return self.asked[0] <= wall_s <= self.asked[1]
+        return self.span_s[0] <= wall_s <= self.span_s[1]
 
     def moment(self, place: int) -> Moment:
-        return Moment(self.taken[place].snapshot, self.history)
+        return Moment(self.moments[place].snapshot, self.history)
 
     def changes(self) -> list[int]:
         """Places at which something happened."""
-        first = bisect_right(self.walls, self.asked[0])
+        first = bisect_right(self.walls, self.span_s[0])
         changes = []
         for at in range(max(1, first), len(self.walls)):
-            if _differs(self.taken[at - 1], self.taken[at]):
+            if _differs(self.moments[at - 1], self.moments[at]):
                 changes.append(at)
         return changes
 
@@ -165,7 +165,7 @@ class HostPast:
                     found.append(at)
             if found:
                 return stretch.moment(min(found) if step > 0 else max(found))
-            at_s = stretch.asked[1] + self._step_s() if step > 0 else stretch.asked[0] - self._step_s()
+            at_s = stretch.span_s[1] + self._step_s() if step > 0 else stretch.span_s[0] - self._step_s()
             span = self.span()
             if span is None or not span[0] <= at_s <= span[1]:
                 return None
@@ -184,12 +184,12 @@ class HostPast:
             wall_s = min(max(wall_s, span[0]), span[1])
             found = next((stretch for stretch in self._stretches if stretch.holds(wall_s)), None)
             if found is None:
-                found = await self._asked(wall_s, span[1])
+                found = await self._read_stretch(wall_s, span[1])
                 if found is not None:
                     self._stretches.append(found)
             return found
 
-    async def _asked(self, wall_s: float, newest_s: float) -> _Stretch | None:
+    async def _read_stretch(self, wall_s: float, newest_s: float) -> _Stretch | None:
         step_s = self._step_s()
         start_s = wall_s - min(CHART_S, MOST_FRAMES * step_s)
         end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
@@ -198,19 +198,19 @@ class HostPast:
         history = History()
         turns = Turns()
         walls: list[float] = []
-        taken: list[Taken] = []
+        moments: list[HostMoment] = []
         for at_s, frame in frames:
             one = course.take(frame, at_s, max(frame.interval_s, step_s))
-            taken.append(one._replace(snapshot=named(one.snapshot, self._name)))
+            moments.append(one._replace(snapshot=named(one.snapshot, self._name)))
             walls.append(at_s)
-            charted(history, taken[-1], step_s)
+            charted(history, moments[-1], step_s)
             await turns.give()
         if walls:
-            return _Stretch((start_s + WARM_S, end_s), walls, taken, history)
+            return _Stretch((start_s + WARM_S, end_s), walls, moments, history)
         return None
 
 
-def _differs(before: Taken, now: Taken) -> bool:
+def _differs(before: HostMoment, now: HostMoment) -> bool:
     """Whether something happened; of what its own gpumon worked out events are not known, but verdicts are."""
     if now.snapshot.events:
         return True
@@ -345,12 +345,12 @@ class HostOfFleet:
         if wall_s <= self._taken_s + SAME_S:  # the past ends with the newest answer, and has more of it
             return
         self._taken_s = wall_s
-        taken = self._course.take(host, wall_s, max(host.interval_s, interval_s))
-        self._last = taken.snapshot
-        if taken.points and taken.snapshot.wall_s > self._charted_s:
-            self._charted_s = taken.snapshot.wall_s
-            charted(self.history, taken, max(host.interval_s, interval_s))
-        self._learn(taken.snapshot)
+        moment = self._course.take(host, wall_s, max(host.interval_s, interval_s))
+        self._last = moment.snapshot
+        if moment.points and moment.snapshot.wall_s > self._charted_s:
+            self._charted_s = moment.snapshot.wall_s
+            charted(self.history, moment, max(host.interval_s, interval_s))
+        self._learn(moment.snapshot)
 
     def _told(self, last: Snapshot) -> Snapshot:
         """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and

@@ -13,7 +13,7 @@ from gpumon.session.calibrator import Calibrator
 
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.scenario import Known
+    from gpumon.sizing.scenario import Catalogues
 
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
@@ -81,9 +81,9 @@ class Session(Generic[S]):
         """Operating points of the engines, gathered at every snapshot."""
         return self._calibrator.calibration
 
-    def known(self) -> Known:
+    def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as they are known by now."""
-        return self._calibrator.known()
+        return self._calibrator.catalogues()
 
     @property
     def running(self) -> bool:

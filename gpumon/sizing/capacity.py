@@ -14,7 +14,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load
 from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
 from gpumon.sizing.profile import Observed, Origin
-from gpumon.sizing.scenario import Known, Scenario
+from gpumon.sizing.scenario import Catalogues, Scenario
 
 OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
@@ -284,11 +284,11 @@ def binding(limits: tuple[Limit, ...]) -> Limit:
     return limits[0]
 
 
-def unknown_model(model: str, known: Known) -> str:
+def unknown_model(model: str, catalogues: Catalogues) -> str:
     """Advice about a model whose dimensions are not known; empty where they are."""
-    if known.llm(model) is not None:
+    if catalogues.llm(model) is not None:
         return ""
-    near = ", ".join(row.name for row in known.llms.nearest(model, 3))
+    near = ", ".join(row.name for row in catalogues.llms.nearest(model, 3))
     nearest = "to have it,"
     if near:
         nearest = f"nearest: {near}; name one of these, or"

@@ -12,7 +12,7 @@ import msgspec
 from gpumon.readings.missing import Missing, number
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
 from gpumon.sizing.plan import Planned, plan, planned, with_server
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
 """Types that most people ask about, by their names in the catalogue."""
@@ -117,7 +117,7 @@ class Comparison(NamedTuple):
 
 def compare(
     scenario: Scenario,
-    known: Known,
+    catalogues: Catalogues,
     gpus: Sequence[str] | None = None,
     now: Answer | None = None,
     before: Comparison | None = None,
@@ -131,7 +131,7 @@ def compare(
     shares hold on the type that they were typed for; on others formulas decide. Workloads that did not change since
     the comparison `before` are not asked anew.
     """
-    scenario = with_server(scenario, known)
+    scenario = with_server(scenario, catalogues)
     if scenario.server:
         shape = scenario.server[0]
     else:
@@ -139,11 +139,11 @@ def compare(
     own = scenario.gpu_types
     earlier = before.plans if before is not None else {}
     plans = {}
-    for name in _types(own, gpus, known):
-        plans[name] = _on(scenario, known, shape, name, earlier.get(name))
+    for name in _types(own, gpus, catalogues):
+        plans[name] = _on(scenario, catalogues, shape, name, earlier.get(name))
     without = _without(plans.values())
     rows = _rows(plans, without)
-    planned_row = _as_planned(now or plan(scenario, known), own, without)
+    planned_row = _as_planned(now or plan(scenario, catalogues), own, without)
     if planned_row is not None and _is_other(planned_row, rows):
         rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
@@ -165,30 +165,30 @@ def _is_other(planned_row: Compared, rows: Sequence[Compared]) -> bool:
     return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu)
 
 
-def _types(own: Sequence[str], gpus: Sequence[str] | None, known: Known) -> tuple[str, ...]:
+def _types(own: Sequence[str], gpus: Sequence[str] | None, catalogues: Catalogues) -> tuple[str, ...]:
     """Catalogue names of the types that are asked for; by default the scenario's own and the usual ones."""
     asked = (*own, *USUAL) if gpus is None else gpus
-    return tuple(dict.fromkeys(known.gpu_name(gpu) for gpu in asked))
+    return tuple(dict.fromkeys(catalogues.gpu_name(gpu) for gpu in asked))
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
     return tuple(bool(workload.tp) for workload in scenario.workload)
 
 
-def gpu_types(text: str, known: Known) -> tuple[str, ...]:
+def gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     """Catalogue names of types that are listed with commas. ValueError on an unknown name."""
     types = []
     for part in text.split(","):
         if part.strip():
-            types.append(gpu_type(part.strip(), known))
+            types.append(gpu_type(part.strip(), catalogues))
     return tuple(types)
 
 
-def gpu_type(text: str, known: Known) -> str:
+def gpu_type(text: str, catalogues: Catalogues) -> str:
     """The catalogue name of a type; of a name that several have, such as H100, the usual one. ValueError on an unknown
     name."""
     try:
-        return known.gpus.find(text).name
+        return catalogues.gpus.find(text).name
     except ValueError:
         usual = []
         for name in USUAL:
@@ -196,7 +196,7 @@ def gpu_type(text: str, known: Known) -> str:
                 usual.append(name)
         if len(usual) != 1:
             raise
-        return known.gpu_name(usual[0])
+        return catalogues.gpu_name(usual[0])
 
 
 def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
@@ -217,7 +217,7 @@ def _opened(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, **_OPEN)
 
 
-def _on(scenario: Scenario, known: Known, shape: Server, gpu: str, before: Planned | None) -> Planned:
+def _on(scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, before: Planned | None) -> Planned:
     """The plan on servers with one type of GPU, at the watts of its board."""
     like = shape
     for server in reversed(scenario.server):
@@ -225,9 +225,9 @@ def _on(scenario: Scenario, known: Known, shape: Server, gpu: str, before: Plann
             like = server
     like = msgspec.structs.replace(like, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
     alone = on_gpu(scenario, like, gpu)
-    server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, known))
+    server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, catalogues))
     alone = msgspec.structs.replace(alone, server=(server,))
-    return planned(alone, known, before=before, any_tp=True)
+    return planned(alone, catalogues, before=before, any_tp=True)
 
 
 def _at_limits(answer: Answer) -> Answer:
@@ -235,10 +235,10 @@ def _at_limits(answer: Answer) -> Answer:
     return msgspec.structs.replace(answer, workloads=tuple(map(_at_limit, answer.workloads)))
 
 
-def _limit_w(gpu: str, known: Known) -> float | None:
+def _limit_w(gpu: str, catalogues: Catalogues) -> float | None:
     """Power limit of a board; None where it is not known."""
     try:
-        return known.gpus.find(gpu).tdp_w or None
+        return catalogues.gpus.find(gpu).tdp_w or None
     except ValueError:
         return None
 

@@ -19,7 +19,7 @@ from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.roofline import layers_s, prompt_s
-from gpumon.sizing.scenario import Disaggregated, Known, Scenario, Workload
+from gpumon.sizing.scenario import Catalogues, Disaggregated, Scenario, Workload
 from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at
 
 MOST_BUSY: Final = 0.9
@@ -125,13 +125,13 @@ class Split(NamedTuple):
         return self.carried_per_s * (self.decode.instance.answer_tokens or 0.0) / gpus
 
 
-def compared(demand: Demand, scenario: Scenario, known: Known) -> DisaggregatedPlan | None:
+def compared(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> DisaggregatedPlan | None:
     """The disaggregated plan of a workload beside its aggregated one, `demand`; None where nobody asks for it."""
-    asked = demand.workload.disaggregated
-    if asked is None:
+    settings = demand.workload.disaggregated
+    if settings is None:
         return None
     try:
-        split = _best(demand, asked, scenario, known)
+        split = _best(demand, settings, scenario, catalogues)
     except ValueError as why:
         return DisaggregatedPlan(text=f"no answer: {why}", problem=str(why))
     aggregated = INFEASIBLE if demand.problem else demand.gpus
@@ -185,7 +185,7 @@ def _against(aggregated: Reading, saving: Reading) -> str:
     return f"{beside}: the same"
 
 
-def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
+def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> Split:
     """The split that needs the fewest GPUs, of several the one with the largest goodput per GPU.
 
     ValueError says why there is none.
@@ -197,9 +197,9 @@ def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known
         here = msgspec.structs.replace(scenario, server=(server,))
     splits = list[Split]()
     problems = list[str]()
-    for prefill in _prefills(demand.workload, asked, here, known):
-        for parallel in _parallels(demand.workload, asked.decode_tp, asked.decode_dp, here, known):
-            split = _split_or_why(prefill, parallel, asked, here, known)
+    for prefill in _prefills(demand.workload, settings, here, catalogues):
+        for parallel in _parallels(demand.workload, settings.decode_tp, settings.decode_dp, here, catalogues):
+            split = _split_or_why(prefill, parallel, settings, here, catalogues)
             if isinstance(split, str):
                 problems.append(split)
             else:
@@ -210,23 +210,25 @@ def _best(demand: Demand, asked: Disaggregated, scenario: Scenario, known: Known
 
 
 def _parallels(
-    workload: Workload, tp: int | None, dp: int | None, scenario: Scenario, known: Known
+    workload: Workload, tp: int | None, dp: int | None, scenario: Scenario, catalogues: Catalogues
 ) -> Iterator[Workload]:
     """The workload at each TP that a pool may have. ValueError where none holds it."""
     ranks = dp or workload.dp
     # What was typed of an aggregated instance says nothing of a pool that does half of its work.
     bare = msgspec.structs.replace(workload, tp=tp, dp=ranks, capacity_per_instance=None, memory_gb=None)
-    first = resolve(bare, scenario, known)
+    first = resolve(bare, scenario, catalogues)
     if first.problem:
         raise ValueError(first.problem)
     for size in (tp,) if tp else dict.fromkeys((*first.tps, first.tp)):
         yield msgspec.structs.replace(bare, tp=size)
 
 
-def _prefills(workload: Workload, asked: Disaggregated, scenario: Scenario, known: Known) -> Iterator[Prefill]:
+def _prefills(
+    workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
+) -> Iterator[Prefill]:
     """The instances that a prefill pool may have. ValueError where lengths or dimensions are not known."""
-    for parallel in _parallels(workload, asked.prefill_tp, asked.prefill_dp, scenario, known):
-        instance = resolve(parallel, scenario, known)
+    for parallel in _parallels(workload, settings.prefill_tp, settings.prefill_dp, scenario, catalogues):
+        instance = resolve(parallel, scenario, catalogues)
         setting = instance.setting
         if setting is None:
             raise ValueError("needs the model's dimensions, prompt_tokens and answer_tokens")
@@ -239,21 +241,23 @@ def _prefills(workload: Workload, asked: Disaggregated, scenario: Scenario, know
 
 
 def _split_or_why(
-    prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario: Scenario, known: Known
+    prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
 ) -> Split | str:
     """A split, or why this pair of parallelisms has none."""
     try:
-        return _split(prefill, parallel, asked, scenario, known)
+        return _split(prefill, parallel, settings, scenario, catalogues)
     except ValueError as why:
         return str(why)
 
 
-def _split(prefill: Prefill, parallel: Workload, asked: Disaggregated, scenario: Scenario, known: Known) -> Split:
+def _split(
+    prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
+) -> Split:
     """Numbers of instances for one pair of parallelisms. ValueError where a goal cannot be met."""
     goals = prefill.instance.workload
-    transfer = _transfer(prefill.instance, parallel, asked)
+    transfer = _transfer(prefill.instance, parallel, settings)
     first_s = prefill.prompt_s + transfer.time_s
-    decode = _decode(parallel, goals, first_s, scenario, known)
+    decode = _decode(parallel, goals, first_s, scenario, catalogues)
     stay_s = _stay_s(decode, transfer)
     requests_per_s = _requests_per_s(parallel, prefill.prompt_s + stay_s)
     busy_most = min(scenario.planning_factor, MOST_BUSY)
@@ -289,7 +293,7 @@ def _within_ttft(split: Split, goal_s: float) -> Split:
     raise ValueError(f"TTFT {least_ms:,.0f} ms without a queue, goal {goal_s * 1e3:,.0f} ms: more TP would help")
 
 
-def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scenario, known: Known) -> Demand:
+def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """A decode instance and its load: prompts come with their KV cache, and it computes none of them.
 
     ValueError where it cannot serve even one request.
@@ -310,7 +314,7 @@ def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scena
         e2e_p95_ms=e2e_ms,
     )
     alone = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
-    decode = demand_at(workload, alone, known)
+    decode = demand_at(workload, alone, catalogues)
     if decode.problem:
         raise ValueError(f"decode: {decode.problem}")
     if decode.instance.itl_s(decode.planned) is None or not decode.instance.answer_tokens:
@@ -318,7 +322,7 @@ def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scena
     return decode
 
 
-def _transfer(prefill: Instance, decode: Workload, asked: Disaggregated) -> Transfer:
+def _transfer(prefill: Instance, decode: Workload, settings: Disaggregated) -> Transfer:
     """The KV cache of a whole prompt: each GPU of a rank sends its part over a link of its own.
 
     ValueError where the link is not known.
@@ -327,8 +331,8 @@ def _transfer(prefill: Instance, decode: Workload, asked: Disaggregated) -> Tran
     assert prefill.gpu is not None
     size_bytes = kv_stored_bytes(prefill.llm, prefill.prompt_tokens or 0.0)
     lanes = min(prefill.tp, decode.tp or 1)
-    if asked.link_gb_per_s is not None:
-        return Transfer(size_bytes, lanes * asked.link_gb_per_s * 1e9, typed=True)
+    if settings.link_gb_per_s is not None:
+        return Transfer(size_bytes, lanes * settings.link_gb_per_s * 1e9, typed=True)
     if prefill.gpu.link_bytes_per_s <= 0.0:
         raise ValueError(f"the link between {prefill.gpu.name} GPUs is not known: link_gb_per_s tells it")
     return Transfer(size_bytes, lanes * prefill.gpu.link_bytes_per_s * REACHED.link, typed=False)

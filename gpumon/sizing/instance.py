@@ -39,7 +39,7 @@ from gpumon.sizing.roofline import (
     ttft_line,
     weight_read_s,
 )
-from gpumon.sizing.scenario import GOALS, Known, Scenario, Server, Workload, check_scenario, check_workload, sound
+from gpumon.sizing.scenario import GOALS, Catalogues, Scenario, Server, Workload, check_scenario, check_workload, sound
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec, Reach
 
@@ -206,17 +206,17 @@ class Was(NamedTuple):
     """Setting that its points come from; None where something of it is not known."""
 
     @classmethod
-    def of(cls, seen: Observed, known: Known, dp: int = 1) -> Was:
+    def of(cls, seen: Observed, catalogues: Catalogues, dp: int = 1) -> Was:
         """Looked up. Its GPUs beyond TP share the experts where so many data-parallel ranks are asked for."""
-        base = known.llm(seen.model)
+        base = catalogues.llm(seen.model)
         try:
-            llm = base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
+            llm = base and memory.variant(catalogues.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
         except ValueError:
             return cls(seen)
         if llm is None:
             return cls(seen)
         try:
-            return cls(seen, llm, _setting_seen(seen, llm, known, dp))
+            return cls(seen, llm, _setting_seen(seen, llm, catalogues, dp))
         except ValueError:
             return cls(seen, llm)
 
@@ -248,7 +248,7 @@ class Was(NamedTuple):
         )
         return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
 
-    def pool_shift_ratio(self, llm: LlmSpec | None, scenario: Scenario, known: Known) -> float | None:
+    def pool_shift_ratio(self, llm: LlmSpec | None, scenario: Scenario, catalogues: Catalogues) -> float | None:
         """Share of a GPU's memory by which its KV pool differs from the formula; None where it was not seen."""
         seen = self.seen
         tokens = self.seen.kv_pool_tokens
@@ -256,7 +256,7 @@ class Was(NamedTuple):
             return None
         tp, pp = seen.parallel
         try:
-            gpu = known.gpus.find(seen.gpu)
+            gpu = catalogues.gpus.find(seen.gpu)
             startup = memory.startup_of(gpu, engine_of(seen.tool))
             usable = scenario.usable_memory_ratio
             shift = memory.pool_shift_ratio(
@@ -269,7 +269,7 @@ class Was(NamedTuple):
         return None
 
 
-def _setting_seen(seen: Observed, llm: LlmSpec, known: Known, dp: int) -> Setting | None:
+def _setting_seen(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp: int) -> Setting | None:
     """The setting of a profile; None where its GPU or its lengths are not known. Raises ValueError."""
     if not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
         return None
@@ -280,7 +280,7 @@ def _setting_seen(seen: Observed, llm: LlmSpec, known: Known, dp: int) -> Settin
         expert_gpus = gpus
     else:
         expert_gpus = 0
-    return Setting(llm, known.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
+    return Setting(llm, catalogues.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
 
 
 def speculation_of(seen: Observed | None) -> Speculation:
@@ -312,7 +312,7 @@ def between(points: Sequence[tuple[float, float | None]], load: float) -> float 
     return before[1] + (after[1] - before[1]) * (load - before[0]) / (after[0] - before[0])
 
 
-def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
+def resolve(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Instance:
     """One instance of `workload` on the GPUs of the servers; `problem` says why there can be none.
 
     Typed values stand above measured ones, these above imported ones, these above formulas.
@@ -325,42 +325,42 @@ def resolve(workload: Workload, scenario: Scenario, known: Known) -> Instance:
         workload = msgspec.structs.replace(workload, **goals)
     try:
         check_scenario(scenario)
-        seen = _seen(workload, known)
+        seen = _seen(workload, catalogues)
         if seen is None:
             was = None
         else:
-            was = Was.of(seen, known, workload.dp or 1)
-        return _with_latency(_bare(workload, scenario, known, was), was)
+            was = Was.of(seen, catalogues, workload.dp or 1)
+        return _with_latency(_bare(workload, scenario, catalogues, was), was)
     except ValueError as why:
         return Instance(workload, problem=str(why))
 
 
-def _seen(workload: Workload, known: Known) -> Observed | None:
+def _seen(workload: Workload, catalogues: Catalogues) -> Observed | None:
     """The profile, its GPU by the catalogue's name; one that is not here may be kept in the scenario.
 
     ValueError on a profile that is not there, or not sound.
     """
-    seen = known.seen(workload)
+    seen = catalogues.seen(workload)
     if seen is None:
         if not workload.profile:
             return None
-        names = ", ".join(sorted(known.profiles)[:8]) or "none is imported"
+        names = ", ".join(sorted(catalogues.profiles)[:8]) or "none is imported"
         raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
     seen = sound(seen)
     name = ""
     if seen.gpu:
-        name = known.gpu_name(seen.gpu)
+        name = catalogues.gpu_name(seen.gpu)
     if name == seen.gpu:
         return seen
     return msgspec.structs.replace(seen, gpu=name)
 
 
-def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None) -> Instance:
+def _bare(workload: Workload, scenario: Scenario, catalogues: Catalogues, was: Was | None) -> Instance:
     """All but its latencies. ValueError says why there can be none."""
     seen = was.seen if was is not None else None
     server = _server(scenario, seen)
-    gpu = _gpu(server, known)
-    llm = _model(workload, seen, known)
+    gpu = _gpu(server, catalogues)
+    llm = _model(workload, seen, catalogues)
     _check_context(workload, llm)
     check_workload(workload)
     prompt = _typed_or_seen(workload, seen, "prompt_tokens")
@@ -390,7 +390,7 @@ def _bare(workload: Workload, scenario: Scenario, known: Known, was: Was | None)
         return instance
     return instance._replace(
         alike=_has_parts(was.seen, gpu, instance.gpus, tp) and was.same_model(workload, llm),
-        pool_shift_ratio=was.pool_shift_ratio(llm, scenario, known),
+        pool_shift_ratio=was.pool_shift_ratio(llm, scenario, catalogues),
         same_mix=was.same_mix(prompt, answer, hits),
     )
 
@@ -438,20 +438,20 @@ def _has_parts(seen: Observed, gpu: GpuSpec, gpus: int, tp: int) -> bool:
     return seen.gpu in ("", gpu.name) and seen.gpus in (0, gpus) and seen.tp in (0, tp)
 
 
-def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec | None:
+def _model(workload: Workload, seen: Observed | None, catalogues: Catalogues) -> LlmSpec | None:
     """Dimensions of the model at the wanted precisions; typed, else as seen. ValueError on an unknown precision."""
-    base = known.llm(workload.model)
+    base = catalogues.llm(workload.model)
     weights = workload.weight_precision or (seen.weight_precision if seen is not None else "")
     cache = workload.kv_precision or (seen.kv_precision if seen is not None else "")
     for name in filter(None, (weights, cache)):
         if name not in memory.WEIGHTS:
             raise ValueError(f"unknown precision {name[:20]!r}: one of {', '.join(memory.WEIGHTS)}")
-    return base and memory.variant(known.llms, workload.model, base, weights, cache)
+    return base and memory.variant(catalogues.llms, workload.model, base, weights, cache)
 
 
-def _gpu(server: Server, known: Known) -> GpuSpec:
+def _gpu(server: Server, catalogues: Catalogues) -> GpuSpec:
     """The type of the server's GPUs. ValueError where their memory is not known."""
-    gpu = known.gpus.find(server.gpu)
+    gpu = catalogues.gpus.find(server.gpu)
     if gpu.memory_bytes <= 0.0:
         raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
     return gpu

@@ -30,7 +30,7 @@ from gpumon.sizing.disaggregated import compared
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import Filled, Part, Pool, first_of, pools_of
 from gpumon.sizing.profile import Observed, Origin
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.servers import have_of, total
 from gpumon.sizing.service import at_target, degraded_of, running_of
@@ -53,22 +53,22 @@ class Planned(NamedTuple):
 
     answer: Answer
     scenario: Scenario
-    known: Known
+    catalogues: Catalogues
     demands: tuple[Demand, ...]
     """Needs of each workload, on the type of GPU that most of its instances stand on."""
     asked: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
     """Identity of the workload and the servers that it was asked for -> its needs there."""
 
-    def kept(self, scenario: Scenario, known: Known) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
+    def kept(self, scenario: Scenario, catalogues: Catalogues) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
         """The needs that hold in the next scenario, too, where nothing else changed."""
         alone = {"workload": (), "name": "", "note": ""}
         same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
-        if not same or known is not self.known:
+        if not same or catalogues is not self.catalogues:
             return {}
         return self.asked
 
 
-Decide = Callable[[Workload, Scenario, Known], Demand]
+Decide = Callable[[Workload, Scenario, Catalogues], Demand]
 """Gives the needs of a workload on servers with one type of GPU."""
 
 
@@ -77,13 +77,13 @@ class _Needs:
 
     def __init__(
         self,
-        known: Known,
+        catalogues: Catalogues,
         kept: Mapping[tuple[int, tuple[Server, ...]], Demand],
         *,
         any_tp: bool = False,
         decide: Decide | None = None,
     ) -> None:
-        self._known = known
+        self._known = catalogues
         self._kept = kept
         self._any_tp = any_tp
         self._decide = decide
@@ -102,19 +102,19 @@ class _Needs:
 
 
 def plan(
-    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, decide: Decide | None = None
+    scenario: Scenario, catalogues: Catalogues, have: Mapping[str, int] | None = None, decide: Decide | None = None
 ) -> Answer:
     """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared); `decide`
     gives the needs of each workload (None: the formulas do).
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
-    return planned(scenario, known, have, decide=decide).answer
+    return planned(scenario, catalogues, have, decide=decide).answer
 
 
 def planned(
     scenario: Scenario,
-    known: Known,
+    catalogues: Catalogues,
     have: Mapping[str, int] | None = None,
     before: Planned | None = None,
     *,
@@ -123,33 +123,35 @@ def planned(
 ) -> Planned:
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
     With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
-    asked = scenario
-    scenario = with_server(scenario, known)
-    needs = _Needs(known, before.kept(scenario, known) if before is not None else {}, any_tp=any_tp, decide=decide)
+    original = scenario
+    scenario = with_server(scenario, catalogues)
+    needs = _Needs(
+        catalogues, before.kept(scenario, catalogues) if before is not None else {}, any_tp=any_tp, decide=decide
+    )
     pools = pools_of(scenario, needs)
-    memory_only, busy_aware = packings(pools, scenario, known)
+    memory_only, busy_aware = packings(pools, scenario, catalogues)
     needed = memory_only if scenario.packing == "memory" else busy_aware
     demands = _standing(pools, needed)
-    workloads = _workloads(pools, needed, scenario, known)
+    workloads = _workloads(pools, needed, scenario, catalogues)
     totals = _totals(workloads, needed.packed)
     unsolved = [workload for workload in workloads if workload.problem]
     problem = needed.packed.problem
     if unsolved:
         problem = f"{unsolved[0].name}: {unsolved[0].problem}"
-    others = _others(pools, workloads, scenario, known)
+    others = _others(pools, workloads, scenario, catalogues)
     answer = Answer(
         name=scenario.name,
         packing=scenario.packing,
         workloads=workloads,
         totals=totals,
         plans=Plans(memory_only.packed, busy_aware.packed),
-        warnings=tuple(_warnings(demands, asked, scenario, memory_only, busy_aware)),
+        warnings=tuple(_warnings(demands, original, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed.packed, known),
+        have=None if have is None else have_of(have, scenario, needed.packed, catalogues),
         without=() if others is NONE_LEFT_OUT else tuple(workload.name for workload in unsolved),
         totals_without=others,
     )
-    return Planned(answer, scenario, known, demands, needs.asked)
+    return Planned(answer, scenario, catalogues, demands, needs.asked)
 
 
 def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
@@ -162,7 +164,9 @@ def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
     return tuple(standing)
 
 
-def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario, known: Known) -> tuple[WorkloadPlan, ...]:
+def _workloads(
+    pools: Sequence[Pool], filled: Filled, scenario: Scenario, catalogues: Catalogues
+) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     plans = []
     demands = _standing(pools, filled)
@@ -171,23 +175,23 @@ def _workloads(pools: Sequence[Pool], filled: Filled, scenario: Scenario, known:
         where = tuple(_on_notes(index, parts, pools))
         if _several(pools):
             demand = demand._replace(better="")  # what another TP takes is told of one type alone
-        plans.append(_workload(demand, parts, problem, where, scenario, known))
+        plans.append(_workload(demand, parts, problem, where, scenario, catalogues))
     return tuple(plans)
 
 
-def named(server: Server, known: Known) -> Server:
+def named(server: Server, catalogues: Catalogues) -> Server:
     """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
-    return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
+    return msgspec.structs.replace(server, gpu=catalogues.gpu_name(server.gpu))
 
 
-def with_server(scenario: Scenario, known: Known) -> Scenario:
+def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
     """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
-        return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
+        return msgspec.structs.replace(scenario, server=tuple(named(server, catalogues) for server in scenario.server))
     for workload in scenario.workload:
-        seen = known.seen(workload)
+        seen = catalogues.seen(workload)
         if seen is not None and seen.gpu:
-            return msgspec.structs.replace(scenario, server=(named(Server(seen.gpu), known),))
+            return msgspec.structs.replace(scenario, server=(named(Server(seen.gpu), catalogues),))
     return scenario
 
 
@@ -217,7 +221,12 @@ def _placed_figures(parts: Sequence[Part]) -> _PlacedFigures:
 
 
 def _workload(
-    demand: Demand, parts: Sequence[Part], problem: str, where: tuple[str, ...], scenario: Scenario, known: Known
+    demand: Demand,
+    parts: Sequence[Part],
+    problem: str,
+    where: tuple[str, ...],
+    scenario: Scenario,
+    catalogues: Catalogues,
 ) -> WorkloadPlan:
     """The answer for one workload; `demand` is that of the type of GPU that most of its instances stand on."""
     workload = demand.workload
@@ -250,7 +259,7 @@ def _workload(
         tp=instance.tp or workload.tp or 0,
         pp=instance.pp or workload.pp or 1,
         dp=instance.dp,
-        disaggregated=compared(demand, scenario, known),
+        disaggregated=compared(demand, scenario, catalogues),
         tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,
@@ -479,10 +488,10 @@ def _straddles(demand: Demand, scenario: Scenario) -> str:
 
 
 def _warnings(
-    demands: Sequence[Demand], asked: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
+    demands: Sequence[Demand], original: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
 ) -> Iterator[str]:
     """Warnings about the whole answer."""
-    if scenario.server and not asked.server:
+    if scenario.server and not original.server:
         shape = scenario.server[0]
         yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
     if memory_only.busiest > _SHARED:
@@ -552,7 +561,9 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
     return packed.gpus * max(watts, default=0.0)
 
 
-def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
+def _others(
+    pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, catalogues: Catalogues
+) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
     sound = []
     sound_workloads = []
@@ -564,8 +575,8 @@ def _others(pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: 
         return NONE_LEFT_OUT
     asked = msgspec.structs.replace(scenario, workload=tuple(sound_workloads))
     chosen = tuple(pool.only(sound) for pool in pools)
-    others = cheapest(chosen, asked, known)
-    plans = _workloads(chosen, others, asked, known)
+    others = cheapest(chosen, asked, catalogues)
+    plans = _workloads(chosen, others, asked, catalogues)
     if any(plan.problem for plan in plans):
         return NONE_LEFT_OUT
     return _totals(plans, others.packed)

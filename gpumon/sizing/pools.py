@@ -13,7 +13,7 @@ import msgspec
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, GpuCount, Packed, PlacedServer
 from gpumon.sizing.placement import Placement, Shape, Stands, place
-from gpumon.sizing.scenario import Known, Packing, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand
 from gpumon.sizing.servers import server_price, total
 from gpumon.specs.gpu import GpuSpec
@@ -177,7 +177,7 @@ def _carried(demands: Sequence[Demand]) -> Demand:
     return demands[0]
 
 
-def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing, split: Split) -> Filled:
+def fill(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing, split: Split) -> Filled:
     """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
     then the rest wherever whole servers are left. Figures are missing where a workload has no answer or no place."""
     left = []
@@ -199,7 +199,7 @@ def fill(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packi
         used.update(dict(zip(shapes, placement.servers_by_shape, strict=False)))
         gpus[pool.gpu] += placement.gpus
         placements.append(placement)
-    return _filled(pools, scenario, known, left, used, gpus, placements)
+    return _filled(pools, scenario, catalogues, left, used, gpus, placements)
 
 
 def _wanted(left: Sequence[_Left], pool: Pool, index: int, *, homed: bool) -> list[int]:
@@ -265,7 +265,7 @@ def _placed(
 def _filled(
     pools: Sequence[Pool],
     scenario: Scenario,
-    known: Known,
+    catalogues: Catalogues,
     left: Sequence[_Left],
     used: Counter[int],
     gpus: Counter[str],
@@ -286,7 +286,7 @@ def _filled(
         **_part_sums(parts),
         "gpus": float(gpus.total()),
         "servers": float(paid.total()),
-        "price_per_hour": _price(servers, paid, known),
+        "price_per_hour": _price(servers, paid, catalogues),
         "servers_least": _least_servers(pools, placements, spare),
     }
     by_gpu = tuple(_by_gpu(servers, gpus, paid))
@@ -316,9 +316,9 @@ def _part_sums(parts: Sequence[Sequence[Part]]) -> dict[str, Reading]:
     return {"instances": float(instances), "memory_bytes": total(memory)}
 
 
-def _price(servers: Sequence[Server], paid: Counter[int], known: Known) -> Reading:
+def _price(servers: Sequence[Server], paid: Counter[int], catalogues: Catalogues) -> Reading:
     """Price of an hour of all servers, spare ones included."""
-    return total((server_price(servers[shape], known), number) for shape, number in sorted(paid.items()))
+    return total((server_price(servers[shape], catalogues), number) for shape, number in sorted(paid.items()))
 
 
 def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:

@@ -147,12 +147,12 @@ def disaggregated(scenario: Scenario) -> Scenario:
     """The scenario with each workload compared with pools of its own for prefill and decode."""
     workloads = []
     for workload in scenario.workload:
-        asked = workload.disaggregated or Disaggregated()
-        workloads.append(msgspec.structs.replace(workload, disaggregated=asked))
+        settings = workload.disaggregated or Disaggregated()
+        workloads.append(msgspec.structs.replace(workload, disaggregated=settings))
     return msgspec.structs.replace(scenario, workload=tuple(workloads))
 
 
-class Known(NamedTuple):
+class Catalogues(NamedTuple):
     """Catalogues and what the user added to them."""
 
     gpus: GpuCatalogue
@@ -278,7 +278,7 @@ SEEN_RANGES: Final = {
 }
 
 
-def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
+def check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
     """ValueError on a figure that cannot be, named with what it may be; None is open and passes."""
 
     def figure(value: float) -> str:
@@ -287,7 +287,7 @@ def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
         return f"{value:g}"
 
     for name, (low, high, label, unit) in ranges.items():
-        value: float | None = getattr(asked, name)
+        value: float | None = getattr(record, name)
         if value is not None and not low <= value <= high:
             if label.lower() == name:
                 words = label

@@ -22,7 +22,7 @@ from gpumon.sizing.capacity import (
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.placement import Block
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.scenario import Known, Scenario, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -139,15 +139,15 @@ class Demand(NamedTuple):
         )
 
 
-def demand_of(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool = False) -> Demand:
+def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool = False) -> Demand:
     """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
     A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named. With `any_tp` one that was seen
     does not stay. Data-parallel ranks that would take fewer GPUs are named alone: engines share experts only where they
     are told to.
     """
-    best = _best_tp(workload, scenario, known, any_tp=any_tp)
-    ranks = _best_ranks(best, scenario, known)
+    best = _best_tp(workload, scenario, catalogues, any_tp=any_tp)
+    ranks = _best_ranks(best, scenario, catalogues)
     if ranks is None or ranks.gpus >= best.gpus:
         return best
     name = f"TP {ranks.instance.tp} x DP {ranks.instance.dp}"
@@ -162,7 +162,7 @@ def _may_share_experts(best: Demand) -> bool:
     return llm is not None and llm.experts > 0
 
 
-def _best_ranks(best: Demand, scenario: Scenario, known: Known) -> Demand | None:
+def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand | None:
     """The needs with the data-parallel ranks of one GPU that take the fewest GPUs; None where nothing is to be shared,
     or the user said what an instance is."""
     server = best.instance.server
@@ -173,7 +173,7 @@ def _best_ranks(best: Demand, scenario: Scenario, known: Known) -> Demand | None
     ranks = 2
     while ranks <= domain and ranks < best.gpus:
         asked = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
-        demand = demand_at(asked, scenario, known)
+        demand = demand_at(asked, scenario, catalogues)
         if fewest is None or demand.gpus < fewest.gpus:
             fewest = demand
         ranks *= 2
@@ -185,14 +185,14 @@ def _is_instance_typed(workload: Workload) -> bool:
     return bool(workload.dp or workload.memory_gb or workload.capacity_per_instance or workload.kv_pool_tokens)
 
 
-def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bool) -> Demand:
+def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool) -> Demand:
     """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
-    asked = demand_at(workload, scenario, known)
+    asked = demand_at(workload, scenario, catalogues)
     others = []
     for tp in asked.instance.tps:
         if tp != asked.instance.tp:
             others.append(
-                demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
+                demand_at(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)._replace(workload=workload)
             )
     best = min((asked, *others), key=lambda demand: (demand.gpus, demand.instance.tp))
     kept = asked.instance.alike and not any_tp
@@ -206,10 +206,10 @@ def _best_tp(workload: Workload, scenario: Scenario, known: Known, *, any_tp: bo
     return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
-def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+def demand_at(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """The needs of `workload` at its own TP, or the one that `resolve` takes."""
-    instance = resolve(workload, scenario, known)
-    bounded = _bounded(Demand(workload, instance, problem=instance.problem), scenario, known)
+    instance = resolve(workload, scenario, catalogues)
+    bounded = _bounded(Demand(workload, instance, problem=instance.problem), scenario, catalogues)
     if bounded.problem:
         return bounded
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
@@ -237,7 +237,7 @@ def demand_at(workload: Workload, scenario: Scenario, known: Known) -> Demand:
     return demand._replace(needed=needed, exact=exact, problem=_too_large(demand, scenario))
 
 
-def _bounded(bare: Demand, scenario: Scenario, known: Known) -> Demand:
+def _bounded(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """With the limits of the instance; with a problem where it has none, or where they let no request in."""
     target = bare.workload.target
     if bare.problem:
@@ -246,7 +246,7 @@ def _bounded(bare: Demand, scenario: Scenario, known: Known) -> Demand:
         return bare._replace(problem=f"the target is {target:g}: it must be above 0")
     limits = limits_of(bare.instance, scenario)
     if not limits:
-        return bare._replace(limits=limits, problem=_nothing_bounds(bare.instance, known))
+        return bare._replace(limits=limits, problem=_nothing_bounds(bare.instance, catalogues))
     first = binding(limits)
     if first.concurrency >= 1.0:
         return bare._replace(limits=limits)
@@ -264,14 +264,14 @@ def _asked(workload: Workload, response_s: float | None) -> float:
     return workload.target * response_s
 
 
-def _nothing_bounds(instance: Instance, known: Known) -> str:
+def _nothing_bounds(instance: Instance, catalogues: Catalogues) -> str:
     lengths = ("prompt_tokens", "answer_tokens")
     lacks = []
     for name in lengths:
         if getattr(instance, name) is None:
             lacks.append(name)
     if instance.llm is None:
-        lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, known)})", *lacks]
+        lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, catalogues)})", *lacks]
     later = instance.prompt_tokens is None and instance.seen is not None
     when = " (known once requests have ended)" if later else ""
     seen = instance.seen

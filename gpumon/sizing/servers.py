@@ -9,23 +9,23 @@ from typing import Final
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.answer import GpuCount, Have, Packed
-from gpumon.sizing.scenario import Known, Scenario, Server
+from gpumon.sizing.scenario import Catalogues, Scenario, Server
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
 
 
-def gpu_price(server: Server, known: Known) -> Reading:
+def gpu_price(server: Server, catalogues: Catalogues) -> Reading:
     """Price of one GPU for an hour: typed, else by its type."""
     typed = server.price_per_gpu_hour
     if typed is not None:
         return typed
-    price = known.price(server.gpu)
+    price = catalogues.price(server.gpu)
     return NO_PRICE if price is None else price
 
 
-def server_price(server: Server, known: Known) -> Reading:
+def server_price(server: Server, catalogues: Catalogues) -> Reading:
     """Price of a whole server for an hour: all its GPUs, used or not, and the host."""
-    gpu = gpu_price(server, known)
+    gpu = gpu_price(server, catalogues)
     if isinstance(gpu, Missing):
         return gpu
     return server.gpus * gpu + server.price_per_hour
@@ -42,12 +42,12 @@ def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
     return summed
 
 
-def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: Known) -> Have:
+def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, catalogues: Catalogues) -> Have:
     """GPUs seen (by any of their names) against GPUs needed, of the types of the servers; the saving is the price of
     whole servers. A type that is short is not made up for by another that is to spare."""
     here: Counter[str] = Counter()
     for given, number in have.items():
-        here[known.gpu_name(given)] += number
+        here[catalogues.gpu_name(given)] += number
     types = [name for name, number in here.items() if number]
     gpu = ""
     if len(types) == 1:
@@ -66,16 +66,16 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, known: 
     else:
         short = round(packed.gpus) - alike
         freed = _all_freed(needed, here, scenario)
-        saving = _saving(freed, scenario, known)
+        saving = _saving(freed, scenario, catalogues)
         text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
     if not alike:
         text = _none_here(types, here)
     return Have(counted_here, gpu, float(short), saving, text)
 
 
-def _saving(freed: Mapping[int, int], scenario: Scenario, known: Known) -> Reading:
+def _saving(freed: Mapping[int, int], scenario: Scenario, catalogues: Catalogues) -> Reading:
     """Price of an hour of the servers that the plan does not need."""
-    return total((server_price(scenario.server[shape], known), number) for shape, number in freed.items())
+    return total((server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items())
 
 
 def _lacks(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import msgspec
 from gpumon.readings.missing import Missing
 from gpumon.sizing.pools import Filled, Pool, Split, fill, first_of
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.scenario import Known, Packing, Scenario, Workload
+from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Workload
 from gpumon.sizing.servers import server_price
 
 _MOST_TRIED: Final = 240
@@ -25,29 +25,29 @@ _CHEAPER: Final = 1e-9
 """Share of the price below which two splits cost the same."""
 
 
-def packings(pools: Sequence[Pool], scenario: Scenario, known: Known) -> tuple[Filled, Filled]:
+def packings(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
     """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
-    split, needed = _cheapest(pools, scenario, known, scenario.packing)
+    split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
     other: Packing = "memory" if scenario.packing == "busy" else "busy"
-    by_other = fill(pools, scenario, known, other, split)
+    by_other = fill(pools, scenario, catalogues, other, split)
     return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
 
 
-def cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known) -> Filled:
+def cheapest(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) -> Filled:
     """The packing that was asked for."""
-    return _cheapest(pools, scenario, known, scenario.packing)[1]
+    return _cheapest(pools, scenario, catalogues, scenario.packing)[1]
 
 
 class _Search:
     """Splits that were tried, and the cheapest of them; what has no place counts before money."""
 
-    def __init__(self, pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> None:
+    def __init__(self, pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing) -> None:
         self._pools = pools
         self._scenario = scenario
-        self._known = known
+        self._known = catalogues
         self._packing = packing
         self.split = _of_the_file(pools, scenario)
-        self.best = fill(pools, scenario, known, packing, self.split)
+        self.best = fill(pools, scenario, catalogues, packing, self.split)
         self._tried = {self.split}
 
     def accept(self, split: Split) -> bool:
@@ -76,13 +76,15 @@ class _Search:
                     break
 
 
-def _cheapest(pools: Sequence[Pool], scenario: Scenario, known: Known, packing: Packing) -> tuple[Split, Filled]:
+def _cheapest(
+    pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing
+) -> tuple[Split, Filled]:
     """The split in the order of the file with its packing, or a cheaper one; or one that has room where it has none."""
-    search = _Search(pools, scenario, known, packing)
+    search = _Search(pools, scenario, catalogues, packing)
     in_order = search.best
     if len(pools) == 1 or not scenario.workload:
         return search.split, in_order
-    priced = all(not isinstance(server_price(server, known), Missing) for server in scenario.server)
+    priced = all(not isinstance(server_price(server, catalogues), Missing) for server in scenario.server)
     search.descend(max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload)), priced=priced)
     if priced:
         for alone in _on_one_type(search.split, pools):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.peaks import PeakLoad
-    from gpumon.sizing.scenario import Known, Scenario
+    from gpumon.sizing.scenario import Catalogues, Scenario
 
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""
@@ -73,7 +73,7 @@ class Measured(Protocol):
     def calibration(self) -> Calibration:
         """Operating points of the engines, gathered at every snapshot."""
 
-    def known(self) -> Known:
+    def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
 

@@ -100,7 +100,7 @@ async def test_it_goes_on_asking_and_gathers_for_sizing(prometheus: Prometheus):
         assert span is not None
         assert span[1] >= seen[0].wall_s
         await until(lambda: bool(control.calibration.in_flight()))
-        assert control.known().gpus is not None
+        assert control.catalogues().gpus is not None
         control.set_interval(0.1)
         assert control.interval_s == 1.0
 

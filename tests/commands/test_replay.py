@@ -62,7 +62,7 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
         if then is not None:
             await until(then(replay))
         await session.stop()
-        assert session.known().own is not None
+        assert session.catalogues().own is not None
         assert session.calibration.observed()
 
     asyncio.run(main())

@@ -77,7 +77,7 @@ def main() -> None:
     scenario = cpu_ms("scenario", lambda: from_live(shot, seen.observed(), None, seen.in_flight()))
     planned = [each for each in scenario.workload if "70B" in each.model]
     scenario = replace(scenario, workload=tuple(planned))
-    known = cpu_ms("known", calibrator.known)
+    known = cpu_ms("catalogues", calibrator.catalogues)
     answer = cpu_ms("plan", lambda: plan(scenario, known, dict(here)))
     print(f"{len(models)} models; planned: {answer.totals.gpus} GPUs, {answer.problem or 'no problem'}")
 

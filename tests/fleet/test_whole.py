@@ -67,7 +67,7 @@ def test_a_plan_stands_on_what_the_whole_fleet_showed():
     assert llama.seen is not None
     assert llama.target >= running * 0.5
     scenario = replace(scenario, workload=(llama,))
-    answer = plan(scenario, calibrator.known(), dict(have(shot)))
+    answer = plan(scenario, calibrator.catalogues(), dict(have(shot)))
     assert not answer.problem
     assert answer.have is not None
     assert answer.have.gpus == 24

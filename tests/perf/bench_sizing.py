@@ -12,7 +12,7 @@ import time
 
 from gpumon.config.keymap import Keymap
 from gpumon.sizing.profile import Observed, Origin, Point
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing.layout import page
 from gpumon.tui.sizing.state import PanelState
@@ -21,7 +21,7 @@ from gpumon.tui.sizing.table import Scene
 BUDGET_MS = 16.0
 GPU = "H100 SXM5 80GB"
 KEYS = [*"5120", "backspace", *"7", "backspace", "backspace", *"36", *["backspace"] * 4] * 6
-KNOWN = Known(gpu_catalogue(), llm_catalogue(), prices={GPU: 2.5})
+KNOWN = Catalogues(gpu_catalogue(), llm_catalogue(), prices={GPU: 2.5})
 
 
 def scenario(workloads: int) -> Scenario:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.sizing.profile import Observed, Origin, Point
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.records import replace
 
-KNOWN = Known(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49})
+KNOWN = Catalogues(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49})
 
 NIM_70B = Observed(
     origin=Origin.LIVE,

@@ -13,7 +13,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import own_models
-from gpumon.sizing.scenario import Known
+from gpumon.sizing.scenario import Catalogues
 from gpumon.sources.engine_log import log as engine_log
 from gpumon.sources.last_seen.records import Origin
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -64,10 +64,10 @@ class Still:
         assert self._sink is not None, "not started"
         self._sink(snapshot)
 
-    def known(self) -> Known:
+    def catalogues(self) -> Catalogues:
         """The packaged catalogues, and what runs here."""
         own = own_models(self._snapshot) if self._snapshot is not None else {}
-        return Known(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM5 80GB": 2.5})
+        return Catalogues(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM5 80GB": 2.5})
 
     def set_interval(self, seconds: float) -> None:
         """Keep it."""

@@ -157,7 +157,7 @@ async def _with_studio(
     session = HostSession(Config(), source)
     app = MonitorApp(session, load_theme("default"), wall=lambda: WALL_S + to_s)
     async with app.run_test(size=size) as pilot:
-        await until(lambda: app.monitor.shown is not None and bool(session.known().profiles), pilot)
+        await until(lambda: app.monitor.shown is not None and bool(session.catalogues().profiles), pilot)
         await take(Studio(app, pilot, source))
 
 

@@ -12,7 +12,7 @@ from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
 from gpumon.tui.fleet.columns import said, sentence
 from gpumon.tui.fleet.headline import fleet_headline
-from gpumon.tui.fleet.shown import Shown, worked_out
+from gpumon.tui.fleet.shown import FleetMoment, worked_out
 from gpumon.tui.fleet.summary import faults
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -29,7 +29,7 @@ def verdict(level: Level, code: Limit = Limit.HUNG, cause: str = "hung_spinning"
     return verdicts.of_engine(scenes.engine(1), code, cause, level=level)
 
 
-def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.OK, **hosts: Snapshot) -> Shown:
+def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.OK, **hosts: Snapshot) -> FleetMoment:
     shown = tuple(
         HostShown(name=name, state=state, seen_wall_s=scenes.WALL_S, snapshot=of, labels={})
         for name, of in hosts.items()
@@ -38,7 +38,7 @@ def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.O
     return worked_out(of, prices or {})
 
 
-def line(shown: Shown, width: int, *, live: bool = True) -> tuple[str, set[str]]:
+def line(shown: FleetMoment, width: int, *, live: bool = True) -> tuple[str, set[str]]:
     """Text and tones of the headline."""
     row = fleet_headline(shown.total, shown.standing, shown.price_per_h, width, live=live)
     return text(row), {tone for _, tone in row}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.keymap import Keymap
 from gpumon.outputs.sizing import totals
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need
@@ -21,7 +21,7 @@ from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
-KNOWN = Known(gpu_catalogue(), llm_catalogue())
+KNOWN = Catalogues(gpu_catalogue(), llm_catalogue())
 ALL = [(section, each) for section, fields in FIELDS.items() for each in fields]
 SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 512.0),))
 

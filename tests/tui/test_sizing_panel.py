@@ -626,7 +626,7 @@ async def test_the_answer_is_that_of_the_plan() -> None:
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", *"700", "enter")
         desk = desk_of(app)
-        expected = plan(desk.present, feed.known(), {H100: 8})
+        expected = plan(desk.present, feed.catalogues(), {H100: 8})
         assert desk.calculation.answer == expected
         assert not isinstance(expected.totals.gpus, Missing)
 

@@ -24,7 +24,7 @@ from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.profile import Point
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
@@ -210,7 +210,7 @@ def test_what_is_on_no_gpu_is_named() -> None:
 
 
 def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
-    known = Known(gpu_catalogue(), llm_catalogue())
+    known = Catalogues(gpu_catalogue(), llm_catalogue())
     workload = Workload("meta-llama/Llama-3.1-8B-Instruct", 512.0, prompt_tokens=1000.0, answer_tokens=500.0)
     state = PanelState(known, Scenario(itl_p95_ms=40.0, server=(Server("H100 SXM5 80GB"),), workload=(workload,)))
     titles = ("ITL in ms", "optimal")

@@ -31,7 +31,7 @@ class Companion(NamedTuple):
     """Why no profile is made of it."""
 
 
-class Taken(NamedTuple):
+class DocumentRuns(NamedTuple):
     """The yield of a document."""
 
     runs: list[Run]
@@ -39,27 +39,27 @@ class Taken(NamedTuple):
     """Parts that no profile is made of, and why."""
 
 
-def runs_of(document: Document) -> Taken:
+def runs_of(document: Document) -> DocumentRuns:
     """The runs of a document, by the first format that fits. Raises ImportRefused where none does."""
     companion = next((candidate for candidate in COMPANIONS if candidate.recognises(document)), None)
     if companion is not None:
-        return Taken([], [Problem(document.place, "", companion.reason)])
+        return DocumentRuns([], [Problem(document.place, "", companion.reason)])
     formats = CSV_FORMATS if document.header else JSON_FORMATS
     fitting = next((candidate for candidate in formats if candidate.recognises(document)), None)
     if fitting is None:
         raise refused(document.place, "", "is the result of no load test that gpumon knows", KNOWN)
-    taken = Taken([], [])
+    document_runs = DocumentRuns([], [])
     for record in fitting.records(document):
-        _take(fitting, record, taken)
-    return taken
+        _take(fitting, record, document_runs)
+    return document_runs
 
 
-def _take(fitting: Format, record: Record, taken: Taken) -> None:
+def _take(fitting: Format, record: Record, document_runs: DocumentRuns) -> None:
     """Add the run of one record, or why none is made of it."""
     try:
-        taken.runs.append(fitting.read(record))
+        document_runs.runs.append(fitting.read(record))
     except LeftOut as left_out:
-        taken.left_out.append(left_out.problem)
+        document_runs.left_out.append(left_out.problem)
 
 
 # vllm bench serve --save-result (and `vllm bench sweep serve`), SGLang bench_serving --output-file: one object per run.

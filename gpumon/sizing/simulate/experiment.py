@@ -15,7 +15,7 @@ from gpumon.sizing.answer import LimitKind
 from gpumon.sizing.capacity import binding
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.length_tail import Lengths, LengthShare
-from gpumon.sizing.scenario import Known, Scenario, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_of
 from gpumon.sizing.simulate.figures import Figures, Goals, figures_of, holds, missed
 from gpumon.sizing.simulate.requests import (
@@ -66,7 +66,7 @@ _TOO_SHORT: Final = (
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
 
-class Asked(NamedTuple):
+class Conditions(NamedTuple):
     """Traffic of a simulation, and the replicas and the router that it meets."""
 
     seconds: float | None = None
@@ -138,50 +138,56 @@ def goals_of(instance: Instance) -> Goals:
 
 
 def simulate(
-    workload: Workload, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None = None
+    workload: Workload,
+    scenario: Scenario,
+    catalogues: Catalogues,
+    conditions: Conditions,
+    recorded: Recorded | None = None,
 ) -> Simulation:
     """Simulate a workload; never raises on what a user can type: `problem` says why there is no answer."""
-    demand = demand_of(workload, scenario, known)
+    demand = demand_of(workload, scenario, catalogues)
     try:
-        setup = setup_of(demand.instance, scenario, known)
-        replicas = _replicas(demand, asked)
-        source = source_of(demand, asked, recorded)
-        figures = run(demand, setup, source, asked, replicas)
+        setup = setup_of(demand.instance, scenario, catalogues)
+        replicas = _replicas(demand, conditions)
+        source = source_of(demand, conditions, recorded)
+        figures = run(demand, setup, source, conditions, replicas)
     except ValueError as why:
-        return _answer(demand, asked, recorded, asked.replicas or 0, None, None, str(why))
-    answer = _answer(demand, asked, recorded, replicas, setup, figures)
+        return _answer(demand, conditions, recorded, conditions.replicas or 0, None, None, str(why))
+    answer = _answer(demand, conditions, recorded, replicas, setup, figures)
     if len(scenario.gpu_types) > 1:
         note = f"played on {scenario.server[0].gpu} alone, the first type of GPU of the scenario"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
     return answer
 
 
-def run(demand: Demand, setup: Setup, source: Source, asked: Asked, replicas: int) -> Figures:
+def run(demand: Demand, setup: Setup, source: Source, conditions: Conditions, replicas: int) -> Figures:
     """The figures of so many replicas. ValueError where no request arrives."""
-    log = play(source, setup.cost, setup.limits, replicas, ROUTERS[asked.router](), setup.delay_s)
+    log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s)
     if not log.served and not log.refused:
         raise ValueError("no request arrives in the simulated time: give a longer one (--duration)")
     return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
 
 
-def source_of(demand: Demand, asked: Asked, recorded: Recorded | None = None) -> Source:
+def source_of(demand: Demand, conditions: Conditions, recorded: Recorded | None = None) -> Source:
     """The requests of a workload. ValueError where something of them is not known, or where they are too many."""
     workload = demand.workload
     if recorded is not None:
-        shape = _recorded_shape(demand, asked, recorded)
+        shape = _recorded_shape(demand, conditions, recorded)
         paces = recorded.paces
-        if asked.seconds is not None:
-            paces = tuple(pace for pace in paces if pace.start_s < asked.seconds)
-        return Source(paced(paces, shape, asked.seed, asked.burstiness, asked.most_requests))
-    shape = _shape(demand, asked)
-    seconds = asked.seconds or USUAL_S
+        if conditions.seconds is not None:
+            paces = tuple(pace for pace in paces if pace.start_s < conditions.seconds)
+        return Source(paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests))
+    shape = _shape(demand, conditions)
+    seconds = conditions.seconds or USUAL_S
     if workload.target_kind == "requests_per_s":
-        return Source(steady(workload.target, seconds, shape, asked.seed, asked.burstiness, asked.most_requests))
+        return Source(
+            steady(workload.target, seconds, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
+        )
     if workload.target > MOST_CLIENTS:
         raise ValueError(f"{workload.target:,.0f} clients are too many to simulate: at most {MOST_CLIENTS:,}")
     think_s = _think_s(workload)
     spread_s = min(life_s(demand) + think_s, seconds / 2.0)
-    return Clients(_clients(workload), seconds, shape, asked.seed, think_s, spread_s, asked.most_requests)
+    return Clients(_clients(workload), seconds, shape, conditions.seed, think_s, spread_s, conditions.most_requests)
 
 
 def _clients(workload: Workload) -> int:
@@ -199,21 +205,21 @@ def life_s(demand: Demand) -> float:
     return demand.instance.response_s(max(1.0, demand.planned)) or 0.0
 
 
-def sketch(demand: Demand, scenario: Scenario, known: Known) -> Simulation:
+def sketch(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> Simulation:
     """One instance of a demand at its share of the target, with few requests: a picture, in a moment."""
-    asked = Asked(replicas=1, most_requests=MOST_OF_A_SKETCH)
+    conditions = Conditions(replicas=1, most_requests=MOST_OF_A_SKETCH)
     workload = demand.workload
     share = msgspec.structs.replace(workload, target=max(workload.target / max(1, demand.needed), 1e-9))
     alone = demand._replace(workload=share)
     if demand.problem:
-        return _answer(alone, asked, None, 0, None, None, demand.problem)
+        return _answer(alone, conditions, None, 0, None, None, demand.problem)
     try:
-        asked = _bounded(alone, asked, None, OF_A_SKETCH)
-        setup = setup_of(demand.instance, scenario, known)
-        figures = run(alone, setup, source_of(alone, asked), asked, 1)
+        conditions = _bounded(alone, conditions, None, OF_A_SKETCH)
+        setup = setup_of(demand.instance, scenario, catalogues)
+        figures = run(alone, setup, source_of(alone, conditions), conditions, 1)
     except ValueError as why:
-        return _answer(alone, asked, None, 0, None, None, str(why))
-    return _answer(alone, asked, None, 1, setup, figures)
+        return _answer(alone, conditions, None, 0, None, None, str(why))
+    return _answer(alone, conditions, None, 1, setup, figures)
 
 
 class Least(NamedTuple):
@@ -225,14 +231,18 @@ class Least(NamedTuple):
 
 
 def least(
-    workload: Workload, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None = None
+    workload: Workload,
+    scenario: Scenario,
+    catalogues: Catalogues,
+    conditions: Conditions,
+    recorded: Recorded | None = None,
 ) -> Least:
     """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model; one that was typed, or
     seen on these GPUs, stays.
 
     ValueError says why nothing does.
     """
-    first = demand_of(workload, scenario, known)
+    first = demand_of(workload, scenario, catalogues)
     if first.instance.problem:
         raise ValueError(first.instance.problem)
     if not goals_of(first.instance).given:
@@ -240,12 +250,12 @@ def least(
     best: Least | None = None
     why = ""
     for tp in _tps(workload, first.instance):
-        demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, known)._replace(workload=workload)
+        demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)._replace(workload=workload)
         most = MOST_REPLICAS
         if best is not None:
             most = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
         try:
-            fewest = _fewest(demand, scenario, known, asked, recorded, most)
+            fewest = _fewest(demand, scenario, catalogues, conditions, recorded, most)
         except ValueError as wrong:
             why = why or str(wrong)
             continue
@@ -263,16 +273,19 @@ def _tps(workload: Workload, instance: Instance) -> list[int]:
 
 
 def decide_by_simulation(
-    workload: Workload, scenario: Scenario, known: Known, traffic: Mapping[str, Recorded] = MappingProxyType({})
+    workload: Workload,
+    scenario: Scenario,
+    catalogues: Catalogues,
+    traffic: Mapping[str, Recorded] = MappingProxyType({}),
 ) -> Demand:
     """The needs of a workload with the instances that the simulation asks for; `traffic`: served model name -> what was
     recorded of it, of which the busiest 10 minutes are played."""
     recorded = traffic.get(workload.model)
     if recorded is not None:
         recorded = recorded.busiest(USUAL_S)
-    by_formula = demand_of(workload, scenario, known)
+    by_formula = demand_of(workload, scenario, catalogues)
     try:
-        fewest = least(workload, scenario, known, Asked(), recorded)
+        fewest = least(workload, scenario, catalogues, Conditions(), recorded)
     except ValueError as why:
         if str(why) == by_formula.problem:
             return by_formula
@@ -280,11 +293,13 @@ def decide_by_simulation(
     decided = fewest.demand
     better = ""
     if decided.gpus > by_formula.gpus:
-        better = _smaller_steps(by_formula, scenario, known, recorded, decided.gpus)
+        better = _smaller_steps(by_formula, scenario, catalogues, recorded, decided.gpus)
     return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, fewest), better=better)
 
 
-def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorded: Recorded | None, gpus: float) -> str:
+def _smaller_steps(
+    by_formula: Demand, scenario: Scenario, catalogues: Catalogues, recorded: Recorded | None, gpus: float
+) -> str:
     """The GPUs that hold the goals with smaller steps, where they are fewer than `gpus`; empty where the steps were
     typed, and without an ITL goal, whose p95 is that of steps with prompts."""
     workload = by_formula.workload
@@ -292,7 +307,7 @@ def _smaller_steps(by_formula: Demand, scenario: Scenario, known: Known, recorde
         return ""
     small = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
     try:
-        fewest = least(small, scenario, known, Asked(), recorded)
+        fewest = least(small, scenario, catalogues, Conditions(), recorded)
     except ValueError:
         return ""
     if fewest.demand.gpus >= gpus:
@@ -324,19 +339,24 @@ def _check_none_refused(figures: Figures) -> None:
 
 
 def _fewest(
-    demand: Demand, scenario: Scenario, known: Known, asked: Asked, recorded: Recorded | None, most: int
+    demand: Demand,
+    scenario: Scenario,
+    catalogues: Catalogues,
+    conditions: Conditions,
+    recorded: Recorded | None,
+    most: int,
 ) -> Least | None:
     """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge;
     None: they do not hold."""
     if demand.problem and not _misses_a_goal(demand):
         raise ValueError(demand.problem)
-    setup = setup_of(demand.instance, scenario, known)
-    asked = _bounded(demand, asked, recorded)
+    setup = setup_of(demand.instance, scenario, catalogues)
+    conditions = _bounded(demand, conditions, recorded)
     goals = goals_of(demand.instance)
     results: dict[int, Figures] = {}
 
     def enough(replicas: int) -> bool:
-        figures = run(demand, setup, source_of(demand, asked, recorded), asked, replicas)
+        figures = run(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
         _check_none_refused(figures)
         results[replicas] = figures
         return holds(figures, goals)
@@ -382,10 +402,10 @@ def _settled(before: Figures, after: Figures, goals: Goals) -> bool:
     return False
 
 
-def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None, most: int = ENOUGH) -> Asked:
+def _bounded(demand: Demand, conditions: Conditions, recorded: Recorded | None, most: int = ENOUGH) -> Conditions:
     """The question with about so many requests at most, but not shorter than a few requests take."""
-    if asked.seconds is not None or recorded is not None:
-        return asked
+    if conditions.seconds is not None or recorded is not None:
+        return conditions
     life = life_s(demand)
     workload = demand.workload
     rate = workload.target
@@ -393,30 +413,30 @@ def _bounded(demand: Demand, asked: Asked, recorded: Recorded | None, most: int 
         rate = _clients(workload) / max(life + _think_s(workload), 1e-3)
     rate = max(rate, 1e-9)
     seconds = max(LEAST_LIVES * life, FEW / rate, min(USUAL_S, most / rate))
-    return asked._replace(seconds=seconds)
+    return conditions._replace(seconds=seconds)
 
 
-def _replicas(demand: Demand, asked: Asked) -> int:
+def _replicas(demand: Demand, conditions: Conditions) -> int:
     """Replicas to simulate: typed, else those of the plan by formula. ValueError where there is no such plan."""
-    if asked.replicas is not None:
-        return asked.replicas
+    if conditions.replicas is not None:
+        return conditions.replicas
     if demand.problem:
         raise ValueError(f"the formulas have no number of replicas ({demand.problem}): give --replicas")
     return demand.needed
 
 
-def _shape(demand: Demand, asked: Asked) -> Shape:
+def _shape(demand: Demand, conditions: Conditions) -> Shape:
     """Lengths of a workload."""
     mix = demand.instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     lengths = lengths_of(demand)
     return Shape(
-        prompt=_length(max(1.0, mix.prompt_tokens), asked.prompt_variation, lengths.prompt),
-        answer=_length(mix.answer_tokens, asked.answer_variation, lengths.answer),
-        hit_ratio=0.0 if asked.groups else mix.prefix_hit_ratio,
-        groups=asked.groups,
-        shared_tokens=asked.shared_tokens,
+        prompt=_length(max(1.0, mix.prompt_tokens), conditions.prompt_variation, lengths.prompt),
+        answer=_length(mix.answer_tokens, conditions.answer_variation, lengths.answer),
+        hit_ratio=0.0 if conditions.groups else mix.prefix_hit_ratio,
+        groups=conditions.groups,
+        shared_tokens=conditions.shared_tokens,
         longest=_longest(demand),
     )
 
@@ -443,18 +463,18 @@ def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) 
     return histogram(bounds, [*shares, 0.0], mean)
 
 
-def _recorded_shape(demand: Demand, asked: Asked, recorded: Recorded) -> Shape:
+def _recorded_shape(demand: Demand, conditions: Conditions, recorded: Recorded) -> Shape:
     """Lengths of a recording, under those that were typed."""
     workload = demand.workload
     if workload.prompt_tokens is not None:
-        recorded = recorded._replace(prompt=_length(workload.prompt_tokens, asked.prompt_variation, ()))
+        recorded = recorded._replace(prompt=_length(workload.prompt_tokens, conditions.prompt_variation, ()))
     if workload.answer_tokens is not None:
-        recorded = recorded._replace(answer=_length(workload.answer_tokens, asked.answer_variation, ()))
+        recorded = recorded._replace(answer=_length(workload.answer_tokens, conditions.answer_variation, ()))
     shape = recorded.shape(_longest(demand))
     if workload.prefix_hit_ratio is not None:
         shape = shape._replace(hit_ratio=workload.prefix_hit_ratio)
-    if asked.groups:
-        shape = shape._replace(hit_ratio=0.0, groups=asked.groups, shared_tokens=asked.shared_tokens)
+    if conditions.groups:
+        shape = shape._replace(hit_ratio=0.0, groups=conditions.groups, shared_tokens=conditions.shared_tokens)
     return shape
 
 
@@ -467,7 +487,7 @@ def _longest(demand: Demand) -> float:
 
 def _answer(
     demand: Demand,
-    asked: Asked,
+    conditions: Conditions,
     recorded: Recorded | None,
     replicas: int,
     setup: Setup | None,
@@ -485,9 +505,9 @@ def _answer(
         pp=instance.pp,
         replicas=replicas,
         gpus=replicas * instance.gpus,
-        router=asked.router,
-        arrivals=arrivals_text(demand.workload, asked, recorded),
-        seed=asked.seed,
+        router=conditions.router,
+        arrivals=arrivals_text(demand.workload, conditions, recorded),
+        seed=conditions.seed,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         kv_blocks=limits.kv_blocks,
@@ -498,7 +518,7 @@ def _answer(
         missed=() if figures is None else missed(figures, goals),
         figures=() if figures is None else (figures,),
         formula=formula_of(demand, replicas),
-        notes=tuple(_notes(asked, recorded, setup, figures)),
+        notes=tuple(_notes(conditions, recorded, setup, figures)),
         problem=problem,
     )
 
@@ -511,17 +531,19 @@ def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
         yield _TOO_SHORT
 
 
-def _notes(asked: Asked, recorded: Recorded | None, setup: Setup | None, figures: Figures | None) -> Iterator[str]:
+def _notes(
+    conditions: Conditions, recorded: Recorded | None, setup: Setup | None, figures: Figures | None
+) -> Iterator[str]:
     """Assumptions of a simulation, and what its figures depend on."""
     if setup is not None:
         yield from setup.notes
-    seconds = asked.seconds or USUAL_S
+    seconds = conditions.seconds or USUAL_S
     if recorded is not None:
         yield f"lengths from {recorded.basis}"
-        seconds = asked.seconds or recorded.seconds
+        seconds = conditions.seconds or recorded.seconds
     if figures is not None:
         yield from _figure_notes(figures, seconds)
-    if asked.router == "prefix-aware" and not asked.groups:
+    if conditions.router == "prefix-aware" and not conditions.groups:
         yield "prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens"
 
 
@@ -548,23 +570,23 @@ def formula_of(demand: Demand, replicas: int) -> Formula:
     )
 
 
-def arrivals_text(workload: Workload, asked: Asked, recorded: Recorded | None) -> str:
+def arrivals_text(workload: Workload, conditions: Conditions, recorded: Recorded | None) -> str:
     """The arrivals in words: `20 requests/s, Poisson, for 600 s`."""
     if recorded is not None:
         text = f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
-        if asked.seconds is not None and asked.seconds < recorded.seconds:
-            return f"the first {asked.seconds:,.0f} s of {text}"
+        if conditions.seconds is not None and conditions.seconds < recorded.seconds:
+            return f"the first {conditions.seconds:,.0f} s of {text}"
         return text
-    seconds = asked.seconds or USUAL_S
+    seconds = conditions.seconds or USUAL_S
     if workload.target_kind == "concurrency":
         clients = _clients(workload)
         return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
         return f"{_clients(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
-    if asked.burstiness == 1.0:
+    if conditions.burstiness == 1.0:
         kind = "Poisson"
     else:
-        kind = f"gamma with burstiness {asked.burstiness:g}"
+        kind = f"gamma with burstiness {conditions.burstiness:g}"
     return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
 
 

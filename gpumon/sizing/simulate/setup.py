@@ -16,7 +16,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
 from gpumon.sizing.placement import beyond_domain
 from gpumon.sizing.roofline import Setting, prompt_s, step_cost
-from gpumon.sizing.scenario import Known, Scenario
+from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
 from gpumon.specs.gpu import GpuSpec
@@ -41,7 +41,7 @@ class Setup(NamedTuple):
     """Assumptions and sources behind the figures."""
 
 
-def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
+def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> Setup:
     """The replica that an instance is. ValueError says what is not known, and which option would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
@@ -54,7 +54,7 @@ def setup_of(instance: Instance, scenario: Scenario, known: Known) -> Setup:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     curve = instance.curve
     if curve is None:
-        raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, known)}")
+        raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, catalogues)}")
     cost = _cost(instance, curve, mix)
     notes: list[str] = []
     limits = _limits(instance, scenario, mix, notes)
@@ -215,8 +215,8 @@ def default_bounds(gpu: GpuSpec | None) -> tuple[int, int]:
     return (_LARGE_TOKENS, _LARGE_SEQS) if large else (_SMALL_TOKENS, _SMALL_SEQS)
 
 
-def _why_no_curve(instance: Instance, known: Known) -> str:
-    unknown = unknown_model(instance.workload.model, known)
+def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
+    unknown = unknown_model(instance.workload.model, catalogues)
     if unknown:
         return unknown
     return next(iter(instance.notes), "") or "import a load test (gpumon profiles add) or give a known model and GPU"

@@ -43,7 +43,7 @@ _GONE: Final = {
 }
 
 
-class Shown(NamedTuple):
+class Topic(NamedTuple):
     """The subject of a page at one moment."""
 
     key: tuple[str, str]
@@ -62,21 +62,21 @@ class Shown(NamedTuple):
         return self.figures is not None and (self.now is None or is_blank(self.now)) and not is_blank(self.figures)
 
 
-def head(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Row]:
+def head(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Row]:
     """One line, or two where the figures are old ones: these lines stay while the rest scrolls."""
-    rows: list[Row] = [_now(shown, snapshot, levels)]
-    if shown.old:
-        read = moment_of(shown.figures_wall_s, snapshot.wall_s)
+    rows: list[Row] = [_now(topic, snapshot, levels)]
+    if topic.old:
+        read = moment_of(topic.figures_wall_s, snapshot.wall_s)
         warning = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
         rows.append(((warning, "warn"),))
     return rows
 
 
-def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
+def _now(topic: Topic, snapshot: Snapshot, levels: Levels) -> Row:
     """The line of the thing as it is now; of one that is gone, since when it is."""
-    thing = shown.now
+    thing = topic.now
     if thing is None:
-        return _gone(shown, snapshot)
+        return _gone(topic, snapshot)
     if isinstance(thing, Verdict):
         glyph, tone, word = mark(thing)
         standing = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
@@ -92,14 +92,14 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     return ((" ● on the GPU", "ok"), (_age(oldest), "text"))
 
 
-def _gone(shown: Shown, snapshot: Snapshot) -> Row:
-    if shown.figures is None:
+def _gone(topic: Topic, snapshot: Snapshot) -> Row:
+    if topic.figures is None:
         return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
-    since = moment_of(shown.gone_wall_s, snapshot.wall_s)
-    if _dark(shown.figures, snapshot):
+    since = moment_of(topic.gone_wall_s, snapshot.wall_s)
+    if _dark(topic.figures, snapshot):
         reason = "its GPU does not answer"
     else:
-        reason = _GONE[shown.key[0]]
+        reason = _GONE[topic.key[0]]
     return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({lasting(since.ago_s)})", "text"))
 
 
@@ -226,15 +226,15 @@ def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
     return False
 
 
-def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
+def troubles(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Section]:
     """Sections `what does not work` and `what limits it`, each only where there is something to say."""
-    thing = shown.now or shown.figures
+    thing = topic.now or topic.figures
     if not isinstance(thing, (Gpu, Engine)):
         return []
     entries = _faults(thing, snapshot, levels)
     if isinstance(thing, Engine):
         entries += _doubts(thing)
-    if not entries and thing is shown.now and not _is_judged(thing, snapshot):
+    if not entries and thing is topic.now and not _is_judged(thing, snapshot):
         entries = _no_figures(thing)
     sections: list[Section] = []
     if entries:

@@ -19,7 +19,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.app import ScreenApp
 from gpumon.tui.control import Collecting, Files, FleetControl, HostControl
-from gpumon.tui.fleet.shown import Shown, worked_out
+from gpumon.tui.fleet.shown import FleetMoment, worked_out
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.fleet import FleetBody
 from gpumon.tui.screens.host import HostBody
@@ -31,7 +31,7 @@ _COLLECT_EVERY_S: Final = 3600.0
 """Screens that were left are in cycles: so often all is looked at, which takes some tenths of a second."""
 
 
-class FleetApp(ScreenApp[Shown]):
+class FleetApp(ScreenApp[FleetMoment]):
     """The screen of a fleet, and over that the screen of one of its hosts."""
 
     def __init__(
@@ -52,14 +52,14 @@ class FleetApp(ScreenApp[Shown]):
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
 
     @cached_property
-    def monitor(self) -> MonitorScreen[Shown]:
+    def monitor(self) -> MonitorScreen[FleetMoment]:
         """The screen of the fleet."""
         context = self.works_with(self.control)
         body = FleetBody(context, self.control, self.open_host)
         return MonitorScreen(context, body, {**COMMON, **body.commands})
 
     @property
-    def front(self) -> MonitorScreen[Shown] | MonitorScreen[Snapshot]:
+    def front(self) -> MonitorScreen[FleetMoment] | MonitorScreen[Snapshot]:
         """The screen that has the keys: the host's while there is one."""
         return self.host or self.monitor
 

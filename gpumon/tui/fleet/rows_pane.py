@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
-from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order
@@ -63,16 +63,16 @@ class RowsPane(ListPane[Row]):
         """Called after the cursor may be on another row."""
         self.error = ""
         """Why the filter is none; it lets all rows through then."""
-        self._shown: Shown | None = None
+        self._shown: FleetMoment | None = None
         self._others: dict[bool, tuple[str, str]] = {}
         """Filter and cursor of the table that is not shown."""
         self._summed: tuple[list[Row] | None, Row | None] = (None, None)
         """Rows in view, and their sum."""
 
-    def show_fleet(self, shown: Shown) -> None:
+    def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
-        self._shown = shown
-        self.show(shown.whole)
+        self._shown = moment
+        self.show(moment.whole)
 
     @property
     def count(self) -> int:

@@ -13,7 +13,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.fleet.headline import Standing, price_per_hour, standing
 
 
-class Shown(NamedTuple):
+class FleetMoment(NamedTuple):
     """One moment of a fleet."""
 
     fleet: FleetSnapshot
@@ -33,10 +33,10 @@ class Shown(NamedTuple):
         return self.fleet.wall_s
 
 
-def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Shown:
+def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetMoment:
     """All of it, in a time that grows with the hosts: for a thread."""
     rows = summed(fleet, prices)
-    return Shown(
+    return FleetMoment(
         rows.fleet,
         tuple(rows.hosts),
         tuple(rows.models),

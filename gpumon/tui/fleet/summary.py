@@ -15,7 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY
 from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
-from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.summary import whole_parts
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import LEVELS
@@ -32,19 +32,19 @@ _MOST_FAULTS: Final = 5
 """Lines of what is wrong, where rows leave them."""
 
 
-def sums(shown: Shown | None, chosen: Row | None, view: View, width: int, height: int) -> Sequence[line.Row]:
+def sums(moment: FleetMoment | None, chosen: Row | None, view: View, width: int, height: int) -> Sequence[line.Row]:
     """The sums over all hosts, or of `chosen`, those rows that the table's filter lets through: as many whole figures
     as fit, the most important first; on two lines GPUs stand over engines."""
-    if shown is None or not shown.fleet.wall_s:
+    if moment is None or not moment.fleet.wall_s:
         return ()
-    total = chosen or shown.total
+    total = chosen or moment.total
     of_gpus = list(_gpus(total, view))
     of_work = list(_work(total, view))
     if chosen is None:
         of_work = of_work[1:]  # the headline has the decode rate of all
     hint = () if priced(view) else (_PRICES,)
     if chosen is not None:
-        of = f"{len(total.hosts)} of {counted(len(shown.total.hosts), 'host')}"
+        of = f"{len(total.hosts)} of {counted(len(moment.total.hosts), 'host')}"
         if not total.hosts:
             return (_fitting([("", of, "accent")], width),)
         of_gpus.insert(0, ("", f"{of}:", "accent"))
@@ -135,13 +135,13 @@ def _worth(idle: Known) -> str:
 
 
 def faults(
-    shown: Shown | None, now_s: float, width: int, most: int = _MOST_FAULTS, *, back: bool
+    moment: FleetMoment | None, now_s: float, width: int, most: int = _MOST_FAULTS, *, back: bool
 ) -> Sequence[line.Row]:
     """Why what is shown is not of now, or not all there is: of the Prometheus, then of the hosts. No line where nothing
     is wrong. `back`: it is a moment that was gone back to."""
-    if shown is None or not shown.fleet.wall_s:
+    if moment is None or not moment.fleet.wall_s:
         return ()  # the empty table has room for the whole text
-    parts = [*_prometheus_faults(shown.fleet, now_s, back=back), *_host_faults(shown.fleet)]
+    parts = [*_prometheus_faults(moment.fleet, now_s, back=back), *_host_faults(moment.fleet)]
     return _wrapped(parts, width, max(1, most))
 
 
@@ -223,18 +223,18 @@ def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
     return words
 
 
-def small(shown: Shown | None, width: int, height: int, *, paused: bool, back: bool) -> list[line.Row]:
+def small(moment: FleetMoment | None, width: int, height: int, *, paused: bool, back: bool) -> list[line.Row]:
     """All of it where the terminal is too small: the most important first, as many whole parts as fit."""
-    return whole_parts(_parts(shown, paused=paused, back=back), width, height)
+    return whole_parts(_parts(moment, paused=paused, back=back), width, height)
 
 
-def _parts(shown: Shown | None, *, paused: bool, back: bool) -> Iterator[line.Piece]:
+def _parts(moment: FleetMoment | None, *, paused: bool, back: bool) -> Iterator[line.Piece]:
     """Texts and tones, the most important first."""
-    if shown is None:
+    if moment is None:
         yield "gpumon fleet: starting …", "muted"
         return
-    fleet = shown.fleet
-    total = shown.total
+    fleet = moment.fleet
+    total = moment.total
     if back:
         yield f"AT {fleet.time}", "badge_paused"
     elif paused:

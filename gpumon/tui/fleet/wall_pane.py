@@ -12,7 +12,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
 from gpumon.tui import line
 from gpumon.tui.fleet.rows_pane import run_fleet_key
-from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.view import View
@@ -56,11 +56,11 @@ class FleetWall(WallPane[HostGpu]):
         self._verdicts: dict[str, _Verdicts] = {}
         """Verdicts of the hosts that were painted, by name."""
 
-    def show_fleet(self, shown: Shown) -> None:
+    def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
-        self._fleet = shown.fleet
+        self._fleet = moment.fleet
         self._verdicts.clear()
-        self.show(shown.whole)
+        self.show(moment.whole)
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Keys of a fleet's screen alone."""

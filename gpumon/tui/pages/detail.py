@@ -14,7 +14,7 @@ from gpumon.tui.detail import verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, stands_at
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.sections import sections_of
-from gpumon.tui.detail.state import Shown, head, troubles
+from gpumon.tui.detail.state import Topic, head, troubles
 from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
@@ -36,7 +36,7 @@ class DetailPage(Pane):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._shown = Shown(_NOTHING, None, None, 0.0, 0.0)
+        self._topic = Topic(_NOTHING, None, None, 0.0, 0.0)
         self._watch: Watch | None = None
         self._name = ""
         """Its title, as it was there last."""
@@ -56,7 +56,7 @@ class DetailPage(Pane):
     @property
     def thing(self) -> Key:
         """The thing shown."""
-        return self._shown.key
+        return self._topic.key
 
     def look_at(self, thing: Key, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
         """Show another thing: its kind (gpu, engine, process, verdict) and its key (UUID, URL, pid, `verdict_key`).
@@ -66,8 +66,8 @@ class DetailPage(Pane):
         self._keys_in = keys_in
         if not self.display:
             self._trail = []
-        elif self._shown.key not in (_NOTHING, thing):
-            self._trail = _way(_way(self._trail, self._shown.key), thing)[:-1]
+        elif self._topic.key not in (_NOTHING, thing):
+            self._trail = _way(_way(self._trail, self._topic.key), thing)[:-1]
         self._turn_to(thing)
 
     def read_from(self, history: History) -> None:
@@ -77,11 +77,11 @@ class DetailPage(Pane):
 
     def jump(self) -> None:
         """Carry nothing over: the snapshots seen before may be later than those that come."""
-        self._shown = Shown(self._shown.key, None, None, 0.0, 0.0)
+        self._topic = Topic(self._topic.key, None, None, 0.0, 0.0)
         self._watch = None
 
     def _turn_to(self, thing: Key) -> None:
-        self._shown = Shown(thing, None, None, 0.0, 0.0)
+        self._topic = Topic(thing, None, None, 0.0, 0.0)
         self._watch = None
         self._place = ""
         self._name = ""
@@ -100,22 +100,22 @@ class DetailPage(Pane):
     def _follow(self, snapshot: Snapshot) -> None:
         """Take the thing as a snapshot has it; figures that it has no longer stay, with their time."""
         self._laid_out = (None, 0, [])
-        before = self._shown
+        before = self._topic
         now = of_kind(snapshot, before.key[0]).get(before.key[1])
         if now is None:
-            self._shown = before._replace(now=None, gone_wall_s=before.gone_wall_s or snapshot.wall_s)
+            self._topic = before._replace(now=None, gone_wall_s=before.gone_wall_s or snapshot.wall_s)
             return
         if is_blank(now) and before.figures is not None and not is_blank(before.figures):
-            self._shown = before._replace(now=now, gone_wall_s=0.0)
+            self._topic = before._replace(now=now, gone_wall_s=0.0)
             return
         age_s = 0.0
         if isinstance(now, Gpu | Engine):
             age_s = now.age_s
-        self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, 0.0)
+        self._topic = Topic(before.key, now, now, snapshot.wall_s - age_s, 0.0)
         if isinstance(now, Gpu) and not is_blank(now):
             if self._watch is None:
                 self._watch = Watch(now.throttle_s)
-            self._watch = self._watch.follow(now.throttle_s, self._shown.figures_wall_s)
+            self._watch = self._watch.follow(now.throttle_s, self._topic.figures_wall_s)
 
     def forget(self) -> None:
         """Units or levels are others now."""
@@ -124,9 +124,9 @@ class DetailPage(Pane):
 
     def title(self) -> str:
         """Name of the thing shown."""
-        thing = self._shown.now or self._shown.figures
+        thing = self._topic.now or self._topic.figures
         if thing is not None or not self._name:
-            self._name = title(self._shown.key, thing)
+            self._name = title(self._topic.key, thing)
         return self._name
 
     def note(self) -> str:
@@ -135,8 +135,8 @@ class DetailPage(Pane):
             return ""
         names = self._names(self.snapshot)
         parts = []
-        if self._shown.key[1] in names and len(names) > 1:
-            parts.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
+        if self._topic.key[1] in names and len(names) > 1:
+            parts.append(f"{names.index(self._topic.key[1]) + 1}/{len(names)}")
         name = self._link()
         if name:
             parts.append(f"{self.view.keymap.first('open')}: {name}")
@@ -158,7 +158,7 @@ class DetailPage(Pane):
         """Enter goes on to what it runs on, or what runs on it."""
         if self.snapshot is None:
             return None
-        return leads_to(self.snapshot, self._shown.now or self._shown.figures)
+        return leads_to(self.snapshot, self._topic.now or self._topic.figures)
 
     def back(self) -> bool:
         """Back to what was looked at before."""
@@ -191,7 +191,7 @@ class DetailPage(Pane):
         """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
         if self.snapshot is None:
             return False
-        kind, key = self._shown.key
+        kind, key = self._topic.key
         names = self._names(self.snapshot)
         if not [name for name in names if name != key]:
             return False
@@ -204,7 +204,7 @@ class DetailPage(Pane):
 
     def _names(self, snapshot: Snapshot) -> Sequence[str]:
         """The keys of its list as it is shown; of all things of its kind where the list leaves it out."""
-        kind, key = self._shown.key
+        kind, key = self._topic.key
         shown = self._keys_in(kind)
         if key in shown:
             return shown
@@ -215,7 +215,7 @@ class DetailPage(Pane):
         if self.snapshot is None:
             return ()
         result = []
-        for row in head(self._shown, self.snapshot, self.view.levels):
+        for row in head(self._topic, self.snapshot, self.view.levels):
             result.append(_within(row, width))
         return result
 
@@ -227,13 +227,13 @@ class DetailPage(Pane):
                 return ()
             rows = self._rows_of(self.snapshot, width)
             self._laid_out = (self.snapshot, width, rows)
-        if isinstance(self._shown.figures, Verdict):
+        if isinstance(self._topic.figures, Verdict):
             return [*rows, *self._evidence(width, height - len(rows))]
         return rows
 
     def _evidence(self, width: int, room: int) -> Sequence[Row]:
         snapshot = self.snapshot
-        about = self._shown.figures
+        about = self._topic.figures
         if self._history is None or snapshot is None or not isinstance(about, Verdict):
             return ()
         style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
@@ -241,7 +241,7 @@ class DetailPage(Pane):
         return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
-        wrong = troubles(self._shown, snapshot, self.view.levels)
+        wrong = troubles(self._topic, snapshot, self.view.levels)
         if wrong:
             rows = laid_out(wrong, min(width, 139))
         else:
@@ -250,14 +250,14 @@ class DetailPage(Pane):
             rows.append(())
         if self._heights[0] != width:
             self._heights = (width, {})
-        rows += laid_out(self._sections(snapshot), width, old=self._shown.old, heights=self._heights[1])
+        rows += laid_out(self._sections(snapshot), width, old=self._topic.old, heights=self._heights[1])
         return rows + self._roofline(snapshot, width)
 
     def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:
         """The roofline of an engine that answers and generates tokens, where there is room for it."""
         from gpumon.tui.roofline import LEAST_WIDTH, roofline_rows
 
-        thing = self._shown.figures
+        thing = self._topic.figures
         if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_WIDTH:
             return []
         if service_of(thing) is not Service.GENERATION:
@@ -267,7 +267,7 @@ class DetailPage(Pane):
         return [(), ((" roofline", "strong"),), *picture]
 
     def _sections(self, snapshot: Snapshot) -> list[Section]:
-        thing = self._shown.figures
+        thing = self._topic.figures
         if thing is None:
             return []
         return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)

@@ -297,10 +297,10 @@ def _pieces(text: str, room: int) -> list[str]:
     return [*pieces, piece]
 
 
-def _fault_rows(shown: LogView, width: int) -> list[Row]:
+def _fault_rows(view: LogView, width: int) -> list[Row]:
     """Why nothing can be read, and the command that shows it."""
-    rows: list[Row] = list(wrapped(shown.fault, width, "warn"))
-    if shown.command:
+    rows: list[Row] = list(wrapped(view.fault, width, "warn"))
+    if view.command:
         rows.append(())
-        rows.append(((" this command shows it: ", "muted"), (shown.command, "strong")))
+        rows.append(((" this command shows it: ", "muted"), (view.command, "strong")))
     return rows

@@ -18,7 +18,7 @@ from gpumon.tui.control import FleetControl, Incident, Picture, Playback, Timeli
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
-from gpumon.tui.fleet.shown import Shown, worked_out
+from gpumon.tui.fleet.shown import FleetMoment, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
@@ -34,7 +34,7 @@ from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Heading, Standing, dated
 
-FleetScreen: TypeAlias = MonitorScreen[Shown]
+FleetScreen: TypeAlias = MonitorScreen[FleetMoment]
 JUMPS_S: Final = (300.0, 3600.0)
 """Seconds of the keys that go 10 s and a minute on the screen of one machine; here a frame is a scrape."""
 
@@ -48,7 +48,7 @@ class FleetBody:
 
     fleet: bool = True
     settings: Sequence[Setting] = FLEET_SETTINGS
-    past: Past[Shown]
+    past: Past[FleetMoment]
     parts: Sequence[Board]
     small: Board
     playback: Playback | None = None
@@ -77,7 +77,7 @@ class FleetBody:
         self._walled = False
         self.small = self._small = Painted(palette)
         self.past = FleetPast(self, control)
-        self.shown: Shown | None = None
+        self.shown: FleetMoment | None = None
         self.commands = {
             "open": self._open,
             "zoom": self._zoom,
@@ -112,20 +112,20 @@ class FleetBody:
         """From now on the foot follows the cursor."""
         self.table.moved = partial(self._look_at_row, screen)
 
-    def whole(self, shown: Shown) -> Snapshot:
+    def whole(self, moment: FleetMoment) -> Snapshot:
         """All GPUs and engines of the fleet as those of one machine."""
-        return shown.whole
+        return moment.whole
 
-    def arrived(self, screen: FleetScreen, before: Shown | None, now: Shown) -> None:
+    def arrived(self, screen: FleetScreen, before: FleetMoment | None, now: FleetMoment) -> None:
         """Nothing rings here."""
 
-    def show(self, screen: FleetScreen, shown: Shown) -> None:
+    def show(self, screen: FleetScreen, moment: FleetMoment) -> None:
         """Paint a moment of the fleet in every part."""
-        self.shown = shown
-        live = shown.fleet.answered or screen.gone_back
-        self.headline.paint(partial(_headline, shown, live))
-        self.table.show_fleet(shown)
-        self.wall.show_fleet(shown)
+        self.shown = moment
+        live = moment.fleet.answered or screen.gone_back
+        self.headline.paint(partial(_headline, moment, live))
+        self.table.show_fleet(moment)
+        self.wall.show_fleet(moment)
         self._look_at_row(screen)
 
     def show_standing(self, screen: FleetScreen) -> None:
@@ -173,7 +173,7 @@ class FleetBody:
         narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
         return place._replace(fleet=True, models=self.table.models, narrowed=narrowed)
 
-    def point_at(self, events: Sequence[Event], snapshot: Shown) -> None:
+    def point_at(self, events: Sequence[Event], snapshot: FleetMoment) -> None:
         """The cursor stays on its host."""
 
     def page_left(self, screen: FleetScreen, page: Pane) -> None:
@@ -252,11 +252,11 @@ class FleetBody:
             screen.show_keys()
 
 
-def _headline(shown: Shown, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001 - the signature of a line that is painted
+def _headline(moment: FleetMoment, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001 - the signature of a line that is painted
     """No line before the first answer."""
-    if not shown.fleet.wall_s:
+    if not moment.fleet.wall_s:
         return ()
-    return (fleet_headline(shown.total, shown.standing, shown.price_per_h, width, live=live),)
+    return (fleet_headline(moment.total, moment.standing, moment.price_per_h, width, live=live),)
 
 
 RUN_THERE: Final = "run gpumon there"
@@ -325,7 +325,7 @@ class FleetPast:
         """Unix times of the first and the last moment that can be asked for."""
         return self._control.fleet.span()
 
-    async def at(self, wall_s: float) -> Arrival[Shown] | None:
+    async def at(self, wall_s: float) -> Arrival[FleetMoment] | None:
         """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
         there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
         name = partial(dated, now_s=there_s)
@@ -349,11 +349,11 @@ class FleetPast:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)
 
-    async def step(self, wall_s: float, frames: int) -> Arrival[Shown] | None:
+    async def step(self, wall_s: float, frames: int) -> Arrival[FleetMoment] | None:
         """So many refreshes on."""
         return await self.at(wall_s + frames * self.frame_s)
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival[Shown] | None:
+    async def change(self, wall_s: float, step: int, about: str) -> Arrival[FleetMoment] | None:
         """The moment of a change on one host."""
         if self._looked_through[0] != about:
             self._looked_through = (about, self._control.past(about))

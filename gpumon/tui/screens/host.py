@@ -171,9 +171,9 @@ class HostBody:
             return ""
         return f"{key('zoom')} {key('back')}: all panes"
 
-    def whole(self, shown: Snapshot) -> Snapshot:
+    def whole(self, snapshot: Snapshot) -> Snapshot:
         """It is one machine."""
-        return shown
+        return snapshot
 
     def arrived(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
         """Ring for new alerts; draw all charts anew once their past is there, as they look at what is new alone."""
@@ -186,26 +186,26 @@ class HostBody:
             self.history.filling = self._filling()
             screen.travel.read_from(screen.travel.history, anew=True)
 
-    def show(self, screen: HostScreen, shown: Snapshot) -> None:
+    def show(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Paint it in every pane."""
         for pane in self.panes.values():
-            pane.show(shown)
-        self.headline.paint(partial(self._headline, shown))
-        self._place_triage(screen, shown)
+            pane.show(snapshot)
+        self.headline.paint(partial(self._headline, snapshot))
+        self._place_triage(screen, snapshot)
         if self._first_gpu:
             page = ("gpu", self._first_gpu)
             self._first_gpu = ""
             self._gpus.go_to(page[1])
             self._open_page(screen, page)
 
-    def _headline(self, shown: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
-        return (headline(shown, self.triage.items(shown), self._control.prices, width),)
+    def _headline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
+        return (headline(snapshot, self.triage.items(snapshot), self._control.prices, width),)
 
-    def _place_triage(self, screen: HostScreen, shown: Snapshot) -> None:
+    def _place_triage(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Put the triage pane on top while something is critical and a while longer, else at the foot."""
-        if any(verdict.level is Level.CRITICAL for verdict in shown.verdicts):
-            self._critical_s = shown.wall_s
-        raised = 0.0 <= shown.wall_s - self._critical_s <= _RAISED_S
+        if any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts):
+            self._critical_s = snapshot.wall_s
+        raised = 0.0 <= snapshot.wall_s - self._critical_s <= _RAISED_S
         if raised is self._raised or not self.triage.is_mounted:
             return
         self._raised = raised

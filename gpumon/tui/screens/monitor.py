@@ -102,13 +102,13 @@ class Body(Protocol[S]):
     def laid_out(self, screen: MonitorScreen[S]) -> None:
         """The parts have other lines now."""
 
-    def whole(self, shown: S) -> Snapshot:
+    def whole(self, snapshot: S) -> Snapshot:
         """The snapshot on the screen as one machine."""
 
     def arrived(self, screen: MonitorScreen[S], before: S | None, now: S) -> None:
         """Something new was collected; it may not be shown."""
 
-    def show(self, screen: MonitorScreen[S], shown: S) -> None:
+    def show(self, screen: MonitorScreen[S], snapshot: S) -> None:
         """Paint it in every part."""
 
     def show_standing(self, screen: MonitorScreen[S]) -> None:

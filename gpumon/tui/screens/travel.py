@@ -39,7 +39,7 @@ class Timed(Protocol):
 
 
 S = TypeVar("S", bound=Timed)
-"""Snapshot on a screen: a machine's `Snapshot`, or a fleet's `Shown`."""
+"""Snapshot on a screen: a machine's `Snapshot`, or a fleet's `FleetMoment`."""
 
 
 class Way(Enum):

@@ -13,7 +13,7 @@ from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import have, held, instances_here, kv_ratios
 from gpumon.sizing.plan import Planned, planned
-from gpumon.sizing.scenario import Known, Scenario
+from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 
 
@@ -38,9 +38,9 @@ class Here(NamedTuple):
 class Calculation:
     """The answer to a scenario; worked out only where something that it depends on changed."""
 
-    def __init__(self, known: Known, configured: bool = False) -> None:
-        self.known = known
-        self._given = known
+    def __init__(self, catalogues: Catalogues, configured: bool = False) -> None:
+        self.catalogues = catalogues
+        self._given = catalogues
         self._prices: dict[str, float] = {}
         """Catalogue name of a GPU -> price that was typed for it since the panel was opened first."""
         self.configured = configured
@@ -55,22 +55,22 @@ class Calculation:
         self._comparison_before: Comparison | None = None
         self._simulations: dict[int, Simulation] = {}
 
-    def use(self, known: Known, here: Here) -> bool:
+    def use(self, catalogues: Catalogues, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
-        changed = known != self._given or here.gpus != self.here.gpus
+        changed = catalogues != self._given or here.gpus != self.here.gpus
         self.here = here
         if changed:
-            self._given = known
+            self._given = catalogues
             self._with_prices()
         return changed
 
     def typed_price(self, gpu: str) -> float | None:
         """Price that was typed for a type of GPU, by any of its names; None where none was."""
-        return self._prices.get(self.known.gpu_name(gpu))
+        return self._prices.get(self.catalogues.gpu_name(gpu))
 
     def keep_price(self, gpu: str, price: float | None) -> None:
         """Keep a price that was typed for a type of GPU, also for comparisons; None: forget it."""
-        name = self.known.gpu_name(gpu)
+        name = self.catalogues.gpu_name(gpu)
         self._prices.pop(name, None)
         if price is not None:
             self._prices[name] = price
@@ -78,7 +78,7 @@ class Calculation:
 
     def _with_prices(self) -> None:
         """Typed prices stand above those of the settings."""
-        self.known = self._given._replace(prices={**self._given.prices, **self._prices})
+        self.catalogues = self._given._replace(prices={**self._given.prices, **self._prices})
         self._scenario = None
 
     def ask(self, scenario: Scenario) -> None:
@@ -86,7 +86,7 @@ class Calculation:
         if scenario is self._scenario:
             return
         try:
-            self._planned = planned(scenario, self.known, self.here.gpus, self._planned)
+            self._planned = planned(scenario, self.catalogues, self.here.gpus, self._planned)
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         else:
@@ -130,7 +130,7 @@ class Calculation:
             if asked is None:
                 self._comparison = Comparison()
             else:
-                self._comparison = compare(asked, self.known, None, self.answer, before)
+                self._comparison = compare(asked, self.catalogues, None, self.answer, before)
             self._comparison_before = self._comparison
         return self._comparison
 
@@ -140,5 +140,5 @@ class Calculation:
         if plan is None or self.failed or not 0 <= workload < len(plan.demands):
             return None
         if workload not in self._simulations:
-            self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.known)
+            self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.catalogues)
         return self._simulations[workload]

@@ -14,7 +14,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.compare import USUAL
 from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
 from gpumon.sizing.profile import Observed
-from gpumon.sizing.scenario import Known, Workload
+from gpumon.sizing.scenario import Catalogues, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
@@ -103,15 +103,15 @@ class Dialogs:
     def add_model(self) -> None:
         """Choose a model: one that runs here, an imported profile, one of the catalogue, or any name."""
         panel = self._panel
-        known = panel.state.calculation.known
+        catalogues = panel.state.calculation.catalogues
         observed = panel.monitor.control.calibration.observed()
-        models = list(_models(known, observed))
+        models = list(_models(catalogues, observed))
 
         def choices(text: str) -> Sequence[Choice]:
             listed = _matching(models, text)
             name = text.strip()
             if name and all(choice.name.casefold() != name.casefold() for choice in listed):
-                listed.append(_by_its_name(name, known))
+                listed.append(_by_its_name(name, catalogues))
             return listed[:_MOST]
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
@@ -134,7 +134,7 @@ class Dialogs:
         """Ask for a type of GPU, and use it."""
         panel = self._panel
         now = _gpu_now(panel.state)
-        specs = {spec.name: spec for spec in panel.state.calculation.known.gpus.by_short.values()}
+        specs = {spec.name: spec for spec in panel.state.calculation.catalogues.gpus.by_short.values()}
         names = sorted(specs)
 
         def choices(text: str) -> Sequence[Choice]:
@@ -154,7 +154,7 @@ class Dialogs:
     def choose_by_digit(self, digit: str) -> bool:
         """Open the list of the choice under the cursor with a digit typed; returns whether a choice has the digit."""
         place = self._panel.state.place
-        listed = place.field.choices(self._panel.state.calculation.known)
+        listed = place.field.choices(self._panel.state.calculation.catalogues)
         if not any(digit in name for name in listed):
             return False
         if place.field.key == "gpu":
@@ -170,7 +170,7 @@ class Dialogs:
         place = state.place
         now = str(value_of(state.present, place) or "")
         listed = []
-        for name in place.field.choices(state.calculation.known):
+        for name in place.field.choices(state.calculation.catalogues):
             listed.append(_value_choice(name, now))
         first = 0
         if not typed:
@@ -299,7 +299,7 @@ class Dialogs:
     async def _save(self, files: Files, name: str) -> None:
         panel = self._panel
         state = panel.state
-        written, text = await files.save_scenario(state.calculation.known.kept(state.present), name)
+        written, text = await files.save_scenario(state.calculation.catalogues.kept(state.present), name)
         if written:
             state.undo.settle()
         panel.update()
@@ -399,15 +399,15 @@ def _value_choice(name: str, now: str) -> Choice:
     return Choice(words or "look it up", "now" if name == now else "", name)
 
 
-def _by_its_name(name: str, known: Known) -> Choice:
+def _by_its_name(name: str, catalogues: Catalogues) -> Choice:
     """A model that is in no list."""
     note = "add it under this name"
-    if known.llm(name) is None:
+    if catalogues.llm(name) is None:
         note = "not known: capacity and memory have to be typed"
     return Choice(clean(name, 120), note, Workload(model=name, target=_START))
 
 
-def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
+def _models(catalogues: Catalogues, observed: Sequence[Observed]) -> Iterator[Choice]:
     """Models to add, the most certain first: measured here, of a profile, served here, of the catalogue."""
     measured: dict[str, Observed] = {}
     for seen in observed:
@@ -416,17 +416,17 @@ def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
     for model, seen in measured.items():
         note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
         yield Choice(clean(model, 120), note, Workload(model=model, target=_START))
-    for name, profile in sorted(known.profiles.items()):
+    for name, profile in sorted(catalogues.profiles.items()):
         note = f"profile: {SEEN[profile.origin]} {clean(profile.tool, 40)}"
         yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_START, profile=name))
-    for model in sorted(set(known.own) - set(measured)):
+    for model in sorted(set(catalogues.own) - set(measured)):
         yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
-    yield from _of_catalogue(known, {*measured, *known.own})
+    yield from _of_catalogue(catalogues, {*measured, *catalogues.own})
 
 
-def _of_catalogue(known: Known, listed: set[str]) -> Iterator[Choice]:
+def _of_catalogue(catalogues: Catalogues, listed: set[str]) -> Iterator[Choice]:
     """Models of the catalogue that are not listed yet."""
-    for row in sorted(known.llms.rows, key=lambda row: row.hf_id.casefold()):
+    for row in sorted(catalogues.llms.rows, key=lambda row: row.hf_id.casefold()):
         if row.hf_id not in listed and not row.unusable:
             note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"
             yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_START))

@@ -94,7 +94,7 @@ def _of_server(place: Place, scenario: Scenario, calculation: Calculation) -> Ef
         return Effect(None, "measured, else the board's limit")
     if place.field.key != "price_per_gpu_hour" or place.at >= len(scenario.server):
         return Effect(None, "")
-    price = calculation.known.price(scenario.server[place.at].gpu)
+    price = calculation.catalogues.price(scenario.server[place.at].gpu)
     return Effect(price, "no price" if price is None else "config")
 
 

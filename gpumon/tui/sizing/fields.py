@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gpumon.sizing.memory import WEIGHTS
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.tui.sizing.kinds import (
     ANY_SHARE,
     CAPACITY,
@@ -41,7 +41,7 @@ class Field(NamedTuple):
     name: str
     means: str
     kind: Kind | None = None
-    choices: Callable[[Known], Sequence[str]] = lambda _: ()
+    choices: Callable[[Catalogues], Sequence[str]] = lambda _: ()
     optional: bool = False
     """It may be left open: then it is looked up, or does not matter."""
     start: float = 1.0
@@ -127,8 +127,8 @@ def default_of(place: Place) -> Any:
     return getattr(blank, place.field.key)
 
 
-def _gpus(known: Known) -> Sequence[str]:
-    return tuple(sorted({spec.name for spec in known.gpus.by_short.values()}))
+def _gpus(catalogues: Catalogues) -> Sequence[str]:
+    return tuple(sorted({spec.name for spec in catalogues.gpus.by_short.values()}))
 
 
 def _latency_goals(whose: str) -> tuple[Field, ...]:

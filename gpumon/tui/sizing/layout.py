@@ -85,19 +85,19 @@ def page(scene: Scene) -> Page:
     room = max(0, scene.height - feet)
     text = _text(scene)
     least = _least_above(scene)
-    asked = _asked(scene)
-    crowded = asked > 0 and room - least - len(text.needed) <= _LEAST_WANTED
+    picture_lines = _picture_lines(scene)
+    crowded = picture_lines > 0 and room - least - len(text.needed) <= _LEAST_WANTED
     if crowded:
-        asked = 0
-    below = _below(scene, text, room - least, asked)
+        picture_lines = 0
+    below = _below(scene, text, room - least, picture_lines)
     left = room - len(below.rows)
     if scene.state.opened:
         above = fields_page(scene, left)
     else:
-        above = table(scene, max(least, left - asked))
+        above = table(scene, max(least, left - picture_lines))
     lines: Lines = [*above[:room], *_without_cursor(below.rows)]
     free = room - len(lines)
-    pictured = _has_picture(scene, free, asked)
+    pictured = _has_picture(scene, free, picture_lines)
     if pictured:
         lines += [(-1, ()), *_without_cursor(_pictures(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
@@ -105,7 +105,7 @@ def page(scene: Scene) -> Page:
     if feet:
         first = _CROWDED
         if not crowded:
-            first = _out_of_view(scene, below, asked)
+            first = _out_of_view(scene, below, picture_lines)
         foot = _without_cursor(_foot(scene, first))
     return Page([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
 
@@ -115,12 +115,12 @@ def _without_cursor(rows: Sequence[Row]) -> Lines:
     return [(-1, row) for row in rows]
 
 
-def _has_picture(scene: Scene, free: int, asked: int) -> bool:
-    """Whether `free` lines are enough for a picture. One that was asked for, in `asked` lines, takes the room that the
+def _has_picture(scene: Scene, free: int, picture_lines: int) -> bool:
+    """Whether `free` lines are enough for a picture. One that was asked for, in so many lines, takes the room that the
     words left, be it less than it wanted."""
     least = _LEAST_PICTURE
-    if asked:
-        least = min(asked - 1, _LEAST_WANTED)
+    if picture_lines:
+        least = min(picture_lines - 1, _LEAST_WANTED)
     return bool(scene.state.scenario.workload) and free > least
 
 
@@ -146,7 +146,7 @@ def _least_above(scene: Scene) -> int:
     return len(scenario.server) + 2 + rows
 
 
-def _asked(scene: Scene) -> int:
+def _picture_lines(scene: Scene) -> int:
     """Lines of the picture that was asked for, with a blank one; 0 if none was."""
     state = scene.state
     if not scene.wanted or not state.scenario.workload or state.opened:
@@ -158,13 +158,13 @@ def _asked(scene: Scene) -> int:
     return _WANTED
 
 
-def _below(scene: Scene, text: _Text, room: int, asked: int) -> _Below:
-    """The text in `room` lines, of which a picture that was asked for takes `asked`."""
-    if asked:
+def _below(scene: Scene, text: _Text, room: int, picture_lines: int) -> _Below:
+    """The text in `room` lines, of which a picture that was asked for takes `picture_lines`."""
+    if picture_lines:
         least = len(text.needed)
     else:
         least = 2
-    most = min(text.usual, max(least, room - (asked or 1)))
+    most = min(text.usual, max(least, room - (picture_lines or 1)))
     fixed = min(len(text.needed), most)
     scrolled = [*text.needed[fixed:], *text.about, *text.notes]
     leaf = most - fixed
@@ -177,12 +177,12 @@ def _below(scene: Scene, text: _Text, room: int, asked: int) -> _Below:
     return _Below(rows, start, max(0, len(scrolled) - leaf - start), leaf, most_from)
 
 
-def _out_of_view(scene: Scene, below: _Below, asked: int) -> str:
+def _out_of_view(scene: Scene, below: _Below, picture_lines: int) -> str:
     """How many lines of the text are out of view, and the keys that bring them."""
     key = scene.keymap.first
     if scene.state.opened or not (below.over or below.under):
         return ""
-    if asked:
+    if picture_lines:
         return f"{_lines(below.under)} of notes: {key('back')}"
     if not below.leaf:
         return f"{_lines(below.under)} of notes: a taller window"

@@ -65,7 +65,7 @@ class SizingPanel(Pane):
         """The panel without its looks; at first with what runs here."""
         if self._state is None:
             configured = bool(base_of(self.view.config).server)
-            self._state = PanelState(self.monitor.control.known(), self._as_it_runs(), configured)
+            self._state = PanelState(self.monitor.control.catalogues(), self._as_it_runs(), configured)
             self.look()
         return self._state
 
@@ -113,7 +113,7 @@ class SizingPanel(Pane):
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
-        if state.calculation.use(self.monitor.control.known(), Here.of(snapshot)):
+        if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot)):
             state.answer()
         seen = self.monitor.control.calibration
         state.renew(Newest(seen.observed(), targets(snapshot, seen.in_flight())))

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.sizing.scenario import Known, Scenario, Server
+from gpumon.sizing.scenario import Catalogues, Scenario, Server
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.effects import effect
@@ -56,9 +56,9 @@ def stops(scenario: Scenario) -> list[Stop]:
 class PanelState:
     """The scenario, the cursor and the text that is typed. Every change of the question is answered at once."""
 
-    def __init__(self, known: Known, scenario: Scenario, configured: bool = False) -> None:
+    def __init__(self, catalogues: Catalogues, scenario: Scenario, configured: bool = False) -> None:
         self.undo = UndoList(Version.of(scenario, runs=True))
-        self.calculation = Calculation(known, configured)
+        self.calculation = Calculation(catalogues, configured)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
@@ -296,7 +296,7 @@ class PanelState:
 
     def _next_choice(self, place: Place, direction: int) -> Any:
         """The choice after the present one (1) or before it (-1), in a circle."""
-        choices = list(place.field.choices(self.calculation.known))
+        choices = list(place.field.choices(self.calculation.catalogues))
         value = value_of(self.scenario, place)
         if not choices:
             return value

@@ -243,7 +243,7 @@ def _server(scene: Scene, stop: Stop) -> Row:
         return (begin, *_cell(scene, stop, 0, f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
     price = server.price_per_gpu_hour
     if price is None:
-        price = scene.state.calculation.known.price(server.gpu)
+        price = scene.state.calculation.catalogues.price(server.gpu)
     price_text = "no price"
     unit = ""
     if price is not None:

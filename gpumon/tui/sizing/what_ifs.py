@@ -56,7 +56,7 @@ def _limited(server: Server, calculation: Calculation) -> Server:
     """A server with a number of how many there are."""
     if server.count:
         return server
-    gpu = calculation.known.gpu_name(server.gpu)
+    gpu = calculation.catalogues.gpu_name(server.gpu)
     here = (calculation.here.gpus or {}).get(gpu, 0) // server.gpus
     return replace(server, count=here or calculation.servers_of(gpu) or 1)
 
@@ -147,9 +147,9 @@ def next_weights(state: PanelState) -> bool:
     if not state.accept() or not state.present.workload:
         return False
     workload = state.present.workload[state.workload]
-    known = state.calculation.known
-    seen = known.seen(workload)
-    llm = known.llm(workload.model)
+    catalogues = state.calculation.catalogues
+    seen = catalogues.seen(workload)
+    llm = catalogues.llm(workload.model)
     own = seen.weight_precision if seen is not None else ""
     if not own and llm is not None:
         own = llm.precision.value

@@ -11,7 +11,7 @@ from gpumon.sizing.scenario import Scenario, Server, TargetKind, Workload
 from gpumon.sizing.search import demand_of
 from gpumon.sizing.simulate.experiment import (
     SMALL_STEPS,
-    Asked,
+    Conditions,
     Simulation,
     decide_by_simulation,
     least,
@@ -24,14 +24,14 @@ from tests.sizing.questions import KNOWN
 CHAT = Workload(
     "Qwen/Qwen3-32B", 12, target_kind="requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=800
 )
-ASKED = Asked(seconds=60.0)
+ASKED = Conditions(seconds=60.0)
 
 
 def on(workload: Workload, gpu: str = "H100 SXM5 80GB") -> Scenario:
     return Scenario(server=(Server(gpu),), workload=(workload,))
 
 
-def answered(asked: Asked, workload: Workload = CHAT, gpu: str = "H100 SXM5 80GB") -> Simulation:
+def answered(asked: Conditions, workload: Workload = CHAT, gpu: str = "H100 SXM5 80GB") -> Simulation:
     answer = simulate(workload, on(workload, gpu), KNOWN, asked)
     assert answer.problem == ""
     return answer
@@ -104,7 +104,7 @@ def test_spare_instances_count_among_the_fewest_gpus() -> None:
 
 def test_a_request_every_hour_has_a_plan() -> None:
     workload = replace(CHAT, target=1.0 / 3600.0)
-    found = least(workload, on(workload), KNOWN, Asked())
+    found = least(workload, on(workload), KNOWN, Conditions())
     assert found.demand.needed == 1
     assert found.figures.requests == pytest.approx(200, rel=0.3)
 
@@ -112,7 +112,7 @@ def test_a_request_every_hour_has_a_plan() -> None:
 @pytest.mark.parametrize("kind", ["users", "concurrency"])
 def test_a_part_of_a_client_is_one(kind: TargetKind) -> None:
     workload = replace(CHAT, target=1e-4, target_kind=kind, think_s=60.0)
-    found = least(workload, on(workload), KNOWN, Asked())
+    found = least(workload, on(workload), KNOWN, Conditions())
     assert found.demand.needed == 1
     assert found.figures.requests < 2000
 

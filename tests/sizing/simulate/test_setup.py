@@ -11,8 +11,8 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.roofline import Setting, roofline
-from gpumon.sizing.scenario import Known, Scenario, Server, Workload
-from gpumon.sizing.simulate.experiment import Asked, simulate
+from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
+from gpumon.sizing.simulate.experiment import Conditions, simulate
 from gpumon.sizing.simulate.setup import Setup, setup_of, split
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B
@@ -26,7 +26,7 @@ def scenario(workload: Workload, **more: Any) -> Scenario:
     return Scenario(server=(H100,), workload=(workload,), **more)
 
 
-def replica(workload: Workload, known: Known = KNOWN) -> Setup:
+def replica(workload: Workload, known: Catalogues = KNOWN) -> Setup:
     asked = scenario(workload)
     return setup_of(resolve(workload, asked, known), asked, known)
 
@@ -49,7 +49,7 @@ def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
 @pytest.mark.parametrize("clients", [8, 32, 100])
 def test_the_simulated_itl_is_near_the_curve_below_the_knee(clients: int) -> None:
     workload = Workload("Qwen/Qwen3-32B", clients, tp=2, prompt_tokens=1000, answer_tokens=200)
-    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=120.0, answer_variation=0.2))
+    answer = simulate(workload, scenario(workload), KNOWN, Conditions(replicas=1, seconds=120.0, answer_variation=0.2))
     (figures,) = answer.figures
     assert not isinstance(answer.formula.itl_s, Missing)
     assert figures.itl_s.mean == pytest.approx(answer.formula.itl_s, rel=0.1)
@@ -70,7 +70,7 @@ def test_a_measured_server_below_and_beyond_its_kv_cache(
 ) -> None:
     """NVIDIA's own figures of a 70B model; the fit has seen neither 150 nor 250 clients."""
     workload = Workload(SEVENTY.model, clients, seen=NIM_70B)
-    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=1500.0))
+    answer = simulate(workload, scenario(workload), KNOWN, Conditions(replicas=1, seconds=1500.0))
     (figures,) = answer.figures
     assert figures.itl_s.mean * 1e3 == pytest.approx(itl_ms, rel=0.15)
     assert figures.tokens_per_s == pytest.approx(rate, rel=0.08)
@@ -115,7 +115,7 @@ def test_each_data_parallel_rank_has_the_defaults_of_an_engine() -> None:
     ],
 )
 def test_what_is_not_known_is_refused_with_what_mends_it(workload: Workload, why: str) -> None:
-    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1))
+    answer = simulate(workload, scenario(workload), KNOWN, Conditions(replicas=1))
     assert answer.figures == ()
     assert not answer.holds
     assert re.search(why, answer.problem), answer.problem
@@ -124,8 +124,8 @@ def test_what_is_not_known_is_refused_with_what_mends_it(workload: Workload, why
 def test_a_measured_engine_of_an_unknown_model_needs_its_prefill_rate() -> None:
     seen = replace(NIM_70B, model="own/model")
     workload = Workload("own/model", 8, seen=seen)
-    answer = simulate(workload, scenario(workload), KNOWN, Asked(replicas=1, seconds=120.0))
+    answer = simulate(workload, scenario(workload), KNOWN, Conditions(replicas=1, seconds=120.0))
     assert "--prefill-rate" in answer.problem
     typed = Workload("own/model", 8, seen=seen, prefill_tokens_per_s=14000.0)
-    (figures,) = simulate(typed, scenario(typed), KNOWN, Asked(replicas=1, seconds=120.0)).figures
+    (figures,) = simulate(typed, scenario(typed), KNOWN, Conditions(replicas=1, seconds=120.0)).figures
     assert not isinstance(figures.itl_s.mean, Missing)
