@@ -34,15 +34,18 @@ def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
     return shown
 
 
+GOALS = ("ttft_goal", "tpot_goal", "itl_goal")
 LONGER = {
     "": ("counted_since", "events"),
     "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
-    "engines": ("tokens_total", "since"),
+    "engines": ("tokens_total", "since", "goodput"),
+    "replicas": GOALS,
     "faults": ("since",),
     "verdicts": ("evidence", "parameters", "actions", "since", "until"),
 }
 """What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
-order of their level and age, so they are compared by their thing."""
+order of their level and age, so they are compared by their thing. What is within the goals is counted over five minutes,
+and its source says over how many seconds it was."""
 
 
 def without_longer(snapshot: Snapshot) -> object:
@@ -54,6 +57,8 @@ def without_longer(snapshot: Snapshot) -> object:
                 thing.pop(field, None)
             if part == "engines":
                 thing["rates"].pop("decode_mean_tokens_per_s")
+                for goal in GOALS:
+                    thing["sources"].pop(goal, None)
     found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["code"]))
     return found
 
