@@ -44,8 +44,9 @@ LONGER = {
     "verdicts": ("evidence", "parameters", "actions", "since", "until"),
 }
 """What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
-order of their level and age, so they are compared by their thing. What is within the goals is counted over five minutes,
-and its source says over how many seconds it was."""
+order of their level and age, so they are compared by their thing. Shares within goals are of five minutes; the source
+of each says of how many seconds it is.
+"""
 
 
 def without_longer(snapshot: Snapshot) -> object:
