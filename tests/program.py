@@ -136,6 +136,8 @@ def started(
         pipe = None
         if wanted is None:
             theirs.append(number)
+        elif wanted == subprocess.STDOUT:
+            theirs.append(theirs[1])
         elif wanted == subprocess.DEVNULL:
             theirs.append(os.open(os.devnull, os.O_RDWR))
             closed.append(theirs[-1])
@@ -407,7 +409,9 @@ def become(run: Run, descriptors: Sequence[int]) -> None:
 
 def _text(descriptor: int, errors: str) -> Any:
     """A standard file of text, as the interpreter opens it."""
-    return open(descriptor, "w", encoding="utf-8", errors=errors, closefd=False)
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    buffering = 1 if unbuffered else -1
+    return open(descriptor, "w", buffering, encoding="utf-8", errors=errors, closefd=False)
 
 
 def main() -> None:

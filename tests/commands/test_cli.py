@@ -24,7 +24,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
-from tests.program import run_gpumon
+from tests.program import run_gpumon, started
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 SMALL_DEMO = ("--demo", "--scenario", "thermal")
@@ -382,13 +382,13 @@ def test_a_command_imports_only_what_it_needs(env: dict[str, str], arguments: li
 @pytest.mark.parametrize("kind", ["--json", "--plain"])
 def test_a_reader_that_leaves_ends_it_quietly(env: dict[str, str], kind: str) -> None:
     command = [*GPUMON, "watch", *SMALL_DEMO, kind, "--interval", "0.25"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("command", [["--help"], ["config", "--example"], ["snapshot", *SMALL_DEMO, "--window", "0"]])
@@ -403,24 +403,24 @@ def test_a_reader_that_never_reads_ends_it_quietly(env: dict[str, str], command:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_watch_as_its_user_wants(env: dict[str, str], number: signal.Signals) -> None:
     command = [*GPUMON, "watch", *SMALL_DEMO, "--json", "--interval", "0.25"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()
         process.send_signal(number)
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
         assert all(json.loads(line)["schema"] == 1 for line in rest.splitlines()), "no line is torn"
 
 
 def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None:
     command = [*GPUMON, "snapshot", *SMALL_DEMO, "--window", "60"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: psutil.Process(process.pid).net_connections())  # its simulated engines are there
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (130, "", "")
 
 
 INTERRUPTED_AT_THE_END = """

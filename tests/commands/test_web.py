@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +25,12 @@ from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
 from gpumon.web.admission import Admission
 from gpumon.web.server import MOST_COLUMNS, MOST_TABS
-from tests.program import run_gpumon
+from tests.program import Started, run_gpumon, started
 
 WAIT_S: Final = 60.0
+SMALL: Final = ("--scenario", "no-gpm")
+"""Two GPUs without an engine: a quarter of the work of the whole demo, in each tab."""
+SMALL_FIGURES: Final = r"H100[\s\S]* ok +700W"
 FIGURES: Final = r"8x H100[\s\S]* ok +700W"
 
 
@@ -38,7 +41,9 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 class Served:
     """The running command, and one visitor with its link."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process | Started, link: str, session: aiohttp.ClientSession
+    ) -> None:
         self.process, self.link, self.session = process, link, session
         self.url, _, self.key = link.partition("#key=")
         self.server = psutil.Process(process.pid)
@@ -49,6 +54,7 @@ class Served:
 
     async def said(self) -> bytes:
         """What it has written since its link, at its end."""
+        assert isinstance(self.process, asyncio.subprocess.Process)
         assert self.process.stdout is not None
         return await asyncio.wait_for(self.process.stdout.read(), WAIT_S)
 
@@ -58,8 +64,10 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(folder: Path, *options: str, **variables: str) -> AsyncIterator[Served]:
-    command = [sys.executable, "-m", "gpumon", "web", "--demo", "--listen", "127.0.0.1:0", *options]
+async def served(folder: Path, *options: str, whole: bool = False, **variables: str) -> AsyncIterator[Served]:
+    """The command with a screen of two GPUs in each tab, or of the whole demo."""
+    demo = ("--demo",) if whole else ("--demo", *SMALL)
+    command = [sys.executable, "-m", "gpumon", "web", *demo, "--listen", "127.0.0.1:0", *options]
     process = await asyncio.create_subprocess_exec(
         *command,
         stdout=asyncio.subprocess.PIPE,
@@ -77,6 +85,28 @@ async def served(folder: Path, *options: str, **variables: str) -> AsyncIterator
         if process.returncode is None:
             process.terminate()
             assert await asyncio.wait_for(process.wait(), WAIT_S) == 0
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, str]]:
+    """One server for all tests that leave it as it was, and its link."""
+    command = [sys.executable, "-m", "gpumon", "web", "--demo", *SMALL, "--listen", "127.0.0.1:0"]
+    env = environment(tmp_path_factory.mktemp("web"))
+    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/#key=\S+", process.stdout.readline())
+        assert found is not None
+        yield process, found[0]
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.fixture
+async def shared(link: tuple[Started, str]) -> AsyncIterator[Served]:
+    """The server of the module, and a visitor of the test's own."""
+    process, address = link
+    async with aiohttp.ClientSession() as session:
+        yield Served(process, address, session)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -118,7 +148,7 @@ class Screen:
 
 
 async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp_path: Path) -> None:
-    async with served(tmp_path, "--theme", "light", "--interval", "0.25") as there:
+    async with served(tmp_path, "--theme", "light", "--interval", "0.25", whole=True) as there:
         async with there.tab() as socket:
             screen = Screen(socket)
             first = await screen.shows(FIGURES)
@@ -146,7 +176,7 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
     async with served(tmp_path) as there, there.tab("width=x&height=-5") as good:
         screen = Screen(good)
         await screen.resize(120, 40)
-        await screen.shows(FIGURES)
+        await screen.shows(SMALL_FIGURES)
         for bad in (
             '{"not": "a list"}',
             "[]",
@@ -163,11 +193,12 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
         await there.ended(1)
         await good.send_json(["resize", {"width": 10**9, "height": 3}])
         await screen.resize(120, 40)
-        assert len(await screen.shows(FIGURES)) < MOST_COLUMNS * 41
+        assert len(await screen.shows(SMALL_FIGURES)) < MOST_COLUMNS * 41
 
 
-async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(tmp_path: Path) -> None:
-    async with served(tmp_path) as there, aiohttp.ClientSession() as stranger:
+async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(shared: Served) -> None:
+    there = shared
+    async with aiohttp.ClientSession() as stranger:
         own = there.url.rstrip("/")
         refused: tuple[Mapping[str, str], ...] = (
             {"Origin": "https://evil.example"},
@@ -191,15 +222,15 @@ async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(tmp_path: Path)
         assert not there.server.children()
         async with there.tab(Origin=own) as socket:
             await Screen(socket).shows("gpumon")
+        await there.ended()
 
 
-async def test_no_cookie_is_set_and_the_key_is_in_nothing_that_is_served(tmp_path: Path) -> None:
-    async with served(tmp_path) as there:
-        for path in ("", "page.js", "static/js/textual.js", f"?key={there.key}"):
-            async with there.session.get(there.url + path) as page:
-                assert page.status == 200, path
-                assert "Set-Cookie" not in page.headers
-                assert there.key not in await page.text() + str(page.headers)
+async def test_no_cookie_is_set_and_the_key_is_in_nothing_that_is_served(shared: Served) -> None:
+    for path in ("", "page.js", "static/js/textual.js", f"?key={shared.key}"):
+        async with shared.session.get(shared.url + path) as page:
+            assert page.status == 200, path
+            assert "Set-Cookie" not in page.headers
+            assert shared.key not in await page.text() + str(page.headers)
 
 
 async def test_a_strange_request_is_answered_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -221,20 +252,20 @@ async def test_a_strange_request_is_answered_and_leaves_no_trace(tmp_path: Path)
     assert b"Traceback" not in await there.said()
 
 
-async def test_the_page_asks_nobody_else_and_is_in_no_frame(tmp_path: Path) -> None:
-    async with served(tmp_path) as there:
-        async with there.session.get(there.url) as page:
-            text, headers = await page.text(), page.headers
-        assert not re.findall(r"(?:https?:)?//[a-z]", text)
-        assert headers["X-Frame-Options"] == "DENY"
-        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")
-        named = re.findall(r'(?:src|href)="([^":]+)"|url\("([^"]+)"\)', text)
-        assert len(named) == 4
-        for one in named:
-            async with there.session.get(there.url + "".join(one)) as part:
-                assert part.status == 200, one
-        async with there.session.get(there.url + "static/") as listing:
-            assert listing.status in (403, 404)
+async def test_the_page_asks_nobody_else_and_is_in_no_frame(shared: Served) -> None:
+    async with shared.session.get(shared.url) as page:
+        text = await page.text()
+        headers = page.headers
+    assert not re.findall(r"(?:https?:)?//[a-z]", text)
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")
+    named = re.findall(r'(?:src|href)="([^":]+)"|url\("([^"]+)"\)', text)
+    assert len(named) == 4
+    for one in named:
+        async with shared.session.get(shared.url + "".join(one)) as part:
+            assert part.status == 200, one
+    async with shared.session.get(shared.url + "static/") as listing:
+        assert listing.status in (403, 404)
 
 
 async def test_tabs_are_counted(tmp_path: Path) -> None:
@@ -251,9 +282,10 @@ async def test_tabs_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 async def test_the_end_of_the_server_ends_its_processes(tmp_path: Path, how: signal.Signals) -> None:
     async with served(tmp_path) as there, there.tab() as socket:
-        await Screen(socket).shows("gpumon")
+        if how in (signal.SIGTERM, signal.SIGKILL):
+            await Screen(socket).shows("gpumon")
+        await until(lambda: bool(there.server.children()))
         below = there.server.children(recursive=True)
-        assert below
         there.process.send_signal(how)
         code = await asyncio.wait_for(there.process.wait(), WAIT_S)
         assert code == (-how if how == signal.SIGKILL else 0)

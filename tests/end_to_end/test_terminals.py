@@ -21,6 +21,8 @@ from tests.tui.slow_line import Glass
 from tests.tui.test_process import HELP, MODES_SET, PAINTED, assert_restored
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
+DEMO = [GPUMON, "demo", "--scenario", "healthy-chat"]
+"""One engine on two GPUs: half the work of the whole demo."""
 SGR = re.compile(rb"\x1b\[([\d;]*)m")
 
 
@@ -93,7 +95,9 @@ def test_no_color_writes_no_colour(terminal: str) -> None:
 
 
 def test_no_mouse_leaves_the_mouse_to_the_terminal(tmp_path: Path) -> None:
-    process = PtyProcess([GPUMON, "demo", "--no-mouse"], 80, 24, loaded=True, XDG_CONFIG_HOME=str(tmp_path))
+    process = PtyProcess(
+        [GPUMON, "demo", "--scenario", "healthy-chat", "--no-mouse"], 80, 24, loaded=True, XDG_CONFIG_HOME=str(tmp_path)
+    )
     try:
         process.read(60.0, lambda written: PAINTED in written)
         process.read(0.5)
@@ -270,7 +274,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def test_a_detached_tmux_session_is_right_when_attached_at_another_size(home: dict[str, str]) -> None:
     tmux = ["/usr/bin/env", "tmux", "-L", f"gpumon-attach-{os.getpid()}", "-f", "/dev/null"]
-    first = Multiplexer([*tmux, "new-session", GPUMON, "demo"], 80, 24, home)
+    first = Multiplexer([*tmux, "new-session", *DEMO], 80, 24, home)
     second = None
     try:
         first.wait_for("SIMULATED", "llama-8b", "q quit")
@@ -279,10 +283,10 @@ def test_a_detached_tmux_session_is_right_when_attached_at_another_size(home: di
         time.sleep(1.5)
         second = Multiplexer([*tmux, "attach-session"], 120, 41, home)
         end_s, rows = time.monotonic() + 60.0, 0
-        while rows < 8 and time.monotonic() < end_s:
+        while rows < 2 and time.monotonic() < end_s:
             text = second.wait_for("SIMULATED", "llama-8b", "q quit", "history")
             rows = sum(bool(re.match(r"^.?\s*\d+ .*(W|%) ", line)) for line in text.splitlines())
-        assert rows >= 8, text
+        assert rows >= 2, text
         assert text.splitlines()[39].rstrip().endswith("q quit"), text
         second.process.type(b"q")
         assert second.process.wait(60.0) == 0
@@ -298,7 +302,7 @@ def test_gnu_screen(home: dict[str, str], inside: str) -> None:
     """Its own TERM inside, 16 colours or 256, although COLORTERM comes from the terminal around it."""
     name = f"gpumon-{os.getpid()}"
     gnu = ["/usr/bin/env", "screen", "-U", "-T", inside, "-S", name]
-    one = Multiplexer([*gnu, GPUMON, "demo"], 100, 30, home)
+    one = Multiplexer([*gnu, *DEMO], 100, 30, home)
     try:
         text = one.wait_for("SIMULATED", "llama-8b", "q quit")
         assert text.splitlines()[0].startswith(" gpumon ")

@@ -47,8 +47,8 @@ def test_what_happened_just_now_is_looked_at_and_written_down(tmp_path: Path, mo
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
-    with Terminal([GPUMON, "demo"], env, loaded=True) as terminal:
-        wait(terminal, lambda text: "SIMULATED" in text and "qwen3" in text.lower() and "W " in text)
+    with Terminal([GPUMON, "demo", "--scenario", "healthy-chat"], env, loaded=True) as terminal:
+        wait(terminal, lambda text: "SIMULATED" in text and "llama-8b" in text and "W " in text)
         began_s = time.monotonic()
         wait(terminal, lambda _: time.monotonic() - began_s > 5.0)
         terminal.type(b"[")

@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as classic_families
 
 from gpumon.readings.exported import Sample
+from tests.program import started
 
 MODERN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -78,7 +79,7 @@ class Served:
         self.code: int | None = None
 
     def __enter__(self) -> Served:
-        self._process = subprocess.Popen(
+        self._process = started(
             [
                 sys.executable,
                 "-m",
@@ -90,10 +91,8 @@ class Served:
                 *self._arguments,
             ],
             env=self._env,
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         )
         assert self._process.stdout is not None
         while not self.url:
