@@ -41,6 +41,8 @@ _CALLS: Final = {
     "ecc_corrected": "nvmlDeviceGetTotalEccErrors corrected, since the driver was loaded, each minute",
     "remap_pending": "nvmlDeviceGetRemappedRows, each minute",
     "remap_failed": "nvmlDeviceGetRemappedRows, each minute",
+    "persistence_mode": "nvmlDeviceGetPersistenceMode, each minute",
+    "ecc_mode": "nvmlDeviceGetEccMode, the current one, each minute",
     "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration, each 4 s: idle GPUs train the link down",
     "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration, each minute",
     "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth, each 4 s",

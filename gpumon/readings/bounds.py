@@ -22,6 +22,7 @@ class Bound(NamedTuple):
 
 BOUNDS: Final[dict[str, Bound]] = {
     **dict.fromkeys(("busy_ratio", "memory_busy_ratio", "remap_pending", "remap_failed"), Bound(1.0)),
+    **dict.fromkeys(("persistence_mode", "ecc_mode"), Bound(1.0)),
     **dict.fromkeys(("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"), Bound(1.1)),
     **dict.fromkeys(("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"), Bound(1e13)),
     **dict.fromkeys(("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"), Bound(1e14)),

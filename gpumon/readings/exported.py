@@ -117,6 +117,8 @@ GPU: Final = (
     Field("ecc_uncorrected", "gpu_ecc_errors_total", "", {"kind": "uncorrected"}),
     Field("remap_pending", "gpu_row_remap", "Row remapping that is pending or has failed.", {"state": "pending"}),
     Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
+    Field("persistence_mode", "gpu_persistence_mode", "1: the driver keeps the GPU open without a process."),
+    Field("ecc_mode", "gpu_ecc_mode", "1: ECC is on."),
     Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
     Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM active, tensor active and memory bandwidth."),
 )

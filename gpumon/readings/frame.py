@@ -253,6 +253,10 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Unix time since when it did nothing, as a Prometheus tells of the day before it was first seen; 0: not told."""
     fan_ratio: Reading = NOT_SUPPORTED
     """Intended speed of its fan / the highest that is not loud; may be above 1."""
+    persistence_mode: Reading = NOT_SUPPORTED
+    """1: the driver keeps it open while no process uses it; 0: it does not."""
+    ecc_mode: Reading = NOT_SUPPORTED
+    """1: its memory corrects errors; 0: that is switched off."""
 
 
 GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)

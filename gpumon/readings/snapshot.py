@@ -167,6 +167,10 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     achievable_ratio: Reading = NOT_SUPPORTED
     """Share of `flops_peak_per_s` that products of large matrices reached on this type of GPU, where a source measured
     it: what the best MFU may come to. No figure is measured against it."""
+    persistence_mode: Reading = NOT_SUPPORTED
+    """1: the driver keeps it open while no process uses it; 0: it does not."""
+    ecc_mode: Reading = NOT_SUPPORTED
+    """1: its memory corrects errors; 0: that is switched off."""
 
 
 class Quantiles(msgspec.Struct, frozen=True, gc=False):

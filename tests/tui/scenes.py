@@ -90,6 +90,8 @@ def gpu(index: int, tick: int = 0, **others: object) -> Gpu:
         ecc_uncorrected=0.0,
         remap_pending=0.0,
         remap_failed=0.0,
+        persistence_mode=1.0,
+        ecc_mode=1.0,
         throttle_s={"sw_power_cap": 41.5, "hw_thermal_slowdown": 0.0},
         sources=gpu_sources(
             BandwidthSource.GPM, True, True, MEMORY_V2, "catalogue: H100 SXM 80GB", "catalogue", "bf16"

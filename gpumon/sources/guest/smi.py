@@ -29,6 +29,7 @@ _UNTOLD_FIELDS: Final = (
     *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
     *("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
     *("energy_j", "memory_bus_bits", "sm_count", "remap_pending", "remap_failed"),
+    *("persistence_mode", "ecc_mode"),
 )
 _WORDS: Final = (
     ("insufficient permissions", Missing(Reason.NO_PERMISSION)),

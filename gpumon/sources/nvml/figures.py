@@ -62,6 +62,8 @@ MINUTE: tuple[Gauge, ...] = (
     _gauge("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
     _gauge("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
     _gauge("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    _gauge("persistence_mode", "nvmlDeviceGetPersistenceMode"),
+    _gauge("ecc_mode", "nvmlDeviceGetCurrentEccMode"),
     *(_gauge(field, "nvmlDeviceGetTotalEccErrors", *args) for field, args in _ECC.items()),
 )
 """Read once a minute. ECC counts are those since the driver was loaded."""

@@ -243,5 +243,7 @@ def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...])
         pcie_generation_max=chip.pcie_generation,
         pcie_width=16.0,
         pcie_width_max=16.0,
+        persistence_mode=1.0,
+        ecc_mode=1.0,
         processes=processes,
     )

@@ -162,7 +162,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _throttling(gpu, snapshot.counted_since, figures, watch),
         _errors(gpu, figures),
         _links(gpu, figures),
-        _identity(gpu, snapshot),
+        _identity(gpu, snapshot, figures),
     ]
 
 
@@ -366,7 +366,7 @@ def _throttled_times(gpu: Gpu, figures: Figures, watch: Watch | None) -> list[En
 
 def _errors(gpu: Gpu, figures: Figures) -> Section:
     """Counters of errors, and the Xid events."""
-    entries: list[Entry] = []
+    entries: list[Entry] = [figures("ECC", "ecc_mode", values.on_off)]
     for field, (name, tone) in _ERRORS.items():
         count = known(value_of(gpu, field))
         if not count or count[0] <= 0.0:
@@ -403,14 +403,15 @@ def _links(gpu: Gpu, figures: Figures) -> Section:
     return Section("links", entries, side=1)
 
 
-def _identity(gpu: Gpu, snapshot: Snapshot) -> Section:
-    entries = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
+def _identity(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
+    entries: list[Entry] = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
     if gpu.compute_capability:
         entries.append(Fact("compute", f"capability {gpu.compute_capability}"))
     if snapshot.host.driver:
         entries.append(Fact("driver", snapshot.host.driver))
     if snapshot.host.cuda:
         entries.append(Fact("CUDA", f"{snapshot.host.cuda}, the newest that the driver runs"))
+    entries.append(figures("persistence mode", "persistence_mode", values.on_off))
     if gpu.mig_profile or gpu.parent_uuid:
         entries.append(Fact("MIG slice", f"{gpu.mig_profile} of {gpu.parent_uuid}"))
     profiles = Counter(part.mig_profile for part in snapshot.gpus if part.parent_uuid and part.parent_uuid == gpu.uuid)

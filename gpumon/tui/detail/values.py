@@ -113,6 +113,13 @@ sequences: Final = partial(plain, decimals=1, unit="seq")
 watts: Final = partial(plain, decimals=1, unit="W")
 
 
+def on_off(value: float) -> Written:
+    """A switch."""
+    if value:
+        return "on", ""
+    return "off", ""
+
+
 def parameters(value: float) -> Written:
     """A number of parameters, in 1e9."""
     return plain(value / 1e9, 3, "billion", prefixes=False)

@@ -169,7 +169,7 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
             "the memory of this GPU has no error correction, or it is off",
             "`nvidia-smi --query-gpu=ecc.mode.current --format=csv` shows which",
         )
-        for field in ("ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed")
+        for field in ("ecc_mode", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed")
     },
     ("sm_ratio", Reason.NOT_SUPPORTED): Why(
         "the driver does not sample per-process shares here (MIG, vGPU, WSL, or an older GPU)", "nothing to do"

@@ -73,6 +73,8 @@ H100_FIGURES = {
     "pcie_generation_max": 5.0,
     "pcie_width": 16.0,
     "pcie_width_max": 16.0,
+    "persistence_mode": 1.0,
+    "ecc_mode": 1.0,
 }
 
 
