@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from gpumon.commands.replay import Replay
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Model, Sizing
 from gpumon.readings.frame import Departure
+from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.session.build import start_worker
 from gpumon.session.fleet_host import HostOfFleet
 from gpumon.session.host import HostSession, ThisHost
+from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs import shots
 from tests.records import replace
 from tests.sources.discovery.servers import free_port
@@ -31,6 +35,36 @@ async def test_the_end_of_a_session_says_what_ended_it() -> None:
     with pytest.raises(ValueError, match="cannot show"):
         await asyncio.wait_for(session.ended(), 60.0)
     await session.stop()
+
+
+async def test_gpus_are_shown_before_engines_are_looked_for(
+    fake_driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_driver.write(fake_driver.busy_h100s(2))
+    for name, value in fake_driver.env(XDG_STATE_HOME=str(tmp_path)).items():
+        monkeypatch.setenv(name, value)
+    worker = start_worker(Options())
+    assert worker is not None
+    assert worker.stdout is not None
+    assert select.select([worker.stdout], [], [], 60.0)[0], "it was asked as it was started"
+    session = HostSession(Config(), ThisHost(Config(), Options(), worker))
+    shown: list[tuple[bool, Snapshot]] = []
+    both = asyncio.Event()
+
+    def sink(snapshot: Snapshot) -> None:
+        shown.append((session.opening, snapshot))
+        if len(shown) > 1:
+            both.set()
+
+    await session.start(sink)
+    await asyncio.wait_for(both.wait(), 60.0)
+    await session.stop()
+    (was_opening, first), (is_opening, second) = shown[:2]
+    assert (was_opening, is_opening) == (True, False)
+    assert [len(snapshot.gpus) for snapshot in (first, second)] == [2, 2]
+    assert isinstance(first.gpus[0].power_w, float)
+    assert first.gpus[0].mfu_ratio == WARMING_UP, "not that it has no engine"
+    assert worker.wait(60.0) is not None, "the collector had the same worker"
 
 
 async def test_stopping_it_is_no_failure() -> None:

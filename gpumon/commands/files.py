@@ -16,7 +16,6 @@ from gpumon.config.load import Loaded
 from gpumon.config.themes import Theme, known_themes, load_theme, themes_folder
 from gpumon.config.validate import all_changed
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.history.file import RECORDING as RECORDING
 from gpumon.readings.text import clean
 from gpumon.sources.last_seen.state_folder import state_folder
 from gpumon.sources.offload import in_daemon_thread
@@ -134,6 +133,8 @@ class Files:
         again; a recording that cannot be written is named as missing, as the rest is worth having.
         """
         span = incident.timeline.span() if incident.timeline is not None else None
+        from gpumon.history.file import RECORDING
+
         folder = await in_daemon_thread(self._write_texts, incident, span)
         if isinstance(folder, str):
             return f"nothing was written: {folder}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -29,9 +30,11 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.session.fleet import FleetSession
 
         return show_fleet(FleetSession(loaded.config), loaded)
+    from gpumon.session.build import start_worker
     from gpumon.session.host import HostSession, ThisHost
 
-    return show(HostSession(loaded.config, ThisHost(loaded.config, given)), loaded)
+    host = ThisHost(loaded.config, given, start_worker(given))
+    return show(HostSession(loaded.config, host), loaded)
 
 
 def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
@@ -45,6 +48,7 @@ def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
 
 def show(control: Control, loaded: Loaded) -> int:
     """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
+    gc.disable()  # it finds nothing in what is imported, and takes a twentieth of the time; the screen enables it
     from gpumon.commands.files import Files
     from gpumon.tui.app import MonitorApp
     from gpumon.tui.app import run as show_app

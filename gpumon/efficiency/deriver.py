@@ -67,8 +67,11 @@ class Deriver:
         self._groups = ReplicaGroups()
         self._contradictions = Contradictions()
 
-    def derive(self, frame: Frame, *, charted: bool = True) -> Derived:
-        """The snapshot of one frame. Frames come in the order of their `monotonic_s`. Without `charted` no points."""
+    def derive(self, frame: Frame, *, charted: bool = True, engines_known: bool = True) -> Derived:
+        """The snapshot of one frame. Frames come in the order of their `monotonic_s`. Without `charted` no points.
+
+        Without `engines_known` engines are not looked for yet: a GPU without one may have one all the same.
+        """
         frame = without_old(frame)
         self._forget(frame)
         self._wrong = {}
@@ -86,7 +89,7 @@ class Deriver:
                 engines.append(msgspec.structs.replace(member.engine, deviates=apart[member.reading.key]))
             else:
                 engines.append(member.engine)
-        gpus = self._derive_gpus(frame, here, engines)
+        gpus = self._derive_gpus(frame, here, engines, engines_known=engines_known)
         snapshot = msgspec.structs.replace(
             bare(frame),
             gpus=gpus,
@@ -150,7 +153,9 @@ class Deriver:
         member = Member(reading, engine, track, rates is not None and not engine.asleep)
         return member, engine.rates.decode_tokens_per_s if rates is None else rates.decode_tick
 
-    def _derive_gpus(self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine]) -> tuple[Gpu, ...]:
+    def _derive_gpus(
+        self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine], *, engines_known: bool
+    ) -> tuple[Gpu, ...]:
         any_unmapped = any(_may_be_anywhere(engine) for engine in frame.engines)
         engines_on: dict[str, list[Engine]] = {}
         readings_on: dict[str, list[EngineReading]] = {}
@@ -160,7 +165,9 @@ class Deriver:
                 readings_on.setdefault(uuid, []).append(reading)
         gpus = []
         for gpu in frame.gpus:
-            if any_unmapped and not is_free(gpu):
+            if not engines_known:
+                why_alone = Reason.WARMING_UP
+            elif any_unmapped and not is_free(gpu):
                 why_alone = Reason.UNMAPPED
             else:
                 why_alone = Reason.NO_ENGINE

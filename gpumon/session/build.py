@@ -14,6 +14,8 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from gpumon.collector import Collector, HostMeter, Keeper, Memory, Push
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
@@ -27,10 +29,24 @@ if TYPE_CHECKING:
     from gpumon.triage.fresh import Make
 
 
-async def open_hardware(config: Config, options: Options, *, with_past: bool = False) -> Source | None:
+def start_worker(options: Options) -> Popen[bytes] | None:
+    """The worker of the GPUs' driver, started and asked for its first report; None where this run has none.
+
+    It gets ready in the time in which the screen is imported and painted for the first time.
+    """
+    if options.demo or not options.nvml:
+        return None
+    from gpumon.sources.driver.source import asked_worker, vendor_of
+
+    return asked_worker(vendor_of())
+
+
+async def open_hardware(
+    config: Config, options: Options, *, with_past: bool = False, worker: Popen[bytes] | None = None
+) -> Source | None:
     """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile.
 
-    `with_past`: the simulated server gets a past, which `build` is to be told, too.
+    `with_past`: the simulated server gets a past, which `build` is to be told, too. `worker`: that of `start_worker`.
     """
     if options.demo:
         from gpumon.sources.simulator.scenarios import DEMO, scenario
@@ -47,7 +63,7 @@ async def open_hardware(config: Config, options: Options, *, with_past: bool = F
         return None
     from gpumon.sources.driver.source import DriverSource, vendor_of
 
-    source = DriverSource(config.general.interval_s, vendor_of())
+    source = DriverSource(config.general.interval_s, vendor_of(), worker=worker)
     await source.start()
     return source
 

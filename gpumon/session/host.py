@@ -15,6 +15,7 @@ from gpumon.session.session import Session, SnapshotSource, Take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from subprocess import Popen
 
     from gpumon.collector import Collector
     from gpumon.sources.last_seen.records import Origin
@@ -65,6 +66,11 @@ class HostSession(Session[Snapshot]):
         """Whether the past of the charts is still being read."""
         return self._host.filling
 
+    @property
+    def opening(self) -> bool:
+        """Whether its snapshot has the GPUs alone, as the rest is not read yet."""
+        return isinstance(self._host, ThisHost) and self._host.opening
+
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine, not read yet; or why there is none here, with what to do."""
         return self._host.engine_log(engine)
@@ -76,8 +82,11 @@ class ThisHost:
     playback: Playback | None = None
     filling = False
 
-    def __init__(self, config: Config, options: Options) -> None:
+    def __init__(self, config: Config, options: Options, worker: Popen[bytes] | None = None) -> None:
+        """`worker`: that of the GPUs' driver, where it is started already (`build.start_worker`)."""
         self.history = History()
+        self.opening = False
+        self._worker = worker
         self.timeline: Timeline | None = None
         self._config = config
         self._options = options
@@ -130,19 +139,33 @@ class ThisHost:
         return EngineLog(origin)
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Take) -> None:
-        """Build the collector and start it."""
-        hardware = await open_hardware(self._config, self._options, with_past=True)
+        """Build the collector and start it; the GPUs are shown before that if the driver has answered by then."""
+        hardware = await open_hardware(self._config, self._options, with_past=True, worker=self._worker)
+        self._worker = None
+        if hardware is not None and not self._options.demo:
+            await self._show_gpus(hardware, show)
         collector = await asyncio.to_thread(self._built, hardware)
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
         self._collector = collector
 
         def take(snapshot: Snapshot) -> None:
+            self.opening = False
             learn(snapshot)
             show(snapshot)
 
         await collector.relive(learn)
         await collector.start(take, early=True)
+
+    async def _show_gpus(self, hardware: Source, show: Callable[[Snapshot], None]) -> None:
+        """Show the GPUs alone, without what is read of this host and its engines: that takes a tenth of a second more,
+        most of it imports."""
+        from gpumon.session.opening import opening_snapshot
+
+        snapshot = await opening_snapshot(hardware, self._config)
+        if snapshot is not None:
+            self.opening = True
+            show(snapshot)
 
     def _built(self, hardware: Source | None) -> Collector:
         """The collector, with the frames of the last minutes that this run keeps."""

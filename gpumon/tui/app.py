@@ -128,6 +128,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        gc.enable()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         # What stands by then stays: the models, and what was remembered of every endpoint's page.

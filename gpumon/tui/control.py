@@ -10,12 +10,12 @@ from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
 from gpumon.readings.history import Moment as Moment
-from gpumon.readings.log_text import LogView
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
+    from gpumon.readings.log_text import LogView
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Catalogues, Scenario
@@ -117,6 +117,10 @@ class Control(Collecting, Protocol):
     @property
     def playback(self) -> Playback | None:
         """Set where this is a recording."""
+
+    @property
+    def opening(self) -> bool:
+        """Whether its snapshot has the GPUs alone, as the rest is not read yet."""
 
     @property
     def history(self) -> History:

@@ -37,6 +37,7 @@ class Still:
         self.calibration = Calibration()
         self.timeline: Timeline | None = None
         self.playback: Playback | None = None
+        self.opening = False
         self.prices: Mapping[str, float] = {}
         self.logs: dict[str, EngineLog] = {}
         self.refreshed = 0

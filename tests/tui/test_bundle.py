@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.files import RECORDING, Files
+from gpumon.commands.files import Files
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
+from gpumon.history.file import RECORDING
 from gpumon.tui.control import Incident
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded

@@ -97,6 +97,25 @@ def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> Process:
     )
 
 
+def _command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
+    """The command line of a worker."""
+    return (python, "-m", "gpumon.sources.driver.worker", vendor.module, msgspec.json.encode(timings).decode())
+
+
+def asked_worker(vendor: Vendor) -> Process | None:
+    """A worker that was asked for its first report, started before there is an event loop to wait for that in.
+
+    None where it cannot be started: the source tries again, and says why.
+    """
+    try:
+        process = spawn(_command(vendor, sys.executable, TIMINGS), None)
+        assert process.stdin is not None, "it is a pipe"
+        os.write(process.stdin.fileno(), request())
+    except OSError:
+        return None
+    return process
+
+
 class Child:
     """One worker process. `news` is called when a report arrived or the pipe broke."""
 
@@ -234,15 +253,19 @@ class DriverSource:
         limits: Limits = LIMITS,
         timings: Timings = TIMINGS,
         spawn: Spawn = spawn,
+        worker: Process | None = None,
     ) -> None:
-        """`env` is the worker's whole environment; None: what it needs of this process's own."""
+        """`env` is the worker's whole environment; None: what it needs of this process's own.
+
+        `worker`: the first one, of `asked_worker`, where it is started already.
+        """
         self.interval_s = interval_s
         self._vendor = vendor
         self._limits = limits
         self._env = env
         self._spawn = spawn
-        options = msgspec.json.encode(timings).decode()
-        self._command = (python, "-m", "gpumon.sources.driver.worker", vendor.module, options)
+        self._command = _command(vendor, python, timings)
+        self._worker = worker
         self._child: Child | None = None
         self._dying: Process | None = None
         self._killed_s = 0.0
@@ -260,8 +283,16 @@ class DriverSource:
 
     async def start(self) -> None:
         """Start the worker, unless it is there already; returns at once."""
-        if self._child is None:
-            self._start_child(time.monotonic())
+        worker = self._worker
+        self._worker = None
+        if self._child is not None:
+            return
+        now_s = time.monotonic()
+        if worker is None:
+            self._start_child(now_s)
+        else:
+            self._child = Child(worker, self._wake, now_s)
+            self._child.asked_s = now_s
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until the driver was read or failed for the first time, at most `timeout_s`."""

@@ -187,7 +187,10 @@ class HostBody:
             screen.travel.read_from(screen.travel.history, anew=True)
 
     def show(self, screen: HostScreen, snapshot: Snapshot) -> None:
-        """Paint it in every pane."""
+        """Paint it in every pane; while the rest is not read yet, in that of the GPUs."""
+        if self._control.opening:
+            self._gpus.show(snapshot)
+            return
         for pane in self.panes.values():
             pane.show(snapshot)
         self.headline.paint(partial(self._headline, snapshot))

@@ -1,0 +1,41 @@
+"""The first snapshot of this host: its GPUs, as soon as the driver has answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Final
+
+from gpumon.config.schema import Config
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.missing import WARMING_UP
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.source import Source
+
+MOST_WAIT_S: Final = 0.1
+"""A driver that takes longer does not hold up the rest."""
+
+
+async def opening_snapshot(hardware: Source, config: Config) -> Snapshot | None:
+    """The GPUs alone, without engines and verdicts; None where the driver has not answered within a moment."""
+    try:
+        part = await asyncio.wait_for(hardware.poll(time.monotonic()), MOST_WAIT_S)
+    except asyncio.TimeoutError:
+        return None
+    if not part.gpus:
+        return None
+    host = HostReading(
+        name=socket.gethostname(),
+        driver=part.driver,
+        cuda=part.cuda,
+        cpu_ratio=WARMING_UP,
+        memory_used_bytes=WARMING_UP,
+        memory_total_bytes=WARMING_UP,
+        self_cpu_ratio=WARMING_UP,
+        self_pss_bytes=WARMING_UP,
+    )
+    frame = Frame(0, time.time(), time.monotonic(), config.general.interval_s, host, part.gpus, faults=part.faults)
+    return Deriver(gpu_catalogue(config.gpu)).derive(frame, charted=False, engines_known=False).snapshot
