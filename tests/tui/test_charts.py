@@ -504,6 +504,27 @@ def test_one_wide_chart_says_what_its_columns_were_at_least_on_average_and_at_mo
     assert said.rstrip().endswith("0-1k")
 
 
+@pytest.mark.parametrize("behind_s", range(7))
+def test_the_mean_of_a_chart_counts_no_reading_twice(behind_s: int) -> None:
+    """The newest reading is drawn up to the edge that the chart moves on at."""
+    history = History()
+    chart = Chart((DECODE,))
+    charts = made(history, 220, 8, (chart,), across=1, axis=False, span_s=60.0)
+    start_s = math.floor(scenes.WALL_S / 60.0) * 60.0
+    end_s = start_s + 60.0 + behind_s
+    values = []
+    second_s = start_s
+    while second_s <= end_s:
+        value = 900.0 if second_s > end_s - 1.0 else 100.0
+        history.append(second_s, {"decode": value})
+        values.append(value)
+        second_s += 0.25
+    legend = text(drawn(charts, history, end_s)[0])
+    shown = re.search(r"mean (\d+)", legend)
+    assert shown is not None
+    assert abs(float(shown[1]) - sum(values[-240:]) / 240) <= 4.0
+
+
 def test_a_chart_has_one_of_each_gpu_or_engine_that_the_history_knows() -> None:
     of = scenes.snapshot()
     known = {"mfu:0", "mfu:7", "mfu:11", f"kv@{of.engines[1].key}", "busy:0"}

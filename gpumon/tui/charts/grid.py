@@ -128,6 +128,8 @@ class Charts:
         self._before = 0
         self._ahead = 0
         """Columns at the right edge whose time has not come."""
+        self._begun = 0
+        """Number of the newest bucket that has begun: those after it are drawn as it is."""
         if plan.sparks:
             self._before = 3 + plan.word + _FIGURE
         else:
@@ -153,6 +155,7 @@ class Charts:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
         `marked` of all carries a mark."""
         newest = self.grid.newest(now_s) * self._live + self._live - 1
+        self._begun = math.floor(now_s * self._live / self.grid.column_s)
         self._ahead = self._columns_ahead(now_s)
         values = self._values(newest, now_s)
         figures.at(now_s, self._curves)
@@ -257,14 +260,16 @@ class Charts:
 
     def _extremes(self, curve: Curve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
+        oldest = newest + 1 - len(values)
+        begun = values[: self._begun + 1 - oldest]
         known = []
-        for value in values:
+        for value in begun:
             if value == value:
                 known.append(value)
         if not known:
             return ""
         bucket_s = self.grid.column_s / self._live
-        when = o_clock((newest + 1 - len(values) + values.index(max(known))) * bucket_s, bucket_s)
+        when = o_clock((oldest + begun.index(max(known))) * bucket_s, bucket_s)
         mean = curve.said(sum(known) / len(known))
         return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
 
