@@ -263,16 +263,16 @@ OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
 """Words that look like commands, and what does what they promise."""
 
 
-def _no_such(what: str, name: str, known: Iterable[str]) -> str:
+def _no_such(what: str, name: str, names: Iterable[str]) -> str:
     import difflib
 
-    known = list(known)
-    nearest = difflib.get_close_matches(name, known, n=1)
+    names = list(names)
+    nearest = difflib.get_close_matches(name, names, n=1)
     meant = OTHER_WORDS.get(name) or (nearest[0] if nearest else "")
     if meant:
         hint = f"did you mean {meant}?"
     else:
-        hint = f"known: {', '.join(known)}"
+        hint = f"known: {', '.join(names)}"
     return f"no such {what}: {struck(name)!a}; {hint}"
 
 

@@ -234,14 +234,14 @@ def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def _take_key(taken: dict[tuple[str, str], str], name: str, key: str) -> str:
+def _take_key(commands: dict[tuple[str, str], str], name: str, key: str) -> str:
     """Note that a command has a key in its scopes; returns another command that has it already, else its own name."""
     scopes = [_SCOPES.get(name, "")]
     if name in KEPT:
         scopes += sorted({*_SCOPES.values()})
     other = name
     for scope in scopes:
-        owner = taken.setdefault((scope, key), name)
+        owner = commands.setdefault((scope, key), name)
         if other == name:
             other = owner
     return other

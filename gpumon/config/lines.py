@@ -24,9 +24,9 @@ def places(text: str) -> dict[Path, int]:
     return known
 
 
-def line_among(known: Mapping[Path, int], path: Path) -> int:
+def line_among(lines: Mapping[Path, int], path: Path) -> int:
     """Line of the setting at `path`, of its first entry, or of the nearest table around it; else 0."""
-    return next((known[path[:length]] for length in range(len(path), 0, -1) if path[:length] in known), 0)
+    return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), 0)
 
 
 def end_of(text: str, table: str) -> int:

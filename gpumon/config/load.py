@@ -184,12 +184,12 @@ def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] =
     return ConfigError(lines[0], lines[1:])
 
 
-def _error(refused: Refused, path: str, known: Mapping[Place, int], origins: Mapping[str, str]) -> ConfigError:
+def _error(refused: Refused, path: str, lines: Mapping[Place, int], origins: Mapping[str, str]) -> ConfigError:
     for length in range(len(refused.path), 0, -1):
         origin = origins.get(dotted(refused.path[:length]), "file")
         if origin != "file":
             return error(origin, refused)
-    line = line_among(known, refused.path)
+    line = line_among(lines, refused.path)
     if line:
         where = f"{named(path)}:{line}"
     else:

@@ -248,19 +248,19 @@ def _without_nothing(raw: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _unknown(key: str, known: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
+def _unknown(key: str, keys: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
     if len(path) == 1:
         inside = _places(root)
     else:
         inside = {}
-    nearest = difflib.get_close_matches(key.lower(), (*known, *inside), n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(key.lower(), (*keys, *inside), n=1, cutoff=0.5)
     if nearest:
         hint = f"did you mean {nearest[0]}?"
     else:
-        hint = f"known here: {', '.join(known)}"
-    if nearest and nearest[0] not in known:
+        hint = f"known here: {', '.join(keys)}"
+    if nearest and nearest[0] not in keys:
         table, header = inside[nearest[0]]
         hint = f"did you mean {table}.{nearest[0]} (in {header})?"
     return Refused(path, f"unknown key; {hint}")

@@ -22,25 +22,25 @@ PARTS: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
 """Counter that an adapter may work out -> the one that it is a part of, which may have counted long before."""
 
 
-def born_series(known: RankReading, reading: EngineReading, here: RankReading, whole_answers: int) -> frozenset[str]:
+def born_series(before: RankReading, reading: EngineReading, here: RankReading, whole_answers: int) -> frozenset[str]:
     """Counters and histograms of a rank that its page has for the first time, and that stood at 0 before.
 
-    `known` are all series of the rank so far, `here` those of the new `reading`. `whole_answers` are the answers of
+    `before` are all series of the rank so far, `here` those of the new `reading`. `whole_answers` are the answers of
     this process that had the rank and were read to their end.
     """
-    if has_all_series(known, here) or whole_answers < SURE_ANSWERS or not reading.whole:
+    if has_all_series(before, here) or whole_answers < SURE_ANSWERS or not reading.whole:
         return frozenset()
-    fresh = series_of(here) - series_of(known)
+    fresh = series_of(here) - series_of(before)
     series = set()
     for name in fresh:
-        if _is_engines_own(name, reading, known):
+        if _is_engines_own(name, reading, before):
             series.add(name)
     return frozenset(series)
 
 
-def has_all_series(known: RankReading, here: RankReading) -> bool:
+def has_all_series(before: RankReading, here: RankReading) -> bool:
     """Whether all counters and histograms of `here` are among the known ones."""
-    return here.counters.keys() <= known.counters.keys() and here.histograms.keys() <= known.histograms.keys()
+    return here.counters.keys() <= before.counters.keys() and here.histograms.keys() <= before.histograms.keys()
 
 
 def series_of(rank: RankReading) -> frozenset[str]:
@@ -66,12 +66,12 @@ def before_first_count(reading: EngineReading, monotonic_s: float) -> EngineRead
     return msgspec.structs.replace(reading, ranks=tuple(blank), monotonic_s=monotonic_s, absent_s=None)
 
 
-def _is_engines_own(name: str, reading: EngineReading, known: RankReading) -> bool:
+def _is_engines_own(name: str, reading: EngineReading, before: RankReading) -> bool:
     """Whether the engine counts it itself. What an adapter works out may begin anywhere."""
     if reading.advance.get(name) is Advance.DERIVED:
         return False
     whole = PARTS.get(name, "")
-    return not known.counters.get(whole, 0.0)
+    return not before.counters.get(whole, 0.0)
 
 
 def _empty(histogram: HistogramReading) -> HistogramReading:

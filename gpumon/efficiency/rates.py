@@ -88,8 +88,8 @@ class Layout(NamedTuple):
     """The ranks share the tensor-parallel GPUs: all layers but the attention lie on the GPUs of all of them."""
 
 
-def layout(reading: EngineReading, shown: int, count: int) -> Layout:
-    """The sizes of an engine with `count` GPUs (0: not known) whose page shows `shown` data-parallel ranks.
+def layout(reading: EngineReading, shown_ranks: int, count: int) -> Layout:
+    """The sizes of an engine with `count` GPUs (0: not known) whose page shows `shown_ranks` data-parallel ranks.
 
     What the server or its command line says holds. Without it: GPUs / ranks / stages. Where the ranks share the
     tensor-parallel GPUs (SGLang's DP attention: tp 8 and dp 8 on 8 GPUs), each layer's KV cache lies on what is left
@@ -97,10 +97,10 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     is the page of one rank among several.
     """
     stages = max(reading.pp, 1)
-    if _adds_ranks_up(reading, shown, count):
+    if _adds_ranks_up(reading, shown_ranks, count):
         dp = reading.dp
     else:
-        dp = shown
+        dp = shown_ranks
     tp = reading.tp
     crowded = bool(count) and dp > 1 and tp * stages * dp > count
     if count and (not tp or crowded):
@@ -113,9 +113,9 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     return Layout(count, tp, reading.pp, dp, together, attention_alone)
 
 
-def _adds_ranks_up(reading: EngineReading, shown: int, count: int) -> bool:
+def _adds_ranks_up(reading: EngineReading, shown_ranks: int, count: int) -> bool:
     """Whether a page that shows one rank is that of all ranks: the GPUs agree with the number of the command line."""
-    if shown != 1 or reading.dp <= 1:
+    if shown_ranks != 1 or reading.dp <= 1:
         return False
     return count > 0 and count == max(reading.tp, 1) * max(reading.pp, 1) * reading.dp
 

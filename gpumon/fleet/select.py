@@ -82,14 +82,14 @@ class Selection:
                 labels.append(term.label)
         return tuple(dict.fromkeys(labels))
 
-    def matches(self, shown: HostShown | Row) -> bool:
+    def matches(self, row: HostShown | Row) -> bool:
         """Whether a host, or a row, is among what was asked for."""
         if not self._terms:
             return True
-        if isinstance(shown, Row):
-            texts = _texts_of_row(shown)
+        if isinstance(row, Row):
+            texts = _texts_of_row(row)
         else:
-            texts = _texts_of_host(shown)
+            texts = _texts_of_host(row)
         return all(_matches(term, texts) for term in self._terms)
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:

@@ -91,14 +91,14 @@ class Player:
             finally:
                 timer.cancel()
 
-    def _show(self, taken: Sequence[Derived]) -> None:
-        for each in taken:
+    def _show(self, moments: Sequence[Derived]) -> None:
+        for each in moments:
             self._history.append(each.wall_s, each.points, each.interval_s)
             for event in each.snapshot.events:
                 self._history.mark(event)
-        if taken and not self.paused:
-            self._shown_s = taken[-1].wall_s
-            self._sink(taken[-1].snapshot)
+        if moments and not self.paused:
+            self._shown_s = moments[-1].wall_s
+            self._sink(moments[-1].snapshot)
 
     def _started(self, wall_s: float) -> History | None:
         """Get ready for a moment; the charts up to it. In the worker's thread, as all below."""

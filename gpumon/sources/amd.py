@@ -259,14 +259,14 @@ class Amd:
         """GPUs that it lists."""
         return len(amdsmi.amdsmi_get_processor_handles())
 
-    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
         """The GPU at an index."""
         trace[0] = "amdsmi_get_processor_handles"
         handle = amdsmi.amdsmi_get_processor_handles()[index]
         trace[0] = "amdsmi_get_gpu_device_uuid"
         uuid = str(amdsmi.amdsmi_get_gpu_device_uuid(handle))
-        if known is not None and known.uuid == uuid:
-            return known
+        if last is not None and last.uuid == uuid:
+            return last
         return AmdGpu(index, handle, uuid, Calls(self.api, timings, trace), timings)
 
 

@@ -398,18 +398,18 @@ class EndpointSource:
             self._notices.setdefault(known.notice, self._wall())
 
 
-def _said_of_model(reading: EngineReading, counts: Mapping[str, str], known: Identity) -> Mapping[str, object]:
+def _said_of_model(reading: EngineReading, counts: Mapping[str, str], identity: Identity) -> Mapping[str, object]:
     """Fields of a reading by what the server says of its model: where it has several, that is not said of each of them.
     `counts`: numbers of lines that are wrong, to stand beside it."""
     is_only = not reading.part
-    fields = {"version": known.version or reading.version, "model": reading.model, "model_root": reading.model_root}
+    fields = {"version": identity.version or reading.version, "model": reading.model, "model_root": reading.model_root}
     info = {**reading.info, **counts}
     if is_only:
-        fields["model"] = known.model or reading.model
-        fields["model_root"] = reading.model_root or known.root
-        info |= known.info
-    elif IDENTITY in known.info:
-        info[IDENTITY] = known.info[IDENTITY]
+        fields["model"] = identity.model or reading.model
+        fields["model_root"] = reading.model_root or identity.root
+        info |= identity.info
+    elif IDENTITY in identity.info:
+        info[IDENTITY] = identity.info[IDENTITY]
     return {**fields, "info": info}
 
 

@@ -190,13 +190,13 @@ class Events:
         return verdict.since <= rfc3339(began_s + SETTLE_S)
 
 
-def _new_xids(known: GpuReading | None, reading: GpuReading, began_s: float) -> list[XidEvent]:
+def _new_xids(before: GpuReading | None, reading: GpuReading, began_s: float) -> list[XidEvent]:
     """Xids that came since the reading before; of a GPU that had none those since the first frame."""
-    if known is None:
+    if before is None:
         return [xid for xid in reading.xid if xid.wall_s >= began_s]
-    if reading.xid == known.xid:
+    if reading.xid == before.xid:
         return []
-    return [xid for xid in reading.xid if xid not in known.xid]
+    return [xid for xid in reading.xid if xid not in before.xid]
 
 
 def _change(verdict: Verdict, old: _Stands | None) -> str:
@@ -251,38 +251,38 @@ def _verdict_event(
     return Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, parameters, since_s, verdict)
 
 
-def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
+def _seen(before: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     """Memory of an engine after this reading; the last answer of a silent one stays."""
     since_s = wall_s
-    if known is not None:
-        since_s = known.since_s
+    if before is not None:
+        since_s = before.since_s
     ended = reading.departure is not None
     answers = reading.state is EndpointState.OK
     up: bool | None = answers
-    if not answers and (known is None or known.up is None) and wall_s - since_s < SETTLE_S:
+    if not answers and (before is None or before.up is None) and wall_s - since_s < SETTLE_S:
         up = None
-    if known is not None and (not answers or reading.monotonic_s == known.said.monotonic_s):
-        if (known.up, known.ended) == (up, ended):
-            return known
-        return known._replace(up=up, ended=ended)
+    if before is not None and (not answers or reading.monotonic_s == before.said.monotonic_s):
+        if (before.up, before.ended) == (up, ended):
+            return before
+        return before._replace(up=up, ended=ended)
     return _Seen(since_s, up, reading, ended)
 
 
-def _engine_events(known: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
+def _engine_events(before: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
     """It does not answer any more, answers again, began anew, or serves another model."""
     name = clean(now.said.name, MOST_MODEL)
     is_settled = wall_s - now.since_s >= SETTLE_S
-    if known.up and not now.up and not now.ended:  # the verdict tells of an end
+    if before.up and not now.up and not now.ended:  # the verdict tells of an end
         state: Parameters = {"state": engine.state.value.replace("_", " ")}
         yield Event(wall_s, EventKind.ENGINE, name, "down", Level.WARN, engine.key, state)
-    elif now.up and not known.up and (known.up is False or is_settled):
+    elif now.up and not before.up and (before.up is False or is_settled):
         yield Event(wall_s, EventKind.ENGINE, name, "answers", Level.OK, engine.key, {})
-    if _began_anew(known.said, now.said):
+    if _began_anew(before.said, now.said):
         yield Event(wall_s, EventKind.RESTART, name, "restarted", Level.WARN, engine.key, {})
-    code = _model_change(known.said.model, now.said.model, is_settled=is_settled)
+    code = _model_change(before.said.model, now.said.model, is_settled=is_settled)
     if code:
         models: Parameters = {
-            "before": clean(known.said.model, MOST_MODEL),
+            "before": clean(before.said.model, MOST_MODEL),
             "model": clean(now.said.model, MOST_MODEL),
         }
         yield Event(wall_s, EventKind.MODEL, name, code, Level.NOTE, engine.key, models)
@@ -323,9 +323,9 @@ def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
     return totals
 
 
-def _gpu_events(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
-    """Lost, back, slowed down; `known` is None for a GPU that was not listed before."""
-    was_down = known is not None and known.state in _DOWN
+def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
+    """Lost, back, slowed down; `before` is None for a GPU that was not listed before."""
+    was_down = before is not None and before.state in _DOWN
     if gpu.state in _DOWN and not was_down:
         code = "gpu_lost" if gpu.state is GpuState.LOST else "gpu_reset_required"
         what: Parameters = {}
@@ -334,17 +334,17 @@ def _gpu_events(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, what)
     elif was_down and gpu.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)
-    cause = _new_slowdown(known, gpu)
+    cause = _new_slowdown(before, gpu)
     if cause:
         yield _gpu_event(wall_s, EventKind.THROTTLE, gpu, "throttling", Level.WARN, {"cause": cause})
 
 
-def _new_slowdown(known: Gpu | None, gpu: Gpu) -> str:
+def _new_slowdown(before: Gpu | None, gpu: Gpu) -> str:
     """The first cause of a slowdown that was not there before, of a GPU that is and was well; empty: none."""
-    if known is None or known.state is not GpuState.OK or gpu.state is not GpuState.OK:
+    if before is None or before.state is not GpuState.OK or gpu.state is not GpuState.OK:
         return ""
     for reason, cause in SLOWDOWNS.items():
-        if reason in gpu.throttle and reason not in known.throttle:
+        if reason in gpu.throttle and reason not in before.throttle:
             return cause
     return ""
 

@@ -70,7 +70,7 @@ def _worst(findings: list[Finding]) -> Finding | None:
 
 
 def _fault(
-    case: Case, level: Level, cause: str, shown: Evidence, actions: tuple[str, ...], **said: float | str | None
+    case: Case, level: Level, cause: str, evidence: Evidence, actions: tuple[str, ...], **said: float | str | None
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
     fixes = tuple(action(code, index=float(_gpu(case).index)) for code in actions)
@@ -78,7 +78,7 @@ def _fault(
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
         parameters |= params(unused="yes")
-    return Finding(Limit.HARDWARE_FAULT, cause, parameters, (shown,), fixes, level)
+    return Finding(Limit.HARDWARE_FAULT, cause, parameters, (evidence,), fixes, level)
 
 
 def taken(frame: Frame) -> set[str]:

@@ -80,6 +80,6 @@ def _carried_by_engine(snapshot: Snapshot) -> dict[str, Verdict]:
     return by_name
 
 
-def _is_more_urgent(verdict: Verdict, known: Verdict | None) -> bool:
+def _is_more_urgent(verdict: Verdict, other: Verdict | None) -> bool:
     """Whether a verdict is more urgent than the one that is known, if there is one."""
-    return known is None or URGENCY[verdict.level] < URGENCY[known.level]
+    return other is None or URGENCY[verdict.level] < URGENCY[other.level]

@@ -137,9 +137,9 @@ def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
             canvas.set(*cell, point.letter, point.tone)
 
 
-def _free_cell(line: int, column: int, taken: set[tuple[int, int]]) -> tuple[int, int]:
+def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tuple[int, int]:
     """The cell of an engine's letter: the next one to the right where engines stand at one place."""
-    while (line, column) in taken:
+    while (line, column) in cells_in_use:
         column += 1
     return line, column
 

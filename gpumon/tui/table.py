@@ -264,11 +264,11 @@ def _fitting(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
     return fitting
 
 
-def _keep(known: dict[object, V], key: object, value: V) -> V:
+def _keep(memory: dict[object, V], key: object, value: V) -> V:
     """Remember a value under its key, and return it."""
-    if len(known) >= _MOST_FITTED:
-        known.clear()
-    known[key] = value
+    if len(memory) >= _MOST_FITTED:
+        memory.clear()
+    memory[key] = value
     return value
 
 

@@ -502,10 +502,10 @@ def _limit_tone(item: Item) -> str:
     return "text"
 
 
-def columns(shown: Sequence[Item], width: int) -> Columns:
+def columns(items: Sequence[Item], width: int) -> Columns:
     """As wide as what is shown needs, within bounds."""
     most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
-    named = [item for item in shown if item.what]
+    named = [item for item in items if item.what]
     what = max((cells(item.what) for item in named), default=0)
     scope = max((cells(item.scope) for item in named), default=0)
     return Columns(what, min(most, scope), width >= _DATED, width)

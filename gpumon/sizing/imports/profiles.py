@@ -261,11 +261,11 @@ def _telling(own: Sequence[str], rivals: Sequence[Sequence[str]]) -> Iterator[st
             yield trait
 
 
-def _free_name(name: str, taken: Mapping[str, Observed]) -> str:
+def _free_name(name: str, profiles: Mapping[str, Observed]) -> str:
     """A name, with a number behind it where it is taken."""
     free = name
     number = 2
-    while free in taken:
+    while free in profiles:
         free = f"{name}-{number}"
         number += 1
     return free

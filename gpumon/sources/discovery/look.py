@@ -238,27 +238,27 @@ class Places:
     def _own(
         self,
         server: Process,
-        asked: Sequence[Listener],
+        listeners: Sequence[Listener],
         without: frozenset[int] = frozenset(),
         *,
         everywhere: bool = False,
     ) -> tuple[Listener, ...] | None:
-        """The sockets among `asked` that the server or a descendant holds; None where Linux hides that from this user.
+        """The `listeners` that the server or a descendant holds; None where Linux hides that from this user.
 
         To look through a family is dear: once for each set of sockets.
         """
-        if not asked:
+        if not listeners:
             if sockets_of(server.pid) is None:
                 return None
             return ()
         key = (server.pid, server.started, everywhere)
-        question = (frozenset(listener.inode for listener in asked), without)
+        question = (frozenset(listener.inode for listener in listeners), without)
         if key not in self._owned or self._owned[key][0] != question:
             self._owned[key] = (question, _held(server, *question))
         held = self._owned[key][1]
         if held is None:
             return None
-        return tuple(listener for listener in asked if listener.inode in held)
+        return tuple(listener for listener in listeners if listener.inode in held)
 
 
 def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:

@@ -97,8 +97,8 @@ class Driver(Protocol):
     def count(self) -> int:
         """GPUs that it lists."""
 
-    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
-        """The GPU at an index: `known` where it is still that one."""
+    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+        """The GPU at an index: `last` where it is still that one."""
 
 
 class _Down(msgspec.Struct, frozen=True):

@@ -88,9 +88,9 @@ def _listed(gpus: Iterable[GpuReading]) -> dict[str, GpuReading] | None:
     return listed
 
 
-def _row(known: Listed, wall_s: float, now_s: float) -> GpuReading:
-    text = f"the driver does not list it any more, and did at {clock_utc(known.listed_wall_s)}: unplugged or removed"
+def _row(listed: Listed, wall_s: float, now_s: float) -> GpuReading:
+    text = f"the driver does not list it any more, and did at {clock_utc(listed.listed_wall_s)}: unplugged or removed"
     blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, Missing(Reason.LOST, text))
-    read_s = now_s - max(0.0, wall_s - known.listed_wall_s)
-    own = (known.index, known.uuid, known.name, GpuState.LOST, read_s, text)
-    return GpuReading(*own, source=known.source, **blank)
+    read_s = now_s - max(0.0, wall_s - listed.listed_wall_s)
+    own = (listed.index, listed.uuid, listed.name, GpuState.LOST, read_s, text)
+    return GpuReading(*own, source=listed.source, **blank)

@@ -166,14 +166,14 @@ class Nvml:
         """GPUs that it lists."""
         return int(pynvml.nvmlDeviceGetCount())
 
-    def open(self, index: int, known: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
         """The GPU at an index."""
         trace[0] = "nvmlDeviceGetHandleByIndex"
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
         trace[0] = "nvmlDeviceGetUUID"
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-        if known is not None and known.uuid == uuid:
-            return known
+        if last is not None and last.uuid == uuid:
+            return last
         return NvmlGpu(index, handle, uuid, Session(self.api, timings, Request(), Names(), trace))
 
 

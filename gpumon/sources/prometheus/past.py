@@ -34,7 +34,7 @@ class Past:
     def __init__(
         self,
         api: PrometheusApi,
-        asked: Queries,
+        queries: Queries,
         start_s: float,
         end_s: float,
         step_s: float,
@@ -45,7 +45,7 @@ class Past:
         """The step is made longer where there would be more than `MOST_STEPS`, or, for so many series (0: it is not
         known), more than `MOST_POINTS`. `own`: the host has a gpumon of its own now."""
         self._api = api
-        self._queries = asked
+        self._queries = queries
         self._start_s = start_s
         steps = min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
         self.step_s = max(step_s, (end_s - start_s) / (steps - 1), LEAST_STEP_S)

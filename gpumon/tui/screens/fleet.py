@@ -375,15 +375,15 @@ class FleetPast:
         return replace(arrival, events=last.snapshot.events)
 
 
-def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
+def _forms(place: str, fleet: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
     """Parts of the title from the longest form to the shortest."""
-    if shown is None or not shown.wall_s:
+    if fleet is None or not fleet.wall_s:
         state = "no answer yet"
-        if shown is None or not shown.faults:
+        if fleet is None or not fleet.faults:
             state = "starting …"
         yield from (("fleet", place, state), ("fleet", place), ("fleet",))
         return
-    hosts, gpus, engines = _sizes(shown, chosen)
+    hosts, gpus, engines = _sizes(fleet, chosen)
     yield "fleet", place, hosts, gpus, engines
     yield "fleet", place, hosts, gpus
     yield "fleet", hosts, gpus, engines
@@ -391,15 +391,15 @@ def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Itera
     yield "fleet", hosts
 
 
-def _sizes(shown: FleetSnapshot, chosen: Row | None) -> list[str]:
+def _sizes(fleet: FleetSnapshot, chosen: Row | None) -> list[str]:
     """Numbers of hosts, GPUs and engines of the fleet: `96 hosts`; with a chosen row its own before them: `2 of 96
     hosts`."""
     gpus = 0
     engines = 0
-    for host in shown.hosts:
+    for host in fleet.hosts:
         gpus += sum(not gpu.parent_uuid for gpu in host.snapshot.gpus)
         engines += len(host.snapshot.engines)
-    texts = [counted(len(shown.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
+    texts = [counted(len(fleet.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
     if chosen is None:
         return texts
     of_row = (len(chosen.hosts), len(chosen.parts.gpus), chosen.engines)

@@ -274,15 +274,15 @@ def _begin(scene: Scene, stop: Stop, name: str) -> Piece:
     return f"▸{name}", "focus" if scene.focused else "muted"
 
 
-def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
+def _cell(scene: Scene, stop: Stop, cell: int, text: str) -> list[Piece]:
     """One value, marked where the cursor is on it, or as it is typed."""
     here = stop == scene.state.stop and cell == scene.state.cell
     edit = scene.state.edit
     if here and edit is not None:
         return [("[", "muted"), *edit.pieces(max(6, cells(edit.text) + 1)), ("]", "muted")]
     if here and scene.focused:
-        return [("[", "muted"), (shown, "strong@"), ("]", "muted")]
-    return [(shown, "text")]
+        return [("[", "muted"), (text, "strong@"), ("]", "muted")]
+    return [(text, "text")]
 
 
 def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
