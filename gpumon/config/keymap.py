@@ -77,6 +77,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("hide.none", (), "show hidden rows again"),
     Command("copy", ("c",), "copy a command of triage"),
     Command("log", ("L",), "log of the engine"),
+    Command("mark", ("M",), "count engines from now on"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
     Command("fleet.models", ("m",), "rows: hosts, or models", "", scope="fleet"),
     Command("log.follow", ("F",), "follow the log, or not", scope="log"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpumon.config.keymap import Keymap
 from gpumon.config.schema import Config
 from gpumon.readings.format import GIB
+from gpumon.tui.marked import Marked
 
 
 class View:
@@ -13,6 +14,8 @@ class View:
     def __init__(self, config: Config) -> None:
         self.loaded = config
         """Options that gpumon was started with."""
+        self.marked: Marked | None = None
+        """The moment that the user marked; what engines did since then stands on their pages."""
         self.everywhere = ""
         """The filter of all panes; empty shows all."""
         self.use(config)

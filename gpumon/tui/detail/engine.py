@@ -133,6 +133,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
+        *served.since_mark(engine, view.marked, snapshot, figures),
         *served.seen(engine, figures),
         *_since_start(engine, figures),
         *_advances(engine),

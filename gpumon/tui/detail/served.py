@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,11 +11,12 @@ from gpumon.efficiency.ratio import per
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.snapshot import Engine, Lengths, Outcomes, WithinGoal
+from gpumon.readings.snapshot import Engine, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, Figures, Line, Section, Sentence
 from gpumon.tui.detail.values import bounds, said
 from gpumon.tui.line import Piece
+from gpumon.tui.marked import Marked
 
 _OF_REQUESTS: Final = "requests"
 _OF_TOKENS: Final = "tokens"
@@ -262,20 +263,47 @@ def cached_by(engine: Engine, figures: Figures) -> list[Section]:
     return [Section("prefix cache by source", entries)]
 
 
+def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: Figures) -> list[Section]:
+    """What it did since the user's mark; no section without one, or in a past that was counted from another start."""
+    if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
+        return []
+    moment = values.moment_of(marked.wall_s, snapshot.wall_s)
+    title = f"since the mark at {moment.clock}, {values.lasting(moment.ago_s)} ago"
+    since = marked.since(engine)
+    if since is None:
+        return [Section(title, [Sentence("it was not there when the mark was set")], side=1)]
+    rows = (
+        ("decode", since.decode, values.tokens),
+        (glossary.PREFILL.name, since.prefill, values.tokens),
+        (glossary.CACHED.name, since.cached, values.tokens),
+        ("requests", since.requests, values.whole),
+        ("most running", since.peak_running, values.whole),
+        ("most waiting", since.peak_waiting, values.whole),
+        ("busy", since.busy_ratio, values.percent),
+    )
+    return [Section(title, _known_figures(rows, figures), side=1)]
+
+
+def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: Figures) -> list[Entry]:
+    """The figures that are there."""
+    entries: list[Entry] = []
+    for name, reading, write in rows:
+        if not isinstance(reading, Missing):
+            entries.append(figures.of(reading, name, "seen", write))
+    return entries
+
+
 def seen(engine: Engine, figures: Figures) -> list[Section]:
     """Peaks and busy share since gpumon started."""
     of = engine.served.seen
     if isinstance(of.seconds, Missing):
         return []
-    entries: list[Entry] = []
     rows = (
         ("requests", of.requests, values.whole),
         ("most running", of.peak_running, values.whole),
         ("most waiting", of.peak_waiting, values.whole),
         ("busy", of.busy_ratio, values.percent),
     )
-    for name, reading, write in rows:
-        if not isinstance(reading, Missing):
-            entries.append(figures.of(reading, name, "seen", write))
+    entries = _known_figures(rows, figures)
     entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))
     return [Section(f"seen in {values.lasting(of.seconds)}", entries, side=1)]

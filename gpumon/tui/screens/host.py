@@ -15,11 +15,13 @@ from gpumon.triage.copyable import Copyable, to_copy
 from gpumon.triage.render import PEER_WORDS
 from gpumon.tui.control import Control, Incident, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
+from gpumon.tui.detail.values import moment_of
 from gpumon.tui.engine_table import ENGINES, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.line import Row
+from gpumon.tui.marked import Marked
 from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
@@ -114,6 +116,7 @@ class HostBody:
             "copy": self._copy,
             "filter.all": _filter_everywhere,
             "log": self._log,
+            "mark": _mark,
             "log.follow": partial(_in_log, "log.follow"),
             "log.error": partial(_in_log, "log.error"),
             "cell": _next_cell,
@@ -176,7 +179,10 @@ class HostBody:
         return snapshot
 
     def arrived(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
-        """Ring for new alerts; draw all charts anew once their past is there, as they look at what is new alone."""
+        """Ring for new alerts, go on counting since the mark, and draw all charts anew once their past is there: they
+        look at what is new alone."""
+        if screen.view.marked is not None:
+            screen.view.marked.take(now)
         alerts = rung(now)
         if before is not None:
             alerts -= rung(before)
@@ -534,6 +540,16 @@ def _filter_everywhere(screen: HostScreen) -> None:
     from gpumon.tui.screens.questions import filter_of_all
 
     screen.ask(filter_of_all(screen.view.everywhere, screen.filter_everywhere))
+
+
+def _mark(screen: HostScreen) -> None:
+    """Count what engines do from now on; an earlier mark goes."""
+    newest = screen.latest
+    if newest is None:
+        return
+    screen.view.marked = Marked(newest)
+    clock = moment_of(newest.wall_s, newest.wall_s).clock
+    screen.say(f"marked {clock}: an engine's page has what it did since then")
 
 
 def _next_cell(screen: HostScreen) -> None:

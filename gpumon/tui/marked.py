@@ -1,0 +1,89 @@
+"""What engines did since a moment that the user marked: sums by their totals, peaks as polls saw them since then."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.efficiency.ratio import minus, per
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.snapshot import Engine, Snapshot
+
+
+class Since(NamedTuple):
+    """An engine's figures since the mark."""
+
+    decode: Reading
+    """Tokens."""
+    prefill: Reading
+    cached: Reading
+    requests: Reading
+    """Requests that ended."""
+    peak_running: Reading
+    peak_waiting: Reading
+    busy_ratio: Reading
+
+
+class _Peaks:
+    """Most requests of an engine since the mark."""
+
+    def __init__(self) -> None:
+        self.running: Reading = NOT_EXPOSED
+        self.waiting: Reading = NOT_EXPOSED
+
+    def take(self, engine: Engine) -> None:
+        """Take in the requests of now."""
+        self.running = _larger(self.running, engine.load.running)
+        self.waiting = _larger(self.waiting, engine.load.waiting)
+
+
+class Marked:
+    """A marked moment, and the engines as they were then."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.wall_s = snapshot.wall_s
+        self._engines = {engine.key: engine for engine in snapshot.engines}
+        self._peaks: dict[str, _Peaks] = {}
+        self.take(snapshot)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take in the newest snapshot. An engine that came after the mark is not counted: nobody saw its start."""
+        for engine in snapshot.engines:
+            if engine.key in self._engines:
+                self._peaks.setdefault(engine.key, _Peaks()).take(engine)
+
+    def since(self, engine: Engine) -> Since | None:
+        """What an engine did since the mark; None of one that was not there."""
+        then = self._engines.get(engine.key)
+        peaks = self._peaks.get(engine.key)
+        if then is None or peaks is None:
+            return None
+        total = engine.tokens_total
+        before = then.tokens_total
+        seen = engine.served.seen
+        watched_s = minus(seen.seconds, then.served.seen.seconds)
+        return Since(
+            decode=minus(total.decode, before.decode),
+            prefill=minus(total.prefill_computed, before.prefill_computed),
+            cached=minus(total.prefill_cached, before.prefill_cached),
+            requests=minus(seen.requests, then.served.seen.requests),
+            peak_running=peaks.running,
+            peak_waiting=peaks.waiting,
+            busy_ratio=per(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
+        )
+
+
+def _busy_s(engine: Engine) -> Reading:
+    """Seconds in which the engine had a request, of those in which gpumon saw it."""
+    seen = engine.served.seen
+    if isinstance(seen.seconds, Missing) or isinstance(seen.busy_ratio, Missing):
+        return NOT_EXPOSED
+    return seen.seconds * seen.busy_ratio
+
+
+def _larger(known: Reading, new: Reading) -> Reading:
+    """The larger of two readings; the one that is there where one is missing."""
+    if isinstance(new, Missing):
+        return known
+    if isinstance(known, Missing):
+        return new
+    return max(known, new)

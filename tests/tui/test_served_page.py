@@ -1,0 +1,135 @@
+"""The page of an engine says what its users sent and got: recorded servers, polled over HTTP, to the lines shown."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpumon.config.schema import Config
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.tui.detail import engine as engine_page
+from gpumon.tui.detail.blocks import laid_out
+from gpumon.tui.marked import Marked
+from gpumon.tui.view import View
+from tests.accuracy.replay import replays
+from tests.tui import scenes
+
+
+@pytest.fixture(scope="module", name="queued")
+def engine_that_queued() -> Engine:
+    return last_of("vllm-mfu-queue-prefix-abort")
+
+
+@pytest.fixture(scope="module", name="speculating")
+def engine_that_speculated() -> Engine:
+    return last_of("vllm-ngram")
+
+
+def last_of(capture: str) -> Engine:
+    """A recorded engine at its last good poll."""
+    (done,) = replays([capture])
+    return next(tick.engine for tick in reversed(done.ticks) if tick.reading.state is EndpointState.OK)
+
+
+def page(engine: Engine, view: View | None = None, wall_s: float | None = None) -> list[str]:
+    """The lines of its page on 120 columns."""
+    snapshot = msgspec.structs.replace(scenes.snapshot(), engines=(engine,))
+    if wall_s is not None:
+        snapshot = msgspec.structs.replace(snapshot, wall_s=wall_s)
+    sections = engine_page.sections(engine, snapshot, view or View(Config()))
+    return ["".join(text for text, _ in row).rstrip() for row in laid_out(sections, 120)]
+
+
+def section(lines: list[str], title: str) -> list[str]:
+    """The lines of a section, without its title."""
+    start = next(number for number, line in enumerate(lines) if line.startswith(f" {title}"))
+    return lines[start + 1 : lines.index("", start)]
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+def test_shares_within_the_goals_are_exact_at_bounds(queued: Engine) -> None:
+    goals = section(page(queued), "within the goals")
+    assert words(goals[0])[:4] == ["TTFT", "in", "goal", "22.78"]
+    assert "= 36 of 158 requests within 1.000 s (goal)" in goals[1]
+
+
+def test_a_goal_inside_a_bucket_gives_two_bounds_and_an_assumed_one_says_so(queued: Engine) -> None:
+    shares = queued.goodput
+    between = msgspec.structs.replace(shares.ttft_goal, low_ratio=0.25, high_ratio=0.5, count=100.0)
+    goodput = msgspec.structs.replace(shares, ttft_goal=between, ttft_goal_assumed=True)
+    goals = section(page(msgspec.structs.replace(queued, goodput=goodput)), "within the goals")
+    assert words(goals[0])[3:6] == ["25–50", "%", "estimated"]
+    assert "between 25 and 50 of 100 requests within 1.000 s (assumed), which lies inside a bucket" in goals[1]
+    assert any("no verdict uses them" in line for line in goals)
+
+
+def test_outcomes_by_finish_reason_and_no_row_of_what_is_not_counted(queued: Engine) -> None:
+    ended = {words(line)[0]: words(line)[1:] for line in section(page(queued), "how requests ended")[1:]}
+    assert ended["length"] == ["146", "92.4", "%", "146"]
+    assert ended["abort"] == ["12", "7.6", "%", "12"]
+    assert ended["error"] == ["0", "0.0", "%", "0"]
+    silent = msgspec.structs.replace(queued.served.outcomes, stopped=Missing(Reason.NOT_EXPOSED))
+    never = msgspec.structs.replace(queued.served.outcomes_since_start, stopped=Missing(Reason.NOT_EXPOSED))
+    served = msgspec.structs.replace(queued.served, outcomes=silent, outcomes_since_start=never)
+    lines = section(page(msgspec.structs.replace(queued, served=served)), "how requests ended")
+    assert not any(words(line)[0] == "stop" for line in lines)
+
+
+def test_lengths_by_bucket_and_the_context_that_held_all(queued: Engine) -> None:
+    lines = section(page(queued), "lengths")
+    assert words(lines[1]) == ["prompt", "676", "500–1,000", "500–1,000", "500–1,000"]
+    assert words(lines[2]) == ["answer", "111", "50–100", "200–500", "500–1,000"]
+    assert "--max-model-len of 2,000 would have held every request" in lines[-1]
+
+
+def test_the_bar_of_phases_adds_up(queued: Engine) -> None:
+    lines = section(page(queued), "where a request's time goes")
+    shares = [float(words(line)[-2]) for line in lines[1:-1]]
+    assert sum(shares) == pytest.approx(100.0, abs=0.2)
+    assert len(set(lines[0].strip())) == len(shares), "each has a glyph of its own"
+    assert "2.211 s from end to end" in lines[-1]
+
+
+def test_accepted_tokens_by_position(speculating: Engine, queued: Engine) -> None:
+    lines = section(page(speculating), "speculation")
+    assert [words(line)[2] for line in lines[:4]] == ["86.5", "67.9", "59.6", "52.0"]
+    assert lines[4].strip().startswith("3.66 tokens per step and sequence")
+    assert not any(line.startswith(" speculation") for line in page(queued))
+
+
+def test_what_was_done_since_the_mark(queued: Engine) -> None:
+    before = marked_before(queued)
+    view = View(Config())
+    view.marked = Marked(before)
+    view.marked.take(with_load(before, running=9.0))
+    view.marked.take(with_load(before, running=1.0))
+    lines = section(page(queued, view, before.wall_s + 30.0), "since the mark")
+    figures = {line[2:20].strip(): words(line[20:])[0] for line in lines}
+    assert figures["requests"] == "58"
+    assert figures["most running"] == "9"
+    assert not any(line.startswith(" since the mark") for line in page(queued, view, before.wall_s - 1.0))
+
+
+def test_an_engine_that_came_after_the_mark_has_no_figures_of_it(queued: Engine) -> None:
+    view = View(Config())
+    view.marked = Marked(msgspec.structs.replace(scenes.snapshot(), engines=()))
+    (line,) = section(page(queued, view), "since the mark")
+    assert line.strip() == "it was not there when the mark was set"
+
+
+def marked_before(engine: Engine) -> Snapshot:
+    """The moment at which 100 of its requests had ended."""
+    seen = msgspec.structs.replace(engine.served.seen, requests=100.0, seconds=40.0)
+    then = msgspec.structs.replace(engine, served=msgspec.structs.replace(engine.served, seen=seen))
+    return msgspec.structs.replace(scenes.snapshot(), engines=(then,))
+
+
+def with_load(snapshot: Snapshot, running: float) -> Snapshot:
+    (engine,) = snapshot.engines
+    load = msgspec.structs.replace(engine.load, running=running)
+    return msgspec.structs.replace(snapshot, engines=(msgspec.structs.replace(engine, load=load),))
