@@ -29,14 +29,14 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: $(VENV)/.compiled
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not gpu and not perf"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not gpu and not perf and not wide"
 
 test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
 	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
 
-properties: $(VENV)/.dev  ## the tests over generated input, with new examples
-	$(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not gpu and not perf" --hypothesis-profile=random
+properties: $(VENV)/.dev  ## the tests over generated input, with new examples, and all cases of wide matrices
+	$(BIN)/python -m pytest -n $(WORKERS) -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
 	rm -rf dist build/venv

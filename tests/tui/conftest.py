@@ -8,6 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.tui.idle import quick_pilot
+from tests.tui.stylesheets import parsed_stylesheets
+
+__all__ = ["parsed_stylesheets", "quick_pilot"]
+
 
 @pytest.fixture(autouse=True)
 def known_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from pathlib import Path
 
 from gpumon.commands.files import Files
@@ -9,6 +11,7 @@ from gpumon.config.load import load
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot, Window
+from gpumon.sizing.calibration import Calibration
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.sizing.panel import SizingPanel
@@ -77,9 +80,17 @@ def gone(of: Snapshot, at_s: float) -> Snapshot:
 def watched() -> Still:
     """A feed whose calibration has seen loads of 4 to 50."""
     feed = Still(snapshot())
-    for tick in range(WINDOWS):
-        feed.calibration.take(snapshot((tick + 1 - WINDOWS) * 160.0 - 11.0, 4.0 + 2.0 * tick))
+    feed.calibration = copy.deepcopy(_calibration())
     return feed
+
+
+@functools.cache
+def _calibration() -> Calibration:
+    """The calibration of `watched`, made once for all tests."""
+    calibration = Calibration()
+    for tick in range(WINDOWS):
+        calibration.take(snapshot((tick + 1 - WINDOWS) * 160.0 - 11.0, 4.0 + 2.0 * tick))
+    return calibration
 
 
 def panel_of(app: MonitorApp) -> SizingPanel:

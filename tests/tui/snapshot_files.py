@@ -25,8 +25,9 @@ async def settled(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The screen once it stands still."""
     lines = text_of(app)
     while True:
-        await pilot.pause(0.02)
-        before, lines = lines, text_of(app)
+        await pilot.pause()
+        before = lines
+        lines = text_of(app)
         if lines == before:
             return lines
 

@@ -97,9 +97,16 @@ CONTEXT: dict[str, tuple[str, ...]] = {
 """What is pressed before a command can be seen to do something; most can at once."""
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command.id not in LEAVES], ids=lambda c: c.id)
+PRESSES: dict[str, list[tuple[Command, str]]] = {}
+"""Commands and their keys that one application takes one after the other: a few, so that a failure has a short way."""
+for _number, _command in enumerate(command for command in COMMANDS if command.id not in LEAVES):
+    _walk = f"{_command.scope or 'everywhere'} {_number // 12}"
+    PRESSES.setdefault(_walk, []).extend((_command, key) for key in _command.keys)
+
+
+@pytest.mark.parametrize("walk", PRESSES)
 async def test_every_key_does_something_that_can_be_seen(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     feed = feed_of("sixteen_gpus")
@@ -107,24 +114,23 @@ async def test_every_key_does_something_that_can_be_seen(
     (tmp_path / "vllm.log").write_text("INFO up\nERROR boom\n" + "INFO serves\n" * 99)
     feed.logs = {engine.key: file_log(tmp_path / "vllm.log") for engine in scenes.SCENES["sixteen_gpus"]().engines}
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
-        for key in command.keys:
+        for command, key in PRESSES[walk]:
+            await type_keys(app, pilot, *["escape"] * 4)
             if app.monitor.travel.paused:
                 await type_keys(app, pilot, "p")
-            await type_keys(app, pilot, "escape", "escape", "1", "g", *CONTEXT.get(command.id, ()))
-            before, read = text_of(app), feed.refreshed
+            await type_keys(app, pilot, "1", "g", *CONTEXT.get(command.id, ()))
+            before = text_of(app)
+            read = feed.refreshed
             await type_keys(app, pilot, key)
             if command.id == "redraw":
                 assert feed.refreshed == read + 1
             else:
                 await until(lambda before=before: text_of(app) != before, pilot)  # type: ignore[misc]
-            assert not app._exit
+            assert not app._exit, command.id
 
 
-STEPS = [
-    *((), ("?",), ("f2",), ("enter",), ("z",), ("s",), ("/", "x"), ("\\", "x"), ("o",), (":",), ("i",)),
-    *(("enter", "/", "M", "enter"), ("s", "1"), ("space",), ("H",)),
-]
-"""Keys to every kind of place: pages, questions, the palette, the panel, a search, a notice."""
+STEPS = [(), ("?",), ("/", "x"), (":",), ("i",), ("enter", "/", "M", "enter"), ("s", "1"), ("space",)]
+"""Keys to every kind of place: a page, a question, the palette, the cells, a search, the panel, the past."""
 
 
 @pytest.mark.parametrize("before", STEPS)
@@ -136,9 +142,11 @@ async def test_ctrl_c_quits_at_once(before: tuple[str, ...]) -> None:
     assert feed.stopped == 1
 
 
-@pytest.mark.parametrize("key", ["q", "f10"])
-@pytest.mark.parametrize("before", [("?",), ("f2",), ("enter",), ("z",), ("s",), ("/", "8", "0", "0", "3", "enter")])
-async def test_quit_goes_back_first_and_quits_on_the_first_screen(key: str, before: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("before", "key"),
+    [(("?",), "q"), (("enter",), "f10"), (("z",), "q"), (("s",), "f10"), (("/", "8", "0", "0", "3", "enter"), "q")],
+)
+async def test_quit_goes_back_first_and_quits_on_the_first_screen(before: tuple[str, ...], key: str) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "2")
@@ -217,7 +225,7 @@ PLACES: dict[str, tuple[str, ...]] = {
 """Panes, pages and everything that the drawer asks, and the keys that lead there."""
 SIZES = {"large": (80, 24), "small": (60, 15), "tiny": (40, 5)}
 EVERY_KEY = [
-    *dict.fromkeys(key for command in COMMANDS for key in command.keys if command.id not in LEAVES),
+    *dict.fromkeys(command.keys[0] for command in COMMANDS if command.keys and command.id not in LEAVES),
     *("left", "right", "backspace", "delete", "insert", "x", "K", "9", "d", "ctrl+k", "ctrl+d", "f9", "comma", "§"),
 ]
 
@@ -233,11 +241,31 @@ def place_of(app: MonitorApp) -> tuple[object, ...]:
     )
 
 
+OFTEN = {
+    "gpus": "tiny",
+    "history": "small",
+    "paused": "large",
+    "detail": "small",
+    "settings": "large",
+    "palette": "small",
+    "columns": "large",
+    "sizing": "small",
+    "sizing number": "large",
+}
+"""Places where each key is pressed at every run, and the size of the screen: one of each kind of thing that takes
+keys, and the least screen, on which no pane is to be seen."""
+
+
 @pytest.mark.parametrize(
     ("place", "size"),
     [
-        *((place, ("large", "small")[at % 2]) for at, place in enumerate(PLACES)),
-        *((place, "tiny") for place in ("gpus", "paused", "settings")),
+        *OFTEN.items(),
+        *(
+            pytest.param(place, size, marks=pytest.mark.wide)
+            for place in PLACES
+            for size in SIZES
+            if OFTEN.get(place) != size
+        ),
     ],
 )
 async def test_no_key_does_harm_anywhere(
@@ -272,28 +300,21 @@ async def test_no_key_does_harm_anywhere(
     assert signalled == []
 
 
-@pytest.mark.parametrize("before", STEPS)
-async def test_escape_never_quits(before: tuple[str, ...]) -> None:
-    async with running("live") as (app, pilot):
-        await type_keys(app, pilot, *before, *["escape"] * 5)
-        assert not app._exit
-        assert app.screen is app.monitor
-        assert app.monitor.pages.shown is None
-        assert app.monitor.asking is None
-
-
 async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
     async with running("live") as (app, pilot):
         await type_keys(app, pilot, "1", "g")
         await until(lambda: "Enter detail" in foot(app), pilot)
         # Without the title, which says how old the reading is that this feed never renews.
         before = text_of(app)[2:]
-        for keys in PLACES.values():
+        for keys in (*PLACES.values(), *STEPS):
             await type_keys(app, pilot, *keys)
-            await type_keys(app, pilot, *["escape"] * 4)
+            await type_keys(app, pilot, *["escape"] * 5)
             if app.monitor.travel.paused:
                 await type_keys(app, pilot, "p")
             assert not app._exit
+            assert app.screen is app.monitor
+            assert app.monitor.pages.shown is None
+            assert app.monitor.asking is None
         await type_keys(app, pilot, "1", "g")
         await until(lambda: text_of(app)[2:] == before, pilot)
 
@@ -316,15 +337,14 @@ REMAPPED = {
 }
 
 
-@pytest.mark.parametrize("name", REMAPPED)
-async def test_a_remapped_key_does_it_and_the_old_one_does_not(name: str, tmp_path: Path) -> None:
-    own, old, new = REMAPPED[name]
-    disk = disk_at(tmp_path, f'[keys]\n"{name}" = "{own}"\n')
-    for key in new:
-        async with running("live", config=disk.settings) as (app, pilot):
+async def test_a_remapped_key_does_it_and_the_old_one_does_not(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path, "[keys]\n" + "".join(f'"{name}" = "{own}"\n' for name, (own, _, _) in REMAPPED.items()))
+    async with running("live", config=disk.settings) as (app, pilot):
+        for old, key in ((old, key) for _, old, new in REMAPPED.values() for key in new):
+            await type_keys(app, pilot, *["escape"] * 3, "1")
             before = text_of(app)
             await type_keys(app, pilot, old)
-            assert text_of(app) == before
+            assert text_of(app) == before, old
             await type_keys(app, pilot, key)
             await until(lambda before=before: text_of(app) != before, pilot)  # type: ignore[misc]
 
@@ -356,8 +376,7 @@ async def test_help_palette_and_key_line_show_the_keys_in_effect(tmp_path: Path)
         await until(lambda: any("ctrl+f  filter" in text for text in text_of(app)), pilot)
 
 
-@pytest.mark.parametrize("key", ["?", "f1"])
-@pytest.mark.parametrize("back", ["escape", "?", "f1"])
+@pytest.mark.parametrize(("key", "back"), [("?", "f1"), ("f1", "escape")])
 async def test_help_and_back(key: str, back: str) -> None:
     async with running("live", 120, 60) as (app, pilot):
         before = text_of(app)
@@ -475,26 +494,28 @@ async def test_panes_by_number_and_in_turn() -> None:
             assert focused(app) == name
 
 
-@pytest.mark.parametrize(
-    ("keys", "row"),
-    [
-        (["down"], 1),
-        (["j", "j"], 2),
-        (["down", "up"], 0),
-        (["j", "j", "k"], 1),
-        (["G"], 15),
-        (["G", "g"], 0),
-        (["end", "home"], 0),
-        (["pagedown", "pageup"], 0),
-        (["up"], 0),
-        (["G", "down"], 15),
-    ],
-)
-async def test_the_cursor_moves_and_stays_in_view(keys: list[str], row: int) -> None:
+MOVES: list[tuple[list[str], int]] = [
+    (["down"], 1),
+    (["j", "j"], 2),
+    (["down", "up"], 0),
+    (["j", "j", "k"], 1),
+    (["G"], 15),
+    (["G", "g"], 0),
+    (["end", "home"], 0),
+    (["pagedown", "pageup"], 0),
+    (["up"], 0),
+    (["G", "down"], 15),
+]
+"""Keys from the first row on, and the row that they lead to."""
+
+
+async def test_the_cursor_moves_and_stays_in_view() -> None:
     async with running("sixteen_gpus") as (app, pilot):
-        await type_keys(app, pilot, "W", *keys)
-        marked = [line for line in text_of(app) if line.startswith("▸")]
-        assert [line.split()[0].lstrip("▸") or line.split()[1] for line in marked] == [str(row)]
+        await type_keys(app, pilot, "W")
+        for keys, row in MOVES:
+            await type_keys(app, pilot, "g", *keys)
+            marked = [line for line in text_of(app) if line.startswith("▸")]
+            assert [line.split()[0].lstrip("▸") or line.split()[1] for line in marked] == [str(row)], keys
 
 
 @pytest.mark.parametrize("back", ["z", "escape"])
@@ -531,9 +552,7 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
         assert text_of(app)[2].startswith("─1─ gpus")
 
 
-@pytest.mark.parametrize(
-    ("keys", "zoomed"), [("5z", "triage"), ("2z", "engines"), ("z5", "triage"), ("2z3", "history"), ("3z1z", "")]
-)
+@pytest.mark.parametrize(("keys", "zoomed"), [("5z", "triage"), ("2z3", "history"), ("3z1z", "")])
 async def test_keys_typed_at_once_act_on_the_pane_last_asked_for(keys: str, zoomed: str) -> None:
     async with running("one_lost") as (app, pilot):
         await type_keys(app, pilot, *keys)
@@ -637,14 +656,18 @@ async def test_a_resize_storm_ends_at_the_last_size() -> None:
         await until(lambda: text_of(app) == expected, pilot)
 
 
-@pytest.mark.parametrize(
-    ("cpu", "shown"), [(0.011, "1.1%"), (0.0, "0.0%"), (0.2, "20%"), (math.nan, "–"), (-1.0, "–"), (math.inf, "–")]
-)
-async def test_its_own_cost_is_a_share_or_a_dash(cpu: float, shown: str) -> None:
-    snapshot = replace(scenes.snapshot(), self_cost=Self(cpu, 6e7))
-    async with running(Still(snapshot), 120, 40) as (app, pilot):
+COSTS = {0.011: "1.1%", 0.0: "0.0%", 0.2: "20%", math.nan: "–", 0.3: "30%", -1.0: "–", 0.4: "40%", math.inf: "–"}
+"""Its own share of a core, as a reading and as it is shown; no two in a row are shown alike."""
+
+
+async def test_its_own_cost_is_a_share_or_a_dash() -> None:
+    feed = Still(scenes.snapshot())
+    async with running(feed, 120, 40) as (app, pilot):
         await pilot.press("question_mark")
-        await until(lambda: f" gpumon itself  {shown} of one core, 60.0MB of memory" in text_of(app), pilot)
+        for cpu, shown in COSTS.items():
+            feed.give(replace(scenes.snapshot(), self_cost=Self(cpu, 6e7)))
+            line = f" gpumon itself  {shown} of one core, 60.0MB of memory"
+            await until(lambda line=line: line in text_of(app), pilot)  # type: ignore[misc]
 
 
 async def test_a_late_collector_is_named() -> None:
