@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import run_gpumon
 
 HGX = """
 gpus 8
@@ -45,8 +44,7 @@ gpu * persistence 0
 
 def topo(driver: FakeDriver, script: str, *arguments: str) -> tuple[int, str, str]:
     driver.write(script)
-    command = [sys.executable, "-m", "gpumon", "topo", *arguments]
-    done = subprocess.run(command, env=driver.env(), capture_output=True, text=True, timeout=120, check=False)
+    done = run_gpumon("topo", *arguments, env=driver.env())
     return done.returncode, done.stdout, done.stderr
 
 

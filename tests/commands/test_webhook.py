@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.http_server import LoopbackServer, Reply, wait_until
+from tests.program import Started, run_gpumon, started
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 SECRET = "s3cr3ts3cr3t"
@@ -50,19 +51,12 @@ def config(tmp_path: Path, server: LoopbackServer, kind: str = "json") -> str:
 
 
 def ran(env: dict[str, str], *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run([*GPUMON, *arguments], env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = run_gpumon(*arguments, env=env)
     return done.returncode, done.stdout, done.stderr
 
 
-def begun(env: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*GPUMON, *arguments],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+def begun(env: dict[str, str], *arguments: str) -> Started:
+    return started([*GPUMON, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_a_test_message_is_printed_with_its_answer_and_without_secrets(tmp_path: Path, env: dict[str, str]) -> None:
