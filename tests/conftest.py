@@ -102,7 +102,6 @@ WAITS_S: Final = {
     "sources/test_dcgm.py": 30,
     "end_to_end/test_scenarios.py": 25,
     "fakes/test_nvml_faults.py": 25,
-    "history/test_kill.py": 25,
     "sources/test_nvml_source.py": 25,
     "tui/test_process.py": 25,
     "commands/test_record.py": 20,
@@ -113,6 +112,7 @@ WAITS_S: Final = {
     "end_to_end/test_feeds.py": 15,
     "end_to_end/test_time_travel.py": 15,
     "architecture/test_walks.py": 10,
+    "history/test_kill.py": 5,
 }
 """Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
 
@@ -122,8 +122,6 @@ WORKS_S: Final = {
     "accuracy/test_triage.py": 90,
     "tui/test_keys.py": 40,
     "accuracy/test_hostile_pages.py": 20,
-    "history/test_timeline.py": 20,
-    "rules/test_alerts.py": 20,
     "tui/test_sizing_panel.py": 20,
 }
 """Processor seconds of the dearest modules: they come before the others, so that none of them is the last to run."""

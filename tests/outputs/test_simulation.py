@@ -9,7 +9,7 @@ from gpumon.outputs.simulation import report
 from gpumon.outputs.simulation_data import encode, schema
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.sizing.simulate.experiment import Asked, Simulation, simulate
+from gpumon.sizing.simulate.experiment import Conditions, Simulation, simulate
 from tests.outputs.validator import problems
 from tests.records import replace
 from tests.sizing.questions import KNOWN
@@ -21,8 +21,8 @@ def answers() -> list[Simulation]:
     chat = Workload("Qwen/Qwen3-32B", 6, "requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=800)
     unknown = Workload("\x1b[31mno model", 1, prompt_tokens=10, answer_tokens=10)
     scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(chat, unknown))
-    asked = Asked(seconds=60.0, replicas=2)
-    return [simulate(workload, scenario, KNOWN, asked) for workload in scenario.workload]
+    conditions = Conditions(seconds=60.0, replicas=2)
+    return [simulate(workload, scenario, KNOWN, conditions) for workload in scenario.workload]
 
 
 def test_json_is_by_its_schema() -> None:
@@ -62,8 +62,8 @@ def test_a_goal_is_not_held_where_requests_are_refused() -> None:
     none = replace(chat, kv_pool_tokens=100)
     some = replace(chat, kv_pool_tokens=6000, lengths=spread)
     scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(none, some))
-    asked = Asked(seconds=60.0, replicas=8)
-    first, second = (report([simulate(one, scenario, KNOWN, asked)], 120) for one in scenario.workload)
+    conditions = Conditions(seconds=60.0, replicas=8)
+    first, second = (report([simulate(one, scenario, KNOWN, conditions)], 120) for one in scenario.workload)
     assert "not held: no request was served" in first
     assert "waiting" not in first
     assert "not held: requests are longer than the KV cache" in second
