@@ -12,6 +12,7 @@ from gpumon import __version__
 from gpumon.push.records import LEVELS, Change, ChangeState, Message
 from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.text import clean
+from gpumon.triage.silence import ALERT
 
 SCHEMA: Final = 1
 """Version of the own JSON."""
@@ -184,12 +185,13 @@ def _alert(change: Change, level: str) -> dict[str, Any]:
     labels = {
         "alertname": f"Gpumon{''.join(part.capitalize() for part in change.code.split('_'))}",
         "host": change.host,
-        "kind": change.kind,
         "thing": change.scope,
         "code": change.code,
         "severity": _SEVERITIES[level],
     }
-    if change.code == "alert":
+    if change.kind:
+        labels["kind"] = change.kind
+    if change.code == ALERT:
         labels["name"] = change.title
     annotations = {
         "summary": f"{change.scope}: {change.title}",

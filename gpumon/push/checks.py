@@ -28,7 +28,7 @@ def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ)
     """A line for each webhook: whether its URL and key can be read, and what the gpumon that sends has kept."""
     result = []
     for webhook, name in zip(webhooks, names_of(webhooks), strict=True):
-        store = Store(webhook_file(environ, name))
+        store = Store(webhook_file(environ, name, webhook))
         result.append(_check(webhook, name, store.read(), store.holder()))
     return result
 

@@ -21,9 +21,9 @@ MOST_WAITING: Final = 1000
 """Changes that wait for one receiver: about 4 MB on disk. Above it the oldest are dropped, counted and told."""
 MOST_TOLD: Final = 2000
 """Verdicts of one host that are remembered as told."""
-SETTLE_S: Final = 120.0
-"""A verdict that an earlier run told is not over before this run has watched for so long: verdicts need 30 s of a
-window of 60 s to come back."""
+SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
+"""A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
+back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
 GONE_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
 
@@ -47,6 +47,8 @@ class Ledger:
         self.kept = kept
         self._rule = rule
         self._begun_s: float | None = None
+        self._watched_s = 0.0
+        """Seconds since this run saw its first snapshot."""
         self._inherited = set(kept.told)
         """Places that an earlier run told and this run did not see yet."""
         self._window: list[Change] = []
@@ -58,6 +60,7 @@ class Ledger:
         now_s = snapshot.wall_s
         if self._begun_s is None or now_s < self._begun_s:
             self._begun_s = now_s
+        self._watched_s = now_s - self._begun_s
         seen = set()
         for item in standing(snapshot):
             if self._is_wanted(item.level):
@@ -141,7 +144,7 @@ class Ledger:
 
     def _is_over(self, place: str, told: Told, keys: Iterable[str], now_s: float) -> bool:
         """Whether what is not there now has ended."""
-        if place in self._inherited and self._begun_s is not None and now_s - self._begun_s < SETTLE_S:
+        if place in self._inherited and self._watched_s < SETTLE_S[told.change.level]:
             return False
         return told.key in keys or not 0.0 <= now_s - told.seen_s < GONE_S
 

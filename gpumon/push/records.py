@@ -36,7 +36,7 @@ class Change(msgspec.Struct, frozen=True):
     """RFC 3339: since when the verdict holds."""
     host: str
     kind: str
-    """`engine`, `gpu` or `host`."""
+    """`engine`, `gpu` or `host`; empty for an alert on a figure, which does not tell."""
     scope: str
     """Shown name of the engine, the GPU or the host."""
     code: str

@@ -11,7 +11,7 @@ from gpumon.outputs.private import nameless_verdict
 from gpumon.push.records import LEVELS, Change, ChangeState
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Kind, Level, Limit, RaisedAlert, Verdict
+from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import LIMITS, actions_text, verdict_text
 from gpumon.triage.silence import ALERT
 
@@ -68,7 +68,7 @@ def began(item: Standing, snapshot: Snapshot, incident: str) -> Change:
         action = actions_text(public)
         verdict = as_object(public)
     else:
-        kind = Kind.HOST.value
+        kind = ""
         title = thing.name
         text = thing.text
         action = thing.action

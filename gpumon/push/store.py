@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.config.schema import Webhook
 from gpumon.push.records import Kept
 from gpumon.sources.last_seen.state_folder import state_folder
 
@@ -25,10 +26,10 @@ MOST_BYTES: Final = 64 << 20
 MOST_PID: Final = 20
 
 
-def webhook_file(environ: Mapping[str, str], name: str) -> Path | None:
+def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Path | None:
     """`webhooks/HOST-NAME-DIGEST.json` in gpumon's state folder, else in the one that systemd gives to a service.
 
-    None where no such folder is known.
+    Another receiver under the same name has another file. None where no such folder is known.
     """
     folder = state_folder(environ)
     given = environ.get("STATE_DIRECTORY", "").partition(":")[0]
@@ -37,7 +38,9 @@ def webhook_file(environ: Mapping[str, str], name: str) -> Path | None:
     if folder is None:
         return None
     host = socket.gethostname()
-    digest = hashlib.sha256(f"{host}\n{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    receiver = (webhook.kind, webhook.url, webhook.url_env, webhook.url_file, webhook.api_key_env, webhook.api_key_file)
+    told = "\n".join((host, name, *receiver))
+    digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return folder / "webhooks" / f"{_plain(host) or 'host'}-{_plain(name) or 'webhook'}-{digest}.json"
 
 

@@ -74,7 +74,7 @@ def webhooks_of(config: Config, options: Options, announce: Callable[[str], None
             continue
         path = None
         if not options.demo:
-            path = webhook_file(os.environ, name)
+            path = webhook_file(os.environ, name, webhook)
         channels.append(Channel(webhook, name, Store(path)))
     if not channels or options.for_fleet:
         return None

@@ -120,7 +120,7 @@ def test_the_next_run_goes_on_where_this_one_ended() -> None:
     see(made, 5.0)
     see(made, 40.0, KV_FULL)
     assert len(told(made)) == 1, "neither over nor new: the new run has to watch for a while"
-    see(made, 5.0 + SETTLE_S + 1.0, KV_FULL)
+    see(made, 5.0 + SETTLE_S["critical"] + 1.0, KV_FULL)
     assert told(made)[1:] == [[("ended", "throttled", "critical")]]
 
 
