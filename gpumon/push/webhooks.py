@@ -34,6 +34,8 @@ STANDBY_S: Final = 5.0
 """Seconds between two looks whether the gpumon that sends has ended."""
 FLUSH_S: Final = 2.0
 """Longest wait at the end for what was not sent yet; what is left stays on disk for the next run."""
+LAST_S: Final = 1.5
+"""How much of that is for a request that is under way; the rest is for the file."""
 MOST_RETRY_S: Final = 300.0
 """Longest time between two retries, unless the receiver asks for more."""
 REFUSED_S: Final = 300.0
@@ -97,6 +99,8 @@ class Channel:
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         """None until the file was read, and while another gpumon sends."""
+        self._bug: Fault | None = None
+        """An error of gpumon's own that ended the sending."""
         self._closing = False
         self._events: _Events | None = None
 
@@ -123,6 +127,8 @@ class Channel:
 
     def failure(self) -> Fault | None:
         """Why nothing is delivered, with what waits; None where nothing fails."""
+        if self._bug is not None:
+            return self._bug
         ledger = self._ledger
         if ledger is None:
             return None
@@ -157,17 +163,31 @@ class Channel:
         yield Sample(f"{PREFIX}webhook_up", labels, float(is_up))
 
     async def run(self) -> None:
-        """Send until gpumon ends."""
+        """Send until gpumon ends. A bug here costs this webhook, and is said."""
         events = _Events(asyncio.get_running_loop())
         self._events = events
-        if self._closing or not await self._taken(events):
-            return
-        keeping = asyncio.create_task(self._keep_all(events))
         try:
-            await self._send_all(events)
+            if not self._closing and await self._taken(events):
+                await self._work(events)
+        except Exception as error:  # whatever it is, the other webhooks go on
+            text = f"gpumon failed on this webhook, please report: {type(error).__name__}: {error}"
+            self._bug = Fault(f"webhook {self.name}", clean(text, MOST_FAULT), time.time())
+
+    async def _work(self, events: _Events) -> None:
+        """Send and keep, until the end and `LAST_S` after it."""
+        keeping = asyncio.create_task(self._keep_all(events))
+        sending = asyncio.create_task(self._send_all(events))
+        ending = asyncio.create_task(events.ended())
+        try:
+            await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending}, timeout=LAST_S)
+            if sending.done():
+                sending.result()
         finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
+            tasks = (keeping, sending, ending)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await self._receiver.close()
             await in_daemon_thread(self._keep)
             self._store.release()
@@ -297,6 +317,10 @@ class _Events:
         """Wait until the file is older than the ledger."""
         await self._to_write.wait()
         self._to_write.clear()
+
+    async def ended(self) -> None:
+        """Wait for the end."""
+        await self._ended.wait()
 
     async def ended_within(self, seconds: float) -> None:
         """Wait so long, or until the end."""

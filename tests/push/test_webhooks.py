@@ -207,6 +207,7 @@ def test_what_waits_is_on_disk_also_when_gpumon_is_killed(program: Callable[...,
         assert wait_until(lambda: path.exists() and b"throttled" in path.read_bytes())
         assert path.stat().st_mode & 0o777 == 0o600
         running.close()
+        assert wait_until(running.webhooks._ended.is_set), "the request that hangs is given up"
         assert channel._ledger is not None
         assert channel._ledger.waiting_changes == 2, "it ends though the receiver never answers"
 
@@ -319,6 +320,14 @@ def test_without_a_place_on_disk_it_sends_all_the_same(
         running = program(own(server)).started(KV_FULL)
         assert wait_until(lambda: "nothing is kept on disk" in running.fault())
         assert wait_until(lambda: running.samples()["delivered"] == 1.0)
+
+
+def test_a_bug_of_ours_costs_one_webhook_and_is_said(program: Callable[..., Program]) -> None:
+    with Receiver() as server:
+        broken = own(server, name="broken", kind="teams")  # no config can say so: there is no body of that kind
+        running = program(broken, own(server, name="fine")).started(KV_FULL)
+        assert wait_until(lambda: running.fault().startswith("webhook broken: gpumon failed on this webhook"))
+        assert wait_until(lambda: server.states() == ["began kv_cache_full"])
 
 
 def test_a_simulated_server_is_sent_only_where_that_is_asked_for() -> None:
