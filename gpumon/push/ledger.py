@@ -24,7 +24,7 @@ MOST_TOLD: Final = 2000
 SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
 """A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
 back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
-GONE_S: Final = 600.0
+UNLISTED_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
 
 
@@ -146,7 +146,7 @@ class Ledger:
         """Whether what is not there now has ended."""
         if place in self._inherited and self._watched_s < SETTLE_S[told.change.level]:
             return False
-        return told.key in keys or not 0.0 <= now_s - told.seen_s < GONE_S
+        return told.key in keys or not 0.0 <= now_s - told.seen_s < UNLISTED_S
 
     def _add(self, change: Change, now_s: float) -> None:
         if not self._window:

@@ -22,7 +22,7 @@ from gpumon.config.schema import Webhook
 from gpumon.push.records import Kept
 from gpumon.sources.last_seen.state_folder import state_folder
 
-MOST_BYTES: Final = 64 << 20
+MOST_STORE_BYTES: Final = 64 << 20
 MOST_PID: Final = 20
 
 
@@ -110,10 +110,10 @@ class Store:
             return Kept()
         with os.fdopen(file, "rb") as stream:
             status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_STORE_BYTES:
                 return Kept()
             try:
-                kept = msgspec.json.decode(stream.read(MOST_BYTES + 1), type=Kept)
+                kept = msgspec.json.decode(stream.read(MOST_STORE_BYTES + 1), type=Kept)
             except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
                 return Kept()
         if kept.version != Kept().version:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gpumon.push.ledger import GONE_S, MOST_WAITING, SETTLE_S, Ledger, Rule
+from gpumon.push.ledger import MOST_WAITING, SETTLE_S, UNLISTED_S, Ledger, Rule
 from gpumon.push.records import ChangeState, Kept
 from gpumon.readings.verdict import Level, Verdict
 from gpumon.triage.silence import parse_silence
@@ -106,9 +106,9 @@ def test_a_thing_that_is_not_listed_ends_later() -> None:
     made = ledger()
     see(made, 0.0, KV_FULL)
     see(made, 1.0, engines=())
-    see(made, GONE_S - 1.0, engines=())
+    see(made, UNLISTED_S - 1.0, engines=())
     assert len(told(made)) == 1
-    see(made, GONE_S + 1.0, engines=())
+    see(made, UNLISTED_S + 1.0, engines=())
     assert told(made)[1:] == [[("ended", "kv_cache_full", "warn")]]
 
 

@@ -179,12 +179,15 @@ class Dialogs:
         def choices(text: str) -> Sequence[Choice]:
             return _matching(listed, text)
 
-        def show(value: object) -> None:
+        def show(value: str) -> None:
             state.put_value(place, value)
             panel.changed()
 
         def point(choice: Choice | None) -> None:
-            show(now if choice is None else choice.value)
+            if choice is not None and isinstance(choice.value, str):
+                show(choice.value)
+            else:
+                show(now)
 
         question = Question(
             place.field.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from gpumon.readings.format import cells
 from gpumon.readings.text import clean
@@ -47,7 +47,7 @@ class Edit:
         """Put what is typed into the scenario as it was before."""
         self.refused = ""
         try:
-            value: Any = self.place.field.read(self.text)
+            value = self.place.field.read(self.text)
         except (ValueError, OverflowError) as error:
             self.scenario = None
             self.reason = str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.readings.format import age
 from gpumon.readings.missing import Missing, Reading
@@ -13,7 +13,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Place, default_of, holder, value_of
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Place, Value, default_of, holder, value_of
 from gpumon.tui.sizing.versions import Version
 
 FROZEN_S: Final = 30.0
@@ -38,7 +38,7 @@ _STARTED: Final = {
 class Effect(NamedTuple):
     """A value (None: nothing is known of it) and where it comes from."""
 
-    value: float | str | None
+    value: Value
     origin: str
 
 
@@ -54,7 +54,7 @@ def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
     return _of_workload(place, version.scenario, calculation)
 
 
-def _origin(place: Place, version: Version, calculation: Calculation, value: Any) -> str:
+def _origin(place: Place, version: Version, calculation: Calculation, value: Value) -> str:
     """Source of a value that the scenario has."""
     started = _started(place, version, calculation.configured)
     if started:

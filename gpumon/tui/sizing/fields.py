@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gpumon.sizing.memory import WEIGHTS
@@ -26,6 +27,10 @@ from gpumon.tui.sizing.kinds import (
     WATTS,
     Kind,
 )
+
+Value: TypeAlias = float | str | None
+"""A number, a choice, or nothing: the place is left open."""
+R = TypeVar("R", bound=Struct)
 
 GOALS: Final = "goals"
 SERVER: Final = "server"
@@ -49,7 +54,7 @@ class Field(NamedTuple):
     per_kind: bool = False
     """The kind of the target decides its sign."""
 
-    def read(self, text: str) -> Any:
+    def read(self, text: str) -> Value:
         """A typed text as the value; None where it is left open. Raises ValueError with the reason."""
         if not text.strip():
             if self.optional:
@@ -58,19 +63,19 @@ class Field(NamedTuple):
         assert self.kind is not None
         return self.kind.read(text)
 
-    def typed(self, value: Any) -> str:
+    def typed(self, value: Value) -> str:
         """The value as it may be typed."""
         if value is None:
             return ""
-        if self.kind is None:
+        if self.kind is None or isinstance(value, str):
             return str(value)
         return self.kind.typed(value)
 
-    def shown(self, value: Any) -> str:
+    def shown(self, value: Value) -> str:
         """The value as a person reads it."""
-        if value in (None, ""):
+        if value is None or value == "":
             return "–"
-        if self.kind is None:
+        if self.kind is None or isinstance(value, str):
             return str(value)
         return self.kind.shown(value)
 
@@ -102,29 +107,37 @@ def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server |
     return None
 
 
-def value_of(scenario: Scenario, place: Place) -> Any:
+def value_of(scenario: Scenario, place: Place) -> Value:
     """The value that was typed in a place; None or empty where it is left open."""
     row = holder(scenario, place.section, place.at)
     if row is None:
         return None
-    return getattr(row, place.field.key)
+    value: Value = getattr(row, place.field.key)
+    return value
 
 
-def with_value(scenario: Scenario, place: Place, value: Any) -> Scenario:
+def with_value(scenario: Scenario, place: Place, value: Value) -> Scenario:
     """The scenario with another value in one place."""
     if place.section == GOALS:
         return replace(scenario, **{place.field.key: value})
-    rows: tuple[Any, ...] = getattr(scenario, place.section)
-    if not 0 <= place.at < len(rows):
+    if holder(scenario, place.section, place.at) is None:
         return scenario
+    if place.section == SERVER:
+        return replace(scenario, server=_with_changed(scenario.server, place, value))
+    return replace(scenario, workload=_with_changed(scenario.workload, place, value))
+
+
+def _with_changed(rows: tuple[R, ...], place: Place, value: Value) -> tuple[R, ...]:
+    """The rows with another value in the row of a place."""
     changed = replace(rows[place.at], **{place.field.key: value})
-    return replace(scenario, **{place.section: (*rows[: place.at], changed, *rows[place.at + 1 :])})
+    return (*rows[: place.at], changed, *rows[place.at + 1 :])
 
 
-def default_of(place: Place) -> Any:
+def default_of(place: Place) -> Value:
     """The value where nobody changed it."""
     blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
-    return getattr(blank, place.field.key)
+    value: Value = getattr(blank, place.field.key)
+    return value
 
 
 def _gpus(catalogues: Catalogues) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from gpumon.tui.sizing.fields import (
     SERVER,
     WORKLOAD,
     Place,
+    Value,
     default_of,
     field,
     value_of,
@@ -294,7 +295,7 @@ class PanelState:
         else:
             self.put_value(place, self._next_number(place, direction))
 
-    def _next_choice(self, place: Place, direction: int) -> Any:
+    def _next_choice(self, place: Place, direction: int) -> Value:
         """The choice after the present one (1) or before it (-1), in a circle."""
         choices = list(place.field.choices(self.calculation.catalogues))
         value = value_of(self.scenario, place)
@@ -316,10 +317,10 @@ class PanelState:
             return int(number)
         return number
 
-    def put_value(self, place: Place, value: Any) -> bool:
+    def put_value(self, place: Place, value: Value) -> bool:
         """Change one value; changes of the same one in a row are one step back. Returns whether it is another."""
         if place.section == SERVER and place.field.key == "gpu":
-            return self.use_gpu(value, place)
+            return self.use_gpu(str(value), place)
         return self.put(self._with(place, with_value(self.present, place, value)), place)
 
     def _there(self, place: Place) -> bool:
@@ -395,7 +396,7 @@ def _position(places: list[Place], place: Place) -> int:
     return 0
 
 
-def _untyped(place: Place) -> Any:
+def _untyped(place: Place) -> Value:
     """The value of a place that nobody changed."""
     if not place.field.optional:
         return default_of(place)

@@ -14,7 +14,7 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.effects import effect
-from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
+from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, Value, field, holder
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
@@ -405,7 +405,7 @@ def _field(scene: Scene, place: Place, *, here: bool) -> Row:
     return (begin, (left(value, room), f"{tones[0]}{ground}"), (f" {origin}", f"{tones[1]}{ground}"))
 
 
-def _value_text(scene: Scene, place: Place, value: object) -> str:
+def _value_text(scene: Scene, place: Place, value: Value) -> str:
     """The value of a field as text; a target with the unit of its kind."""
     text = clean(place.field.shown(value), 60)
     row = holder(scene.state.scenario, place.section, place.at)

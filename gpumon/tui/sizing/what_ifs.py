@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import WORKLOAD, Place, field, value_of
+from gpumon.tui.sizing.fields import WORKLOAD, Place, Value, field, value_of
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 
@@ -179,7 +179,7 @@ def _of_workload(state: PanelState, key: str) -> Place:
     return Place(WORKLOAD, state.workload, field(WORKLOAD, key))
 
 
-def _put_next(state: PanelState, place: Place, values: Sequence[Any]) -> bool:
+def _put_next(state: PanelState, place: Place, values: Sequence[Value]) -> bool:
     """The value after the present one in a circle; the first where the present one is none of them."""
     now = value_of(state.present, place)
     if now not in values:
