@@ -8,13 +8,15 @@ from typing import Final
 
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import HistogramReading
+from gpumon.readings.frame import EngineKind, HistogramReading
 from gpumon.readings.goals import ASSUMED_ITL_S, ASSUMED_TTFT_S, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Goodput, WithinGoal
 
 _SAME: Final = 1e-9
 """Relative difference up to which a bound is the goal: engines print 0.05 in several ways."""
+_MEANS: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
+"""Kinds whose ITL histogram has one mean per request, not a gap per token."""
 _OTHER_GOALS: Final = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
 _NONE: Final = Missing(Reason.IDLE)
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
@@ -28,10 +30,15 @@ def goodput(track: Track, goals: Goals) -> Goodput:
     itl_s = goals.itl_s
     if itl_s is None:
         itl_s = ASSUMED_ITL_S
+    tokens = _within_goal(track, q.ITL, itl_s)
+    requests = _within_goal(track, q.TPOT, itl_s)
+    if track.reading is not None and track.reading.kind in _MEANS:
+        requests = tokens
+        tokens = WithinGoal()
     return Goodput(
         ttft_goal=_within_goal(track, q.TTFT, ttft_s),
-        itl_goal=_within_goal(track, q.ITL, itl_s),
-        tpot_goal=_within_goal(track, q.TPOT, itl_s),
+        itl_goal=tokens,
+        tpot_goal=requests,
         ttft_goal_assumed=goals.ttft_s is None,
         itl_goal_assumed=goals.itl_s is None,
     )

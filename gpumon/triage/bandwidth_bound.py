@@ -86,7 +86,7 @@ def _level(case: Case, engine: Engine) -> Level:
     waits = case.waiting_mean() >= case.thresholds.queue_waiting and not _pauses(case)
     if not slow and not waits:
         return Level.NOTE
-    tokens_late = any(evidence.quantity != "ttft_p95" for evidence in slow)
+    tokens_late = any(evidence.quantity not in ("ttft_p95", "ttft_kept") for evidence in slow)
     queued = (queued_share(engine) or 0.0) >= case.thresholds.queue_ttft_ratio
     if tokens_late or not queued:
         return Level.WARN

@@ -9,7 +9,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.lengths import requests_that_fit
+from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
@@ -68,6 +70,10 @@ LEAST_GROWN_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
 
 
+KEPT_GOALS: Final = frozenset({"ttft_kept", "itl_kept"})
+"""Evidence that is a share of requests, not a latency."""
+PROMISED: Final = 0.95
+"""Share of requests that a goal is promised for: goals are p95."""
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
@@ -356,19 +362,34 @@ class Case(NamedTuple):
     def _beyond(
         self, quantity: str, field: str, latency: Quantiles, goal_s: float | None, default_s: float | None
     ) -> Iterator[Evidence]:
-        """The p95 of a latency, where it is beyond its goal or default."""
+        """The p95 of a latency, where it is beyond its goal or default.
+
+        Where it does not tell (few requests in its minute, or a goal inside its bucket), the share that keeps the goal.
+        """
         limit_s = goal_s or default_s
         p95_s = finite(latency.p95)
         low_s = finite(latency.p95_low)
-        if not limit_s or p95_s is None or p95_s <= limit_s:
-            return
-        if low_s is not None and low_s < limit_s:
-            return
-        if field == "e2e_s":
-            chart = ""
-        else:
-            chart = field.removesuffix("_s")
-        yield self.evidence(quantity, field, p95_s, chart, limit_s, goal="yes" if goal_s else None)
+        kept = None
+        if goal_s is not None:
+            kept = self._kept(field, goal_s)
+        if limit_s and p95_s is not None and p95_s > limit_s and (low_s is None or low_s >= limit_s):
+            chart = "" if field == "e2e_s" else field.removesuffix("_s")
+            said = {"goal": "yes" if goal_s else None, "kept": kept}
+            yield self.evidence(quantity, field, p95_s, chart, limit_s, **said)
+        elif kept is not None and kept < PROMISED and (p95_s is None or p95_s > (goal_s or 0.0)):
+            name = field.removesuffix("_s")
+            yield self.evidence(f"{name}_kept", f"{name}_goal", kept, f"{name}_ok", PROMISED, goal_s=goal_s)
+
+    def _kept(self, field: str, goal_s: float) -> float | None:
+        """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
+        engine = self.engine
+        if engine is None:
+            return None
+        shares = {"ttft_s": engine.goodput.ttft_goal, "itl_s": of_tokens(engine.goodput)}
+        share = shares.get(field)
+        if share is None or share.goal_s != goal_s or (finite(share.count) or 0.0) < ENOUGH:
+            return None
+        return finite(share.high_ratio)
 
     def after_stall(self) -> bool:
         """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason."""
@@ -601,7 +622,9 @@ def _is_read_along(engine: Engine) -> bool:
 
 
 def _excess(late: Evidence) -> float:
-    """Value of a latency, in limits."""
+    """Value of a latency, in limits; of a share that keeps its goal, how many times it falls short."""
+    if late.quantity in KEPT_GOALS:
+        return (finite(late.limit) or 1.0) / max(finite(late.value) or 0.0, 0.01)
     return (finite(late.value) or 0.0) / (finite(late.limit) or 1.0)
 
 

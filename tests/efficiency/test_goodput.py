@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.goodput import both, of_tokens, share_of_all, share_within
+from gpumon.efficiency.goodput import both, goodput, of_tokens, share_of_all, share_within
 from gpumon.efficiency.tracks import MINUTES_S, Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Goodput, WithinGoal
 
@@ -76,7 +77,17 @@ def test_the_window_of_minutes_is_as_long_as_it_says_and_ends_with_a_restart() -
     assert (track.minutes.length_s, seen.count) == (2.0, 2.0)
 
 
-def poll(at_s: float, requests: float) -> EngineReading:
-    """A poll of an engine that has given so many first tokens."""
-    rank = RankReading("0", {}, {q.RUNNING: 1.0}, {q.TTFT: observed(requests, requests, requests)})
-    return EngineReading("e", "http://h:1", EndpointState.OK, at_s, ranks=(rank,))
+@pytest.mark.parametrize(("kind", "of"), [(EngineKind.TGI, "tpot_goal"), (EngineKind.VLLM, "itl_goal")])
+def test_an_engine_that_observes_one_mean_per_request_has_a_share_of_requests(kind: EngineKind, of: str) -> None:
+    track = Track()
+    for at_s, requests in ((0.0, 0.0), (2.0, 5.0)):
+        track.add(poll(at_s, requests, q.ITL, kind), 1e9 + at_s)
+    shares = goodput(track, Goals(itl_s=1.0))
+    filled = [name for name in ("itl_goal", "tpot_goal") if getattr(shares, name).count == 5.0]
+    assert filled == [of]
+
+
+def poll(at_s: float, requests: float, of: str = q.TTFT, kind: EngineKind = EngineKind.VLLM) -> EngineReading:
+    """A poll of an engine that has observed so many of a latency."""
+    rank = RankReading("0", {}, {q.RUNNING: 1.0}, {of: observed(requests, requests, requests)})
+    return EngineReading("e", "http://h:1", EndpointState.OK, at_s, kind=kind, ranks=(rank,))

@@ -29,10 +29,13 @@ COLUMNS: Final = {
     "ITL": (q.ITL,),
     "E2E": (q.E2E,),
     "queue": (q.QUEUE,),
+    "per request": (q.TPOT,),
+    "lengths": (q.PROMPT_LENGTH,),
+    "reasons": (q.STOPPED,),
     "failures": (q.FAILURES,),
 }
 """Column -> quantities that fill it, the first that an adapter gives."""
-SEEN_LATER: Final = frozenset({q.TTFT, q.ITL, q.E2E, q.QUEUE, q.FAILURES})
+SEEN_LATER: Final = frozenset({q.TTFT, q.ITL, q.E2E, q.QUEUE, q.TPOT, q.PROMPT_LENGTH, q.STOPPED, q.FAILURES})
 """They are of what has happened, so that there is no word for when they move."""
 BEST_FIRST: Final = (Advance.LIVE, Advance.PROMPT, Advance.DERIVED, Advance.SAMPLED, Advance.END)
 WORDS: Final = {Advance.PROMPT: "at 1st token", Advance.END: "at end"}
