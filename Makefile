@@ -35,8 +35,9 @@ test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same 
 	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
 
-properties: $(VENV)/.dev  ## the tests over generated input, with new examples, and all cases of wide matrices
+properties: $(VENV)/.dev  ## the tests over generated input, with new examples, all cases of wide matrices, all scenarios to their end
 	$(BIN)/python -m pytest -n $(WORKERS) -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
+	$(BIN)/python -m tests.accuracy.triage
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
 	rm -rf dist build/venv

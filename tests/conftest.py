@@ -83,7 +83,7 @@ ast.parse = parse_without_collecting(ast.parse)
 
 WAITS_S: Final = {
     "end_to_end/test_trouble.py": 125,
-    "sources/nvml/test_isolation.py": 90,
+    "sources/nvml/test_isolation.py": 45,
     "accuracy/test_families.py": 60,
     "end_to_end/test_departures.py": 60,
     "end_to_end/test_terminals.py": 60,
@@ -119,7 +119,7 @@ WAITS_S: Final = {
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 WORKS_S: Final = {
-    "accuracy/test_triage.py": 90,
+    "accuracy/test_triage.py": 50,
     "tui/test_keys.py": 40,
     "accuracy/test_hostile_pages.py": 20,
     "tui/test_sizing_panel.py": 20,

@@ -1,4 +1,8 @@
-"""No verdict that is ever on the screen is false, in any scenario of the demo, whatever signals are missing."""
+"""No verdict of a scenario of the demo is false, whatever signals are missing.
+
+A scenario is played until all that had to be named is named and what follows is more of the same (`decisive`);
+`make properties` plays each one to its end, `make triage` with three kinds of traffic.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,7 +22,7 @@ from gpumon.readings.snapshot import Event, EventKind, Level, Snapshot
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from gpumon.triage.copyable import to_copy
-from tests.accuracy.triage import agrees, frames, judged, said, score
+from tests.accuracy.triage import Score, agrees, decisive, frames, judged, said, score
 from tests.records import replace
 
 GPU_FIELDS = {
@@ -51,32 +56,45 @@ def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
     return change
 
 
+class Play(NamedTuple):
+    """A scenario, the frames that were played of it, and what the screen shows of each."""
+
+    scenario: Scenario
+    frames: Timed
+    shown: Judged
+
+    def scored(self) -> Score:
+        """Its score, as if it ended where the play did."""
+        return score(replace(self.scenario, length_s=self.frames[-1][0]), self.shown)
+
+
 @pytest.fixture(scope="module", params=[each.name for each in SCENARIOS])
-def played(request: pytest.FixtureRequest) -> tuple[Scenario, Timed]:
-    """A scenario and all its frames, played once for all that is asked of them."""
-    of = scenario(request.param)
-    return of, list(frames(of, of.length_s))
+def play(request: pytest.FixtureRequest) -> Play:
+    """A scenario, played once for all that is asked of it."""
+    played = scenario(request.param)
+    recorded: Timed = []
+
+    def recording() -> Iterator[tuple[float, Frame]]:
+        for timed in frames(played, played.length_s):
+            recorded.append(timed)
+            yield timed
+
+    shown = list(decisive(played, judged(played, recording())))
+    return Play(played, recorded, shown)
 
 
-@pytest.fixture(scope="module")
-def shown(played: tuple[Scenario, Timed]) -> Judged:
-    """What the screen shows of each frame."""
-    return list(judged(*played))
+def test_every_verdict_is_true_and_what_matters_is_named_in_time(play: Play) -> None:
+    score = play.scored()
+    assert [str(span.said) for span in score.false] == []
+    assert [(named.truth.thing, named.truth.code) for named in score.missed] == []
 
 
-def test_every_verdict_is_true_and_what_matters_is_named_in_time(played: tuple[Scenario, Timed], shown: Judged) -> None:
-    found = score(played[0], shown)
-    assert [str(span.said) for span in found.false] == []
-    assert [(named.truth.thing, named.truth.code) for named in found.missed] == []
-
-
-def test_a_mix_of_missing_signals_is_never_another_verdict(played: tuple[Scenario, Timed]) -> None:
+def test_a_mix_of_missing_signals_is_never_another_verdict(play: Play) -> None:
     """They cost a verdict its confidence, or make it unknown. Read every 2 s: the other test reads every second."""
-    of, timed = played
-    draw = random.Random(of.name)
+    draw = random.Random(play.scenario.name)
     signals = frozenset(signal for signal in SIGNALS if draw.random() < 0.4) | {"dram"}
-    codes = {(truth.thing, truth.code.partition("/")[0]) for truth in of.truth}
-    for _, snapshot in judged(of, timed[::2], without(signals)):
+    codes = {(truth.thing, truth.code.partition("/")[0]) for truth in play.scenario.truth}
+    for _, snapshot in judged(play.scenario, play.frames[::2], without(signals)):
         for one in map(said, snapshot.verdicts):
             known = [code for thing, code in codes if fnmatchcase(one.thing, thing)]
             tolerable = (*known, "unknown", "healthy", "evaluating")
@@ -129,9 +147,9 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_copied_of_every_verdict_runs_in_a_shell(shown: Judged, stubs: Path) -> None:
+def test_what_is_copied_of_every_verdict_runs_in_a_shell(play: Play, stubs: Path) -> None:
     """Each command is one that bash can read, and names nothing but programs that there are."""
-    verdicts = [verdict for _, snapshot in shown for verdict in snapshot.verdicts]
+    verdicts = [verdict for _, snapshot in play.shown for verdict in snapshot.verdicts]
     offered = {copyable for verdict in verdicts for copyable in to_copy(verdict.actions)}
     bash = shutil.which("bash")
     assert bash is not None

@@ -48,6 +48,12 @@ FADES_S = 60.0
 """A verdict may stand that long after its cause: windows of 10 s have to pass, and then 30 s in which it holds."""
 HEALTHY_FADES_S = 45.0
 """The same of a verdict that says that all is well: a window of 10 s, and the 30 s that a new one needs."""
+SETTLED_S = 65.0
+"""After the last change of a scenario every verdict of what was before has faded."""
+WATCHED_S = 20.0
+"""A verdict that had to be named is watched for so long: whether it stands, and what is said beside it."""
+SHORTEST_S = 40.0
+"""The first windows are full and a verdict has held for 30 s."""
 STANDS = 0.5
 """Once it is named it stands for so much of the time that its cause lasts."""
 WRONG = frozenset({"prefix_caching"})
@@ -165,6 +171,31 @@ def judged(
     for at_s, frame in timed:
         changed = change(frame)
         yield at_s, triage.judge(changed, deriver.derive(changed).snapshot)
+
+
+def decisive(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Iterator[tuple[float, Snapshot]]:
+    """The snapshots up to the moment from which the scenario goes on as it is, and all that had to be named is named.
+
+    What has not been named is waited for to the end of the scenario.
+    """
+    changes = [at_s for truth in scenario.truth for at_s in (truth.from_s, truth.to_s)]
+    last_change_s = max((at_s for at_s in changes if 0.0 < at_s < scenario.length_s), default=-SETTLED_S)
+    until_s = max(SHORTEST_S, last_change_s + SETTLED_S)
+    unnamed = [truth for truth in scenario.truth if truth.within_s < float("inf")]
+    for at_s, snapshot in timed:
+        yield at_s, snapshot
+        for truth in [truth for truth in unnamed if names(truth, snapshot, at_s)]:
+            unnamed.remove(truth)
+            until_s = max(until_s, at_s + WATCHED_S)
+        if not unnamed and at_s >= until_s:
+            return
+
+
+def names(truth: Truth, snapshot: Snapshot, at_s: float) -> bool:
+    """Whether a verdict of this moment is what a truth of this moment says."""
+    if not truth.from_s <= at_s < truth.to_s:
+        return False
+    return any(agrees(truth, said(verdict), at_s) for verdict in snapshot.verdicts)
 
 
 class Said(NamedTuple):
