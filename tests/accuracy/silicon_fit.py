@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import mul
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -127,26 +128,42 @@ def least_squares(equations: Sequence[tuple[list[float], float]], soft: float = 
     scale = [
         median(value / each[at] for each, value in equations if each[at] > 0.0) for at in range(len(equations[0][0]))
     ]
-    found = [0.3 * one for one in scale]
+    size = len(scale)
+    columns = [[each[at] * scale[at] for each, _ in equations] for at in range(size)]
+    values = [value for _, value in equations]
+    # In units of `scale`.
+    found = [0.3] * size
     for _ in range(60):
-        size = len(found)
+        weights, weighed_values = _weights(columns, values, found, soft)
         normal = [[1e-9 * (row == column) for column in range(size)] for row in range(size)]
-        right = [0.0] * size
-        for each, value in equations:
-            told = max(sum(part * one for part, one in zip(each, found, strict=True)), 0.05 * value)
-            over = math.sqrt(told * value)
-            weight = 1.0 / math.sqrt(1.0 + ((told - value) / over / soft) ** 2)
-            scaled = [part / over * unit for part, unit in zip(each, scale, strict=True)]
-            for row in range(size):
-                right[row] += weight * scaled[row] * value / over
-                for column in range(size):
-                    normal[row][column] += weight * scaled[row] * scaled[column]
-        now = [one * unit for one, unit in zip(solved(normal, right), scale, strict=True)]
+        right = []
+        for row in range(size):
+            weighed = list(map(mul, weights, columns[row]))
+            right.append(sum(map(mul, weighed_values, columns[row])))
+            for column in range(row, size):
+                normal[row][column] += sum(map(mul, weighed, columns[column]))
+                normal[column][row] = normal[row][column]
+        now = solved(normal, right)
         moved = max(abs(new - old) / max(abs(old), 1e-12) for new, old in zip(now, found, strict=True))
         found = now
         if moved < 1e-5:
             break
-    return found
+    return [one * unit for one, unit in zip(found, scale, strict=True)]
+
+
+def _weights(
+    columns: Sequence[Sequence[float]], values: Sequence[float], found: Sequence[float], soft: float
+) -> tuple[list[float], list[float]]:
+    """What each equation weighs by what is found so far, and the same times its value."""
+    weights = []
+    weighed_values = []
+    for value, *parts in zip(values, *columns, strict=True):
+        told = max(sum(map(mul, parts, found)), 0.05 * value)
+        squared = told * value
+        weight = 1.0 / math.sqrt(1.0 + ((told - value) / soft) ** 2 / squared) / squared
+        weights.append(weight)
+        weighed_values.append(weight * value)
+    return weights, weighed_values
 
 
 def solved(matrix: list[list[float]], right: list[float]) -> list[float]:

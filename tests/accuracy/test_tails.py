@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -51,7 +52,9 @@ class Gaps(Histogram):
         raise AssertionError("no gaps")
 
 
+@functools.cache
 def seen(seed: int) -> Observed:
+    """What is learnt of the engine while it is walked up the stairs."""
     stairs, calibration = Staircase(ACTOR, [(120.0, clients) for clients in STEPS], seed=seed, **MIX), Calibration()
     for snapshot in snapshots(stairs.pages(), Where(llm_catalogue().find(ACTOR.model), GPU, 1)):
         calibration.take(snapshot)
