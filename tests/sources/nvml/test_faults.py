@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 
 import pytest
 
@@ -22,54 +23,56 @@ def power(gpu: GpuReading) -> Reason | float:
     return gpu.power_w.reason if isinstance(gpu.power_w, Missing) else gpu.power_w
 
 
-@pytest.mark.parametrize(
-    ("answer", "why", "asked_again"),
-    [
-        ("not_supported", Reason.NOT_SUPPORTED, False),
-        ("invalid_argument", Reason.NOT_SUPPORTED, False),
-        ("function_not_found", Reason.NOT_SUPPORTED, False),
-        ("argument_version_mismatch", Reason.NOT_SUPPORTED, False),
-        ("deprecated", Reason.NOT_SUPPORTED, False),
-        ("no_permission", Reason.NO_PERMISSION, False),
-        ("not_found", Reason.ERROR, True),
-        ("no_data", Reason.ERROR, True),
-        ("not_ready", Reason.ERROR, True),
-        ("invalid_state", Reason.ERROR, True),
-        ("timeout", Reason.ERROR, True),
-        ("insufficient_size", Reason.ERROR, True),
-    ],
-)
-async def test_one_call_that_fails_costs_one_figure(
-    fake_driver: FakeDriver, answer: str, why: Reason, asked_again: bool
-) -> None:
-    script = f"gpus 2\ngpu * power_w 300\ngpu * busy 60\ngpu 0 call {POWER} {answer}\n"
+FAILURES = [
+    ("not_supported", Reason.NOT_SUPPORTED, False),
+    ("invalid_argument", Reason.NOT_SUPPORTED, False),
+    ("function_not_found", Reason.NOT_SUPPORTED, False),
+    ("argument_version_mismatch", Reason.NOT_SUPPORTED, False),
+    ("deprecated", Reason.NOT_SUPPORTED, False),
+    ("no_permission", Reason.NO_PERMISSION, False),
+    ("not_found", Reason.ERROR, True),
+    ("no_data", Reason.ERROR, True),
+    ("not_ready", Reason.ERROR, True),
+    ("invalid_state", Reason.ERROR, True),
+    ("timeout", Reason.ERROR, True),
+    ("insufficient_size", Reason.ERROR, True),
+]
+"""An answer of the driver, why the figure is missing, and whether it is asked for again at the next tick."""
+
+
+async def test_one_call_that_fails_costs_one_figure(fake_driver: FakeDriver) -> None:
+    answers = "".join(f"gpu {index} call {POWER} {answer}\n" for index, (answer, _, _) in enumerate(FAILURES))
+    script = f"gpus {len(FAILURES) + 1}\ngpu * power_w 300\ngpu * busy 60\n{answers}"
     async with running(fake_driver, script) as rig:
-        first, second = await rig.gpus(2)
-    assert (power(first), power(second)) == (why, 300.0)
-    assert (first.state, first.busy_ratio, first.temperature_c) == (GpuState.OK, 0.6, 30.0)
-    asked = [call for call in fake_driver.call_lines() if call.name == POWER and call.device == "0"]
-    assert (len(asked) > 1) is asked_again
+        *failing, last = await rig.gpus(2)
+    assert power(last) == 300.0
+    asked = Counter(call.device for call in fake_driver.call_lines() if call.name == POWER)
+    for gpu, (answer, why, asked_again) in zip(failing, FAILURES, strict=True):
+        assert power(gpu) == why, answer
+        assert (gpu.state, gpu.busy_ratio, gpu.temperature_c) == (GpuState.OK, 0.6, 30.0)
+        assert (asked[str(gpu.index)] > 1) is asked_again, answer
 
 
-@pytest.mark.parametrize(
-    ("answer", "state", "text"),
-    [
-        ("insufficient_power", GpuState.ERROR, "power cable"),
-        ("irq_issue", GpuState.ERROR, "interrupts"),
-        ("operating_system", GpuState.ERROR, "its /dev/nvidia* node"),
-        ("corrupted_inforom", GpuState.OK, "InfoROM"),
-    ],
-)
-async def test_an_answer_about_the_whole_gpu_badges_its_row_and_keeps_the_figures(
-    fake_driver: FakeDriver, answer: str, state: GpuState, text: str
-) -> None:
-    async with running(fake_driver, f"gpu 0 busy 60\ngpu 0 call {POWER} {answer}\n") as rig:
-        (gpu,) = await rig.gpus(1)
+WHOLE_GPU = [
+    ("insufficient_power", GpuState.ERROR, "power cable"),
+    ("irq_issue", GpuState.ERROR, "interrupts"),
+    ("operating_system", GpuState.ERROR, "its /dev/nvidia* node"),
+    ("corrupted_inforom", GpuState.OK, "InfoROM"),
+]
+"""An answer about the whole GPU, its state, and what its row says."""
+
+
+async def test_an_answer_about_the_whole_gpu_badges_its_row_and_keeps_the_figures(fake_driver: FakeDriver) -> None:
+    healthy = f"gpus {len(WHOLE_GPU)}\ngpu * busy 60\n"
+    answers = "".join(f"gpu {index} call {POWER} {answer}\n" for index, (answer, _, _) in enumerate(WHOLE_GPU))
+    async with running(fake_driver, healthy + answers) as rig:
+        gpus = await rig.gpus(1)
+        fake_driver.write(healthy)
+        found = await rig.until(lambda found: not any(isinstance(gpu.power_w, Missing) for gpu in found.gpus))
+    for gpu, (_, state, text) in zip(gpus, WHOLE_GPU, strict=True):
         assert (gpu.state, gpu.busy_ratio) == (state, 0.6)
         assert text in gpu.state_text
-        fake_driver.write("gpu 0 busy 60\n")
-        found = await rig.until(lambda found: not isinstance(found.gpus[0].power_w, Missing))
-    assert (found.gpus[0].state, found.gpus[0].state_text) == (GpuState.OK, "")
+    assert {(gpu.state, gpu.state_text) for gpu in found.gpus} == {(GpuState.OK, "")}
 
 
 async def test_three_unknown_errors_degrade_the_row_and_slow_the_call_down(fake_driver: FakeDriver) -> None:
@@ -162,26 +165,28 @@ def joules(after: GpuReading, before: GpuReading) -> float:
     return after.energy_j - before.energy_j
 
 
-@pytest.mark.parametrize(
-    ("fault", "state", "text"),
-    [
-        ("reset_required", GpuState.RESET_REQUIRED, "gpu-reset"),
-        ("lost", GpuState.LOST, "dmesg"),
-        ("no_permission", GpuState.NO_PERMISSION, "/dev/nvidia"),
-    ],
-)
-async def test_a_gpu_that_is_bad_from_the_start(
-    fake_driver: FakeDriver, fault: str, state: GpuState, text: str
-) -> None:
-    async with running(fake_driver, f"gpus 3\ngpu * busy 10\ngpu 1 fault {fault}\n") as rig:
+BAD = [
+    ("reset_required", GpuState.RESET_REQUIRED, "gpu-reset"),
+    ("lost", GpuState.LOST, "dmesg"),
+    ("no_permission", GpuState.NO_PERMISSION, "/dev/nvidia"),
+]
+"""A fault of a GPU, its state, and what its row says."""
+
+
+async def test_a_gpu_that_is_bad_from_the_start(fake_driver: FakeDriver) -> None:
+    healthy = f"gpus {len(BAD) + 2}\ngpu * busy 10\n"
+    bad = "".join(f"gpu {index} fault {fault}\n" for index, (fault, _, _) in enumerate(BAD, 1))
+    async with running(fake_driver, healthy + bad) as rig:
         gpus = await rig.gpus(3)
-        fake_driver.write("gpus 3\ngpu * busy 10\n")
-        healed = (await rig.until(lambda found: found.gpus[1].state is GpuState.OK)).gpus
-    assert [gpu.state for gpu in gpus] == [GpuState.OK, state, GpuState.OK]
-    assert text in gpus[1].state_text
-    assert gpus[1].index == 1
-    assert isinstance(gpus[1].vram_total_bytes, Missing)
-    assert [gpu.busy_ratio for gpu in healed] == [0.1] * 3
+        fake_driver.write(healthy)
+        healed = (await rig.until(lambda found: {gpu.state for gpu in found.gpus} == {GpuState.OK})).gpus
+    assert [gpus[i].state for i in (0, -1)] == [GpuState.OK] * 2
+    assert [gpu.index for gpu in gpus] == list(range(len(BAD) + 2))
+    for gpu, (fault, state, text) in zip(gpus[1:-1], BAD, strict=True):
+        assert gpu.state is state, fault
+        assert text in gpu.state_text
+        assert isinstance(gpu.vram_total_bytes, Missing)
+    assert [gpu.busy_ratio for gpu in healed] == [0.1] * (len(BAD) + 2)
 
 
 async def test_hot_plug_and_unplug(fake_driver: FakeDriver) -> None:

@@ -17,7 +17,7 @@ from tests.sources.nvml.rig import INTERVAL_S, faults, running
 
 HEALTHY = "gpus 3\ngpu * busy 50\n"
 QUICK = Timings(slow_s=0.3, minute_s=0.5, reprobe_s=0.4, permission_s=300.0, backoff_s=0.3, open_s=0.5)
-CALLS = """
+CALLS_TEXT = """
 DeviceGetArchitecture DeviceGetClockInfo DeviceGetComputeRunningProcesses_v3 DeviceGetCudaComputeCapability
 DeviceGetCurrPcieLinkGeneration DeviceGetCurrPcieLinkWidth DeviceGetCurrentClocksEventReasons
 DeviceGetEnforcedPowerLimit DeviceGetFanSpeed DeviceGetFieldValues DeviceGetGraphicsRunningProcesses_v3
@@ -29,29 +29,36 @@ DeviceGetTotalEccErrors
 DeviceGetTotalEnergyConsumption DeviceGetUUID DeviceGetUtilizationRates DeviceGetVirtualizationMode
 DeviceRegisterEvents GpmMetricsGet GpmQueryDeviceSupport GpmSampleGet
 """
+CALLS = CALLS_TEXT.split()
+SERVERS = 4
+"""Servers over which the calls are spread: on each GPU of one, but for the first and the last, another call hangs."""
 
 
-@pytest.mark.parametrize("call", CALLS.split())
-async def test_a_call_that_hangs_costs_one_row(fake_driver: FakeDriver, call: str) -> None:
-    async with running(fake_driver, f"{HEALTHY}gpu 1 call nvml{call} hang\n", timings=QUICK) as rig:
+@pytest.mark.parametrize("server", range(SERVERS))
+async def test_a_call_that_hangs_costs_one_row(fake_driver: FakeDriver, server: int) -> None:
+    hung = dict(enumerate(CALLS[server::SERVERS], 1))
+    last = len(hung) + 1
+    hangs = "".join(f"gpu {index} call nvml{call} hang\n" for index, call in hung.items())
+    async with running(fake_driver, f"gpus {last + 1}\ngpu * busy 50\n{hangs}", timings=QUICK) as rig:
         first = await rig.until(lambda found: [gpu.state for gpu in found.gpus].count(GpuState.OK) >= 2)
         moments: list[tuple[float, float]] = []
         began_s = time.monotonic()
         while time.monotonic() - began_s < 2.0:
             found = await rig.poll()
-            moments.append((found.gpus[0].monotonic_s, found.gpus[2].monotonic_s))
-            assert [found.gpus[i].state for i in (0, 2)] == [GpuState.OK] * 2
-        asked = {each.name for each in fake_driver.call_lines() if each.device == "1"}
-    assert asked <= {f"nvml{name}" for name in CALLS.split()}
+            moments.append((found.gpus[0].monotonic_s, found.gpus[last].monotonic_s))
+            assert [found.gpus[i].state for i in (0, last)] == [GpuState.OK] * 2
+        asked = {each.name for each in fake_driver.call_lines() if each.device in map(str, hung)}
+    assert asked <= {f"nvml{name}" for name in CALLS}
     assert found.pids == first.pids, "the worker is kept"
-    assert found.gpus[1].index == 1
     gaps = [b - a for row in zip(*moments, strict=True) for a, b in pairwise(row)]
     assert max(gaps) < 5 * INTERVAL_S, "the rows of the others stay live"
-    if call == "GpmMetricsGet":  # made at the second look only
-        assert "GPU 1: nvmlGpmMetricsGet does not return" in faults(found)
-    elif call != "DeviceRegisterEvents":  # that one costs the Xid events alone
-        assert found.gpus[1].state is GpuState.INITIALISING
-        assert f"nvml{call}".partition("_v")[0] in found.gpus[1].state_text
+    assert [gpu.index for gpu in found.gpus] == list(range(last + 1))
+    for index, call in hung.items():
+        if call == "GpmMetricsGet":  # made at the second look only
+            assert f"GPU {index}: nvmlGpmMetricsGet does not return" in faults(found)
+        elif call != "DeviceRegisterEvents":  # that one costs the Xid events alone
+            assert found.gpus[index].state is GpuState.INITIALISING, call
+            assert f"nvml{call}".partition("_v")[0] in found.gpus[index].state_text
 
 
 async def test_a_call_that_begins_to_hang_is_named_and_its_row_goes_on_when_it_returns(fake_driver: FakeDriver) -> None:
@@ -98,31 +105,34 @@ async def test_a_worker_is_kept_while_one_gpu_answers_and_replaced_when_none_doe
     assert again.gpus[1].monotonic_s > still.gpus[0].monotonic_s
 
 
-@pytest.mark.parametrize(
-    ("answer", "state"),
-    [("no_permission", GpuState.NO_PERMISSION), ("timeout", GpuState.ERROR), ("unknown", GpuState.ERROR)],
-)
-async def test_a_gpu_whose_calls_all_fail_is_not_ok_and_comes_back_soon(
-    fake_driver: FakeDriver, answer: str, state: GpuState
-) -> None:
-    failing = f"{HEALTHY}gpu 1 call nvml* {answer}\n"
-    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+FAILING = {1: ("no_permission", GpuState.NO_PERMISSION), 2: ("timeout", GpuState.ERROR), 3: ("unknown", GpuState.ERROR)}
+"""Index of a GPU -> what all its calls answer, and its state then."""
+
+
+async def test_gpus_whose_calls_all_fail_are_not_ok_and_come_back_soon(fake_driver: FakeDriver) -> None:
+    healthy = "gpus 5\ngpu * busy 50\n"
+    failing = healthy + "".join(f"gpu {index} call nvml* {answer}\n" for index, (answer, _) in FAILING.items())
+    async with running(fake_driver, healthy, timings=QUICK) as rig:
         await rig.gpus(3)
         fake_driver.write(failing)
-        bad = await rig.until(lambda found: found.gpus[1].state is not GpuState.OK)
+        bad = await rig.until(lambda found: all(found.gpus[index].state is not GpuState.OK for index in FAILING))
         for _ in range(8):
             later = await rig.poll()
-            assert later.gpus[1].state is state
-        fake_driver.write(HEALTHY)
+            assert {index: later.gpus[index].state for index in FAILING} == {
+                index: state for index, (_, state) in FAILING.items()
+            }
+        fake_driver.write(healthy)
         began_s = time.monotonic()
-        healed = await rig.until(lambda found: found.gpus[1].state is GpuState.OK and not found.faults)
+        healed = await rig.until(lambda found: {gpu.state for gpu in found.gpus} == {GpuState.OK} and not found.faults)
         assert time.monotonic() - began_s < 20.0
-    (first,), (last,) = bad.faults, later.faults
-    assert first.text.startswith("GPU 1: ")
-    assert "worked before and fails now" in first.text
-    assert last.since_wall_s == first.since_wall_s
-    assert [later.gpus[i].busy_ratio for i in (0, 2)] == [0.5, 0.5]
-    assert healed.gpus[1].power_w == 70.0
+    assert len(bad.faults) == len(later.faults) == len(FAILING)
+    for index, first, last in zip(FAILING, bad.faults, later.faults, strict=True):
+        assert first.text.startswith(f"GPU {index}: ")
+        assert "worked before and fails now" in first.text
+        assert last.text.startswith(f"GPU {index}: ")
+        assert last.since_wall_s == first.since_wall_s
+    assert [later.gpus[i].busy_ratio for i in (0, 4)] == [0.5, 0.5]
+    assert [gpu.power_w for gpu in healed.gpus] == [70.0] * 5
 
 
 async def test_a_gpu_that_is_lost_while_its_calls_are_refused_is_lost(fake_driver: FakeDriver) -> None:
@@ -140,48 +150,54 @@ def reason(gpu: GpuReading) -> Reason | None:
     return gpu.power_w.reason if isinstance(gpu.power_w, Missing) else None
 
 
-@pytest.mark.parametrize("answer", ["not_supported", "function_not_found", "no_permission", "timeout"])
-async def test_a_call_that_worked_and_fails_is_a_fault_and_asked_again(fake_driver: FakeDriver, answer: str) -> None:
-    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+async def test_a_call_that_worked_and_fails_is_a_fault_and_asked_again(fake_driver: FakeDriver) -> None:
+    answers = {1: "not_supported", 2: "function_not_found", 3: "no_permission", 4: "timeout"}
+    healthy = "gpus 5\ngpu * busy 50\n"
+    refusals = "".join(f"gpu {index} call nvmlDeviceGetPowerUsage {answer}\n" for index, answer in answers.items())
+    async with running(fake_driver, healthy, timings=QUICK) as rig:
         await rig.gpus(0)
-        fake_driver.write(f"{HEALTHY}gpu 1 call nvmlDeviceGetPowerUsage {answer}\n")
-        bad = await rig.until(lambda found: reason(found.gpus[1]) is not None)
-        fake_driver.write(HEALTHY)
+        fake_driver.write(healthy + refusals)
+        bad = await rig.until(lambda found: all(reason(found.gpus[index]) is not None for index in answers))
+        fake_driver.write(healthy)
         began_s = time.monotonic()
-        healed = await rig.until(lambda found: found.gpus[1].power_w == 70.0)
+        healed = await rig.until(lambda found: [gpu.power_w for gpu in found.gpus] == [70.0] * 5)
         assert time.monotonic() - began_s < 20.0
-    assert bad.gpus[1].state is GpuState.OK
-    assert reason(bad.gpus[1]) is (Reason.NO_PERMISSION if answer == "no_permission" else Reason.ERROR)
-    assert "nvmlDeviceGetPowerUsage worked before" in faults(bad)
+    assert {gpu.state for gpu in bad.gpus} == {GpuState.OK}
+    for index, answer in answers.items():
+        assert reason(bad.gpus[index]) is (Reason.NO_PERMISSION if answer == "no_permission" else Reason.ERROR)
+        assert f"GPU {index}: nvmlDeviceGetPowerUsage worked before" in faults(bad)
+    assert bad.gpus[0].power_w == 70.0
     assert healed.faults == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "field"),
-    [
-        ("used_mib 90000", "vram_used_bytes"),
-        ("power_w 4294967", "power_w"),
-        ("power_w 1500", "power_w"),
-        ("temp_c 255", "temperature_c"),
-        ("mem_temp_c 4000", "memory_temperature_c"),
-        ("sm_clock_mhz 4000", "sm_clock_hz"),
-        ("mem_clock_mhz 90000", "memory_clock_hz"),
-        ("power_limit_w 4294967", "power_limit_w"),
-        ("ecc_uncorrected 18446744073709000000", "ecc_uncorrected"),
-        ("pcie_gen 4000000000", "pcie_generation"),
-        ("dram 400", "dram_active_ratio"),
-        ("nvlink_rx_mibs 1e12", "nvlink_rx_bytes_per_s"),
-    ],
-)
-async def test_a_number_that_can_not_be_is_invalid_and_quoted(fake_driver: FakeDriver, line: str, field: str) -> None:
-    async with running(fake_driver, f"gpus 2\ngpu 1 {line}\n") as rig:
-        well, bad = await rig.gpus(3)
-    value, other = getattr(bad, field), getattr(well, field)
-    assert isinstance(value, Missing)
-    assert value.reason is Reason.INVALID
-    assert value.detail.startswith("the driver says ")
-    assert not isinstance(other, Missing)
-    assert bad.state is GpuState.OK
+IMPOSSIBLE = [
+    ("used_mib 90000", "vram_used_bytes"),
+    ("power_w 4294967", "power_w"),
+    ("power_w 1500", "power_w"),
+    ("temp_c 255", "temperature_c"),
+    ("mem_temp_c 4000", "memory_temperature_c"),
+    ("sm_clock_mhz 4000", "sm_clock_hz"),
+    ("mem_clock_mhz 90000", "memory_clock_hz"),
+    ("power_limit_w 4294967", "power_limit_w"),
+    ("ecc_uncorrected 18446744073709000000", "ecc_uncorrected"),
+    ("pcie_gen 4000000000", "pcie_generation"),
+    ("dram 400", "dram_active_ratio"),
+    ("nvlink_rx_mibs 1e12", "nvlink_rx_bytes_per_s"),
+]
+"""What the driver says, and the field that it is said of."""
+
+
+async def test_a_number_that_can_not_be_is_invalid_and_quoted(fake_driver: FakeDriver) -> None:
+    lines = "".join(f"gpu {index} {line}\n" for index, (line, _) in enumerate(IMPOSSIBLE, 1))
+    async with running(fake_driver, f"gpus {len(IMPOSSIBLE) + 1}\n{lines}") as rig:
+        well, *bad = await rig.gpus(3)
+    for gpu, (line, field) in zip(bad, IMPOSSIBLE, strict=True):
+        value = getattr(gpu, field)
+        assert isinstance(value, Missing), line
+        assert value.reason is Reason.INVALID
+        assert value.detail.startswith("the driver says ")
+        assert not isinstance(getattr(well, field), Missing)
+        assert gpu.state is GpuState.OK
 
 
 async def test_an_energy_counter_that_jumps_is_invalid_once(fake_driver: FakeDriver) -> None:

@@ -6,32 +6,29 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from gpumon.sources.driver.source import DriverSource, Limits
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, running
 
+REFUSALS = {
+    "driver_not_loaded": ("not loaded", "modprobe nvidia", "/dev/nvidia*"),
+    "no_permission": ("no permission", "/dev/nvidiactl"),
+    "operating_system": ("blocks", "container"),
+    "version_mismatch": ("updated under the running kernel module", "reboot"),
+    "unknown": ("unknown error", "dmesg"),
+    "gpu_lost": ("lost a GPU", "reboot"),
+    "in_use": ("NVML code 19",),
+}
+"""What opening the driver answers -> what its fault says."""
 
-@pytest.mark.parametrize(
-    ("what", "texts"),
-    [
-        ("driver_not_loaded", ("not loaded", "modprobe nvidia", "/dev/nvidia*")),
-        ("version_mismatch", ("updated under the running kernel module", "reboot")),
-        ("no_permission", ("no permission", "/dev/nvidiactl")),
-        ("operating_system", ("blocks", "container")),
-        ("unknown", ("unknown error", "dmesg")),
-        ("gpu_lost", ("lost a GPU", "reboot")),
-        ("in_use", ("NVML code 19",)),
-    ],
-)
-async def test_a_driver_that_can_not_be_opened_is_named_with_the_fix(
-    fake_driver: FakeDriver, what: str, texts: tuple[str, ...]
-) -> None:
-    async with running(fake_driver, f"init {what}\n") as rig:
-        found = await rig.until(lambda found: all(text in faults(found) for text in texts))
-        assert found.gpus == ()
-        assert [fault.source for fault in found.faults] == ["nvml"]
+
+async def test_a_driver_that_can_not_be_opened_is_named_with_the_fix(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "init driver_not_loaded\n") as rig:
+        for refusal, texts in REFUSALS.items():
+            fake_driver.write(f"init {refusal}\n")
+            found = await rig.until(lambda found, texts=texts: all(text in faults(found) for text in texts))
+            assert found.gpus == ()
+            assert [fault.source for fault in found.faults] == ["nvml"]
         fake_driver.write("init ok\n")
         opened = await rig.until(lambda found: bool(found.gpus) and not found.faults)
     assert opened.driver == "580.95.05"

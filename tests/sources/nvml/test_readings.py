@@ -152,23 +152,23 @@ async def test_unified_memory_is_the_hosts_and_says_so(fake_driver: FakeDriver) 
         assert reason(gpu, field) is Reason.NOT_SUPPORTED, field
 
 
-@pytest.mark.parametrize(
-    ("lines", "shared"),
-    [
-        ("gpu 0 total_mib 0\n", False),
-        ("gpu 0 total_mib unsupported\n", False),
-        ("gpu 0 total_mib 0\ngpu 0 name NVIDIA Thor\n", True),
-        ("gpu 0 total_mib unsupported\ngpu 0 addressing 2\n", True),
-        ("gpu 0 call nvmlDeviceGetMemoryInfo* unknown\ngpu 0 name NVIDIA GB10\n", False),
-    ],
-)
-async def test_only_a_gpu_without_framebuffer_falls_to_host_memory(
-    fake_driver: FakeDriver, lines: str, shared: bool
-) -> None:
-    async with running(fake_driver, lines) as rig:
-        (gpu,) = await rig.gpus(0)
-    assert gpu.vram_shared is shared
-    assert isinstance(gpu.vram_total_bytes, Missing) is not shared
+MEMORIES = [
+    (("total_mib 0",), False),
+    (("total_mib unsupported",), False),
+    (("total_mib 0", "name NVIDIA Thor"), True),
+    (("total_mib unsupported", "addressing 2"), True),
+    (("call nvmlDeviceGetMemoryInfo* unknown", "name NVIDIA GB10"), False),
+]
+"""What the driver says of a GPU, and whether its memory is the host's."""
+
+
+async def test_only_a_gpu_without_framebuffer_falls_to_host_memory(fake_driver: FakeDriver) -> None:
+    lines = [f"gpu {index} {line}\n" for index, (lines, _) in enumerate(MEMORIES) for line in lines]
+    async with running(fake_driver, f"gpus {len(MEMORIES)}\n{''.join(lines)}") as rig:
+        gpus = await rig.gpus(0)
+    for gpu, (said, shared) in zip(gpus, MEMORIES, strict=True):
+        assert gpu.vram_shared is shared, said
+        assert isinstance(gpu.vram_total_bytes, Missing) is not shared
 
 
 async def test_numbers_that_can_not_be_are_no_numbers(fake_driver: FakeDriver) -> None:
