@@ -75,6 +75,7 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
         "ray",
         "ollama",
         "tei",
+        "aphrodite",
     ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""

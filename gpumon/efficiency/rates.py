@@ -57,7 +57,7 @@ COARSE: Final = 100.0
 """Tokens below which one more or less in a window is more than 1 % of its rate."""
 GAPS: Final = "estimated: duty / mean ITL, per rank"
 TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
-STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY})
+STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE})
 """Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
 
 WHOLE_STEPS_S: Final = 30.0

@@ -107,6 +107,7 @@ class EngineKind(str, Enum):
     OLLAMA = "ollama"
     TEI = "tei"
     """Text Embeddings Inference: no decode at all."""
+    APHRODITE = "aphrodite"
     GENERIC = "generic"
     """A feed that the user described in the config."""
 

@@ -69,6 +69,7 @@ _TRTLLM: Final = Advice(
 _GENERIC: Final = Advice()
 _ADVICE: Final = {
     EngineKind.VLLM: _VLLM,
+    EngineKind.APHRODITE: _VLLM,
     EngineKind.RAY: Advice(
         slots="engine_kwargs.max_num_seqs",
         length="engine_kwargs.max_model_len",

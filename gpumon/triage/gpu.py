@@ -556,7 +556,7 @@ POOLED: Final = frozenset(
     {
         *(EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.NIM),
         *(EngineKind.LMDEPLOY, EngineKind.DYNAMO, EngineKind.RAY, EngineKind.LLAMA_CPP, EngineKind.OLLAMA),
-        EngineKind.TEI,
+        *(EngineKind.TEI, EngineKind.APHRODITE),
     }
 )
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines import dynamo, llamacpp, lmdeploy, nim, ollama, ray, sglang, tei, tgi, triton, trtllm, vllm
+from gpumon.sources.engines import (
+    aphrodite,
+    dynamo,
+    llamacpp,
+    lmdeploy,
+    nim,
+    ollama,
+    ray,
+    sglang,
+    tei,
+    tgi,
+    triton,
+    trtllm,
+    vllm,
+)
 from gpumon.sources.engines.adapter import HOST_PORT, Form, Page, Row
 
 ROWS: Final = (
@@ -16,6 +30,7 @@ ROWS: Final = (
     dynamo.ENGINE,
     triton.ENGINE,
     vllm.ENGINE,
+    aphrodite.ENGINE,
     lmdeploy.ENGINE,
     sglang.ENGINE,
     llamacpp.ENGINE,

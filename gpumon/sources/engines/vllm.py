@@ -430,6 +430,11 @@ OPTIONS: Final = {
     "cpu_offload_gb": "--cpu-offload-gb",
     "file": "--config",
 }
+CATCHES: Final = (
+    Catch("--headless", "it is a headless node: its metrics are on the head node; add that node's URL"),
+    Catch("--uds", UNIX_SOCKET),
+    Catch("--grpc", "it serves gRPC only: start it without --grpc"),
+)
 ENGINE: Final = Row(
     "vLLM",
     VllmAdapter,
@@ -443,11 +448,7 @@ ENGINE: Final = Row(
             OPTIONS,
             {"key": "VLLM_API_KEY"},
             positional=True,
-            catches=(
-                Catch("--headless", "it is a headless node: its metrics are on the head node; add that node's URL"),
-                Catch("--uds", UNIX_SOCKET),
-                Catch("--grpc", "it serves gRPC only: start it without --grpc"),
-            ),
+            catches=CATCHES,
         ),
     ),
 )

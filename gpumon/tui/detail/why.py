@@ -118,6 +118,7 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.SGLANG: "SGLang 0.5.7 and newer export most; the rest with --enable-mfu-metrics, or not at all",
     EngineKind.LLAMA_CPP: "llama.cpp exports no latencies; KV use comes from /slots: start it without --no-slots",
     EngineKind.TENSORRT_LLM: "enable_iter_perf_stats: true in its config gives the gauges of each iteration",
+    EngineKind.APHRODITE: "a newer Aphrodite may export it: it has what the vLLM that it is made from exports",
     EngineKind.TGI: "TGI does not export it: nothing to do",
     EngineKind.TEI: "TEI does not export it: nothing to do",
     EngineKind.LMDEPLOY: "LMDeploy up to 0.16 does not export it; a newer one may",

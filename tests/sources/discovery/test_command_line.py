@@ -30,6 +30,7 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
     ("vllm serve m --served-model-name fast slow --tensor_parallel_size 8", VLLM, {"served_name": "fast", "tp": 8}),
     ("vllm serve m -q fp8 --kv-cache-dtype fp8_e4m3", VLLM, {"quantization": "fp8", "kv_dtype": "fp8_e4m3"}),
     ("vllm serve m --disable-log-stats", VLLM, {"metrics": False}),
+    ("aphrodite run m --port 2243 -tp 2", EngineKind.APHRODITE, {"model": "m", "port": 2243, "tp": 2}),
     ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"needs_key": True, "secure": True}),
     ("vllm serve --config /etc/vllm.yaml", VLLM, {"model": "", "metrics": None}),
     ("vllm serve --enforce-eager m", VLLM, {"model": ""}),
@@ -176,6 +177,7 @@ def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
     ("title", "kind"),
     [
         ("VLLM::EngineCore", VLLM),
+        ("APHRODITE::EngineCore", EngineKind.APHRODITE),
         ("chatbot::Worker_TP0", VLLM),
         ("sglang::scheduler_TP1", SGLANG),
         ("ray::ServeReplica:app:LLMServer", RAY),
