@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isfinite
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.goodput import share_of_all
 from gpumon.efficiency.quantiles import merge_common, quantiles
 from gpumon.efficiency.ratio import times
 from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, WithinGoal
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
@@ -236,6 +237,16 @@ def _own_share(served: Served, sharers: Mapping[tuple[str, int], int]) -> float 
     for index in gpus:
         whole_gpus += 1.0 / sharers[served.host, index]
     return whole_gpus / len(gpus)
+
+
+def kept(shares: Iterable[WithinGoal]) -> Reading:
+    """The least share of what several engines served that kept its goal; engines that observe no such latency are left
+    out."""
+    known = []
+    for share in shares:
+        if not isinstance(share.count, Missing):
+            known.append(share)
+    return share_of_all(known).low_ratio
 
 
 def p95(engines: Sequence[Served], field: str, window: str) -> Latency:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import adding_up, model_key
 from gpumon.fleet.blank import without_figures
@@ -20,6 +21,7 @@ from gpumon.fleet.parts import (
     Served,
     bandwidth_source,
     idle,
+    kept,
     mean,
     most_known,
     p95,
@@ -101,6 +103,10 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """KV usage of the fullest engine."""
     ttft_p95_s: Latency
     itl_p95_s: Latency
+    ttft_goal_ratio: Reading
+    """Least share of all requests of 3 minutes that kept the TTFT goal, or the assumed one, of their engines."""
+    itl_goal_ratio: Reading
+    """The same of the ITL goal; of tokens where no engine counts requests."""
     power_w: Known
     tokens_per_j: Reading
     """Decode tokens/s over the mean watts of the engines' GPUs."""
@@ -436,6 +442,8 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         kv_usage_ratio=most_known(_of_engines(engines, "kv_usage_ratio")),
         ttft_p95_s=p95(in_totals, "ttft_s", "ttft"),
         itl_p95_s=p95(in_totals, "itl_s", "itl"),
+        ttft_goal_ratio=kept(served.engine.goodput.ttft_goal for served in in_totals),
+        itl_goal_ratio=kept(of_tokens(served.engine.goodput) for served in in_totals),
         power_w=total_of(_of_gpus(gpus, "power_w")),
         tokens_per_j=tokens_per_j(in_totals),
         idle_gpus=total_of(idle_shares),

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gpumon.efficiency.quantiles import quantile
-from gpumon.fleet.parts import MERGED, weighted
+from gpumon.fleet.parts import MERGED, kept, weighted
 from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Level
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
+from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
 from tests.fleet.fleets import fed, fleet_frame
 from tests.records import replace
 
@@ -125,6 +125,18 @@ def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetS
     )
     assert len(windows) == 12
     assert whole.ttft_p95_s == (pytest.approx(quantile(merged, 0.95)[0]), MERGED)
+
+
+def test_the_share_within_a_goal_is_over_all_requests_and_leaves_out_engines_that_observe_none(fleet: FleetSnapshot):
+    whole = total(by_host(fleet, PRICES))
+    engines = [engine for host in fleet.hosts for engine in host.snapshot.engines]
+    shares = [engine.goodput.ttft_goal for engine in engines]
+    counts = [share.count for share in shares if isinstance(share.count, float)]
+    assert len(counts) == 12
+    in_goal = sum(share.low_ratio * share.count for share in shares if isinstance(share.low_ratio, float))
+    assert whole.ttft_goal_ratio == pytest.approx(in_goal / sum(counts))
+    assert kept([WithinGoal(0.5, 0.6, 1.0, 10.0), WithinGoal()]) == 0.5
+    assert kept([]) == NOT_EXPOSED
 
 
 def test_a_host_that_is_gone_counts_for_nothing(fleet: FleetSnapshot):

@@ -223,6 +223,8 @@ _MORE: Final[tuple[Column[Row], ...]] = (
     figures("engines", "engines", 7, _engines, keep=_MOST_ROOM),
     figures("prefill", glossary.PREFILL.short, 7, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
     figures("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
+    figures("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_MOST_ROOM),
+    figures("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_MOST_ROOM),
     words("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
 )
 
