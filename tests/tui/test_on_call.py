@@ -6,8 +6,10 @@ The simulator's scenarios in virtual time through the real adapters, deriver, ru
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,6 +20,8 @@ from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sizing.calibration import Calibration
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import scenario
 from gpumon.sources.simulator.source import SimulatedServer
@@ -102,15 +106,40 @@ COMMAND = re.compile(r"nvidia-smi|py-spy|kubectl|--\w")
 """What is copied or typed stands in one line."""
 
 
+class Course(NamedTuple):
+    """A scenario up to some moment: what the screen shows then, and its past."""
+
+    snapshot: Snapshot
+    history: History
+    store: MemoryStore
+    calibration: Calibration
+    thresholds: Thresholds
+
+
 def monitor(name: str, seconds: int) -> MonitorApp:
     """The screen of a scenario after some time, with its past."""
+    course = course_of(name, seconds)
+    gpus = gpu_catalogue()
+    feed = Still(course.snapshot, course.history)
+    feed.calibration = course.calibration
+    feed.timeline = DerivedTimeline(
+        course.store, lambda: (Deriver(gpus), Triage(course.thresholds, PRICES)), lambda _: None, course.history
+    )
+    return MonitorApp(feed, load_theme("default"), Config(), None, wall=lambda: course.snapshot.wall_s + 0.3)
+
+
+@functools.cache
+def course_of(name: str, seconds: int) -> Course:
+    """A scenario, derived and judged once for all tests that look at the same moment."""
     played = scenario(name)
     server = SimulatedServer(played)
     thresholds = server.thresholds(Thresholds())
     asyncio.run(server.close())
-    gpus = gpu_catalogue()
-    deriver, triage, history, store = Deriver(gpus), Triage(thresholds, PRICES), History(), MemoryStore(1800.0, 24e6)
-    feed = Still(None, history)
+    deriver = Deriver(gpu_catalogue())
+    triage = Triage(thresholds, PRICES)
+    history = History()
+    store = MemoryStore(1800.0, 24e6)
+    calibration = Calibration()
     for _, frame in frames(played, seconds):
         snapshot, points = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
@@ -118,10 +147,8 @@ def monitor(name: str, seconds: int) -> MonitorApp:
         for event in snapshot.events:
             history.mark(event)
         store.keep(Tick(frame, points, snapshot.events, snapshot.verdicts))
-        feed.calibration.take(snapshot)
-    feed.show_first(snapshot)
-    feed.timeline = DerivedTimeline(store, lambda: (Deriver(gpus), Triage(thresholds, PRICES)), lambda _: None, history)
-    return MonitorApp(feed, load_theme("default"), Config(), None, wall=lambda: snapshot.wall_s + 0.3)
+        calibration.take(snapshot)
+    return Course(snapshot, history, store, calibration, thresholds)
 
 
 @pytest.mark.parametrize("question", TASKS)
@@ -172,7 +199,7 @@ async def test_a_url_where_nobody_answers_is_told_once() -> None:
 
 async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -> None:
     app = await asyncio.to_thread(monitor, "replica-crash", 75)
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+    async with app.run_test(size=(120, 60), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         await type_keys(app, pilot, "2", "enter")
         await until(lambda: not missing(app, ["! down since 08:01, pid 9000002"]), pilot)

@@ -106,12 +106,22 @@ class Cell(NamedTuple):
     attributes: frozenset[str]
 
 
+@lru_cache(maxsize=64)
+def palette_of(theme: Theme, depth: Depth) -> Palette:
+    """The palette of a theme, which no test changes."""
+    return Palette(theme, depth)
+
+
+SCREEN = pyte.Screen(20, 1)
+STREAM = pyte.Stream(SCREEN)
+
+
 @lru_cache(maxsize=2048)
 def painted(theme: Theme, depth: Depth, tone: str, text: str = "x") -> Cell:
     """The first cell of a text in a tone."""
-    screen = pyte.Screen(20, 1)
-    pyte.Stream(screen).feed(Line([(text, tone)], 10, Palette(theme, depth), Slot()).render(CONSOLE))
-    cell = screen.buffer[0][0]
+    SCREEN.reset()
+    STREAM.feed(Line([(text, tone)], 10, palette_of(theme, depth), Slot()).render(CONSOLE))
+    cell = SCREEN.buffer[0][0]
     has = {"bold": cell.bold, "reverse": cell.reverse, "underline": cell.underscore}
     return Cell(_colour(cell.fg), _colour(cell.bg), frozenset(name for name, set_ in has.items() if set_))
 

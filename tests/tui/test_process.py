@@ -108,7 +108,7 @@ def test_a_closed_terminal_ends_it(program: PtyProcess) -> None:
     assert program.wait(60.0) is not None
 
 
-@pytest.mark.parametrize("delay_s", [0.05, 0.2, 0.35, 0.5])
+@pytest.mark.parametrize("delay_s", [0.05, 0.35])
 def test_a_signal_while_it_starts_ends_it(delay_s: float) -> None:
     process = screen(80, 24)
     process.read(delay_s)
@@ -229,7 +229,7 @@ def test_a_resize_storm_ends_at_the_last_size(program: PtyProcess) -> None:
     assert program.wait(60.0) == 0
 
 
-@pytest.mark.parametrize(("width", "height"), [(20, 3), (1, 1), (0, 0)])
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (0, 0)])
 def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     process = screen(width, height, "live")
     process.read(1.0)
@@ -239,7 +239,7 @@ def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     assert_restored(process)
 
 
-@pytest.mark.parametrize("unread_s", [0.4, 0.8, 1.2, 1.8, 3.0])
+@pytest.mark.parametrize("unread_s", [0.4, 1.8])
 def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
     """Nobody reads: first the terminal's buffer fills, then the writer's queue."""
     process = screen(120, 40, "busy", "0.05")
