@@ -1,4 +1,7 @@
-"""Twelve engines in trouble at once: a process tree each, on the fake driver, as the installed command sees them."""
+"""Nine engines in trouble at once: a process tree each, on the fake driver, as the installed command sees them.
+
+Verdicts that need minutes of before, of traffic and of acceptance, come in virtual time (tests/accuracy/test_triage.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from tests.sources.discovery.servers import Server, free_port, servers
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 WATCHED_S = 150.0
-"""Seconds until the slowest of them must be named: a fall of traffic is held against a minute of before."""
+"""Seconds until the slowest of them must be named on a machine that is busy with other tests."""
+CONFIG = "[triage]\nhold_s = 10.0\nstalled_s = 15.0\n"
+"""Shorter than by default: what holds for so long holds for longer, too."""
 
 
 class Trouble(NamedTuple):
@@ -38,16 +43,11 @@ TROUBLES = (
     Trouble("error-storm", 55.0, "failing/errors", ("critical",), "read_error_log"),
     Trouble("client-aborts", 55.0, "failing/aborts", ("warn",), "check_client_timeouts"),
     Trouble("rejections", 0.0, "failing/rejections", ("warn",), "more_instances"),
-    Trouble("speculation-collapse", 0.0, "speculation_low/acceptance_fell", ("warn", "note"), "check_draft_model"),
-    Trouble(
-        "prefix-hits-collapse", 25.0, "prefix_cache_lost/prefix_hits_fell", ("warn", "note"), "check_prefix_routing"
-    ),
     Trouble("lora-slots", 0.0, "lora_slots_full/lora_slots", ("warn", "critical"), "raise_lora_slots"),
     Trouble("starved-rank", 0.0, "straggler/uneven_ranks", ("warn", "critical"), "balance_ranks", gpus=4),
-    Trouble("traffic-stopped", 100.0, "traffic_fell/traffic_stopped", ("warn",), "check_clients"),
     Trouble("weight-sync", 50.0, "hung/no_tokens", ("warn",), "wait_or_check", stalls_s=60.0),
     Trouble("kv-transfer-stuck", 50.0, "kv_transfer/kv_transfer_waits", ("warn",), "check_prefill_side", stalls_s=60.0),
-    Trouble("giant-prompt", 0.0, "kv_cache_full/one_prompt", ("warn", "critical"), "limit_prompt"),
+    Trouble("giant-prompt", 25.0, "kv_cache_full/one_prompt", ("warn", "critical"), "limit_prompt"),
     Trouble("offline-batch", 5.0, "*/offline_batch", ("note",), ""),
 )
 
@@ -64,7 +64,7 @@ class Said(NamedTuple):
 
 def said(folder: Path) -> dict[str, list[Said]]:
     """All verdicts of each engine, by the scenario that it plays."""
-    (folder / "config.toml").write_text("[triage]\nhold_s = 10.0\n", encoding="utf-8")
+    (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
     driver = FakeDriver(folder)
     with servers(folder / "engines") as made:
         running: dict[str, Server] = {}
@@ -94,7 +94,7 @@ def _driver_script(running: dict[str, Server]) -> str:
 
 
 def _watched(driver: FakeDriver, folder: Path, running: dict[str, Server]) -> dict[str, list[Said]]:
-    """What `gpumon watch --json` says until each verdict has come, or the time is over."""
+    """What `gpumon watch --json` says until each verdict stands as it should, or the time is over."""
     env = driver.env(XDG_STATE_HOME=str(folder / "state"), XDG_CONFIG_HOME=str(folder))
     command = [GPUMON, "watch", "--json", "--config", str(folder / "config.toml")]
     seen: dict[str, list[Said]] = {trouble.scenario: [] for trouble in TROUBLES}
@@ -105,7 +105,7 @@ def _watched(driver: FakeDriver, folder: Path, running: dict[str, Server]) -> di
         for line in gpumon.stdout:
             after_s = time.monotonic() - begun_s
             _note(json.loads(line), by_port, after_s, seen)
-            if after_s > WATCHED_S or all(named(trouble, seen) for trouble in TROUBLES):
+            if after_s > WATCHED_S or not any(wrong(trouble, seen) for trouble in TROUBLES):
                 break
         gpumon.terminate()
     return seen
@@ -143,7 +143,7 @@ def wrong(trouble: Trouble, seen: dict[str, list[Said]]) -> str:
 
 
 def test_engines_in_trouble_are_named_with_what_to_do(tmp_path: Path) -> None:
-    """All at once: each needs its minute of before, and none costs much."""
+    """All at once: each needs its time, and none costs much."""
     seen = said(tmp_path)
     objections = {trouble.scenario: wrong(trouble, seen) for trouble in TROUBLES}
     assert {name: text for name, text in objections.items() if text} == {}
