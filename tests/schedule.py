@@ -13,6 +13,13 @@ PARTS: Final = {"tests/accuracy/test_triage.py": 6, "tests/tui/test_keys.py": 2}
 stay together: what is set up for it is set up once.
 """
 
+TOGETHER: Final = {
+    "tests/architecture/test_import_cycles.py": "tests/architecture/test_walking_pace.py",
+    "tests/architecture/test_layers.py": "tests/architecture/test_walking_pace.py",
+    "tests/architecture/test_typed_screen.py": "tests/architecture/test_walking_pace.py",
+}
+"""Modules that one worker takes together, because what they look at is parsed once in a process."""
+
 
 class Scheduler(LoadFileScheduling):
     """Hands out whole modules and parts of them, and never the test again that ended its worker.
@@ -21,11 +28,12 @@ class Scheduler(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        module = super()._split_scope(nodeid)
+        module = str(super()._split_scope(nodeid))
+        module = TOGETHER.get(module, module)
         parameter = nodeid.partition("[")[2]
         if module in PARTS and parameter:
             return f"{module} {zlib.crc32(parameter.encode()) % PARTS[module]}"
-        return str(module)
+        return module
 
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out. Returns the test that it was in."""

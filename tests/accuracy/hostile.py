@@ -51,18 +51,35 @@ _PAIR: Final = re.compile(rb'"[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[^\s\[\]{},"]+
 _CUMULATIVE: Final = re.compile(rb"(?:_total|_sum|_count|_bucket)$")
 
 
+class Span(NamedTuple):
+    """How long a recording is, and when it was made."""
+
+    length_s: int
+    wall_s: float
+    """Unix time of its second 0."""
+
+
 class Recording(NamedTuple):
     """What a server answered over time; `name` is that of the capture, the case or the page."""
 
     name: str
-    length_s: int
-    wall_s: float
-    """Unix time of its second 0."""
+    span: Callable[[], Span]
+    """Read when it is played: to list the tests, names are enough."""
     at: Callable[[int], Poll]
     """The answers at a second."""
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def length_s(self) -> int:
+        """Its last second."""
+        return self.span().length_s
+
+    @property
+    def wall_s(self) -> float:
+        """Unix time of its second 0."""
+        return self.span().wall_s
 
     def polls(self, start_s: int, count: int) -> list[Poll]:
         """So many polls from a second on."""
@@ -97,7 +114,10 @@ def _captured(name: str) -> Recording:
         answers = ((path, capture.answer(of, second)) for path, of in met.items())
         return {**still, **{path: Reply(one.status, one.body, one.content_type) for path, one in answers}}
 
-    return Recording(name, round(capture.scrapes[-1].t), float(capture.meta["t0_unix"]), at)
+    def span() -> Span:
+        return Span(round(capture.scrapes[-1].t), float(capture.meta["t0_unix"]))
+
+    return Recording(name, span, at)
 
 
 def _made(case: Case) -> Recording:
@@ -107,13 +127,13 @@ def _made(case: Case) -> Recording:
         factor = 1.0 + GROWTH * number
         return {path: reply(body if is_json(body) else grown(body, factor)) for path, body in bodies.items()}
 
-    return Recording(case.name, 2 * MOST_POLLS * EVERY_S, WALL_S, at)
+    return Recording(case.name, lambda: Span(2 * MOST_POLLS * EVERY_S, WALL_S), at)
 
 
 def _others() -> Iterator[Recording]:
     for file in sorted((*PAGES.glob("not_engines/*.prom"), *PAGES.glob("dcgm/*.prom"))):
         page = {"/metrics": reply(file.read_bytes())}
-        yield Recording(f"{file.parent.name}/{file.stem}", 0, WALL_S, lambda _, page=page: page)
+        yield Recording(f"{file.parent.name}/{file.stem}", lambda: Span(0, WALL_S), lambda _, page=page: page)
 
 
 def reply(body: bytes) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -60,7 +61,10 @@ def ticks() -> Iterator[Tick]:
         )
 
 
-TICKS: Final = list(ticks())
+@functools.cache
+def all_ticks() -> list[Tick]:
+    """All ticks, worked out once."""
+    return list(ticks())
 
 
 def ended(model: str, since_s: float, until_s: float) -> list[Mapping[str, Any]]:
@@ -71,8 +75,8 @@ def ended(model: str, since_s: float, until_s: float) -> list[Mapping[str, Any]]
 def steady() -> list[tuple[Tick, float]]:
     """Ticks whose whole window lies in one phase of load, with the beginning of the window."""
     found = []
-    for tick in TICKS:
-        inside = [other.t for other in TICKS if tick.t - WINDOW_S - 0.5 <= other.t <= tick.t]
+    for tick in all_ticks():
+        inside = [other.t for other in all_ticks() if tick.t - WINDOW_S - 0.5 <= other.t <= tick.t]
         for phase in CAPTURE.meta["phases"]:
             whole = phase["t0"] + 0.2 <= inside[0] and tick.t <= phase["t0"] + phase["dur"]
             if phase["kind"] != "idle" and whole and tick.t - inside[0] > WINDOW_S - 1.5:
@@ -81,10 +85,10 @@ def steady() -> list[tuple[Tick, float]]:
 
 
 def test_totals_are_what_the_client_counted() -> None:
-    embed, flaky = (TICKS[-1].readings[model].ranks[0].counters for model in ("embed", "flaky"))
+    embed, flaky = (all_ticks()[-1].readings[model].ranks[0].counters for model in ("embed", "flaky"))
     served = ended("embed", 0.0, 1e9)
     # The first scrape that has them already shows what the server answered while it warmed up.
-    before = next(tick.readings["embed"].ranks[0].counters for tick in TICKS if "embed" in tick.readings)
+    before = next(tick.readings["embed"].ranks[0].counters for tick in all_ticks() if "embed" in tick.readings)
     assert embed[q.REQUESTS] - before[q.REQUESTS] == len(served)
     assert embed[q.INFERENCES] - before[q.INFERENCES] == sum(line["batch"] for line in served)
     assert embed[q.FAILURES] == 0.0
@@ -121,12 +125,12 @@ def test_the_mean_latency_is_the_clients() -> None:
 
 
 def test_a_mean_alone_has_no_quantiles() -> None:
-    shown = TICKS[-1].engines["embed"].latency.e2e_s
+    shown = all_ticks()[-1].engines["embed"].latency.e2e_s
     assert all(isinstance(quantile, Missing) for quantile in (shown.p50, shown.p95, shown.p99))
 
 
 def test_waiting_requests_are_fewer_than_the_client_has_open() -> None:
-    for tick in TICKS:
+    for tick in all_ticks():
         for model, reading in tick.readings.items():
             open_now = sum(
                 line["t_start"] - 0.05 <= tick.t <= line["t_end"] + 0.05
@@ -137,7 +141,7 @@ def test_waiting_requests_are_fewer_than_the_client_has_open() -> None:
 
 
 def test_a_model_that_is_no_llm_has_no_tokens() -> None:
-    shown = TICKS[-1].engines["embed"]
+    shown = all_ticks()[-1].engines["embed"]
     for rate in (shown.rates.decode_tokens_per_s, shown.rates.prefill_tokens_per_s):
         assert isinstance(rate, Missing)
         assert rate.reason is not Reason.IDLE

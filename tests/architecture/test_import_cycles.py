@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
-import gpumon
-
-PACKAGE: Final = Path(gpumon.__file__).parent
+from tests.architecture.parsed import MODULES, PACKAGE, nodes_of
 
 
 def modules() -> dict[str, Path]:
     """Dotted names of all modules, with their files."""
     named = {}
-    for path in PACKAGE.rglob("*.py"):
+    for path in MODULES:
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         named[".".join(parts).removesuffix(".__init__")] = path
     return named
@@ -23,7 +20,7 @@ def modules() -> dict[str, Path]:
 
 def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """Modules of the package that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module in known:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import gpumon
+from tests.architecture.parsed import MODULES, PACKAGE, nodes_of, tree_of
 
-PACKAGE = Path(gpumon.__file__).parent
 FORBIDDEN_WORDS = ("Manager", "Helper", "Utils", "Handler", "Misc")
 
 
@@ -38,15 +37,10 @@ def test_a_module_loads_only_what_its_layer_may(statement: str, absent: set[str]
     assert not loaded_after(statement) & absent
 
 
-def sources() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def test_a_file_says_what_lives_there():
-    for path in sources():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert ast.get_docstring(tree), f"{path} opens with a line saying what lives there"
-        for node in ast.walk(tree):
+    for path in MODULES:
+        assert ast.get_docstring(tree_of(path)), f"{path} opens with a line saying what lives there"
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 assert not node.name.endswith(FORBIDDEN_WORDS), (path, node.name)
 

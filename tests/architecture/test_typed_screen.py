@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 from typing import Final
 
-import gpumon
+from tests.architecture.parsed import PACKAGE, nodes_of
 
-SCREEN: Final = Path(gpumon.__file__).parent / "tui"
+SCREEN: Final = PACKAGE / "tui"
 FOREIGN: Final = {
     "browser.py": "the signature of Textual's driver",
     "driver.py": "the signature of Textual's driver",
@@ -20,7 +20,7 @@ FOREIGN: Final = {
 def names(path: Path) -> set[str]:
     """All names that a module uses, and its calls of `getattr` and `cast` on a screen."""
     used = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Name):
             used.add(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "cast"):

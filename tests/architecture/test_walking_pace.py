@@ -7,31 +7,23 @@ assignments give several names their own values in one line.
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "gpumon"
-MODULES = sorted(PROGRAM.rglob("*.py"))
+from tests.architecture.parsed import MODULES, PACKAGE, nodes_of
+
 MOST_BRANCHES = 15
 BRANCHING = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    """A module, parsed once for all counts."""
-    return ast.parse(path.read_text())
-
-
 def functions() -> Iterator[tuple[str, ast.AST]]:
     """Every function of the program, with its place."""
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, FUNCTIONS):
-                yield f"{path.relative_to(PROGRAM)}:{node.lineno} {node.name}", node
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
 
 
 def branches(function: ast.AST) -> int:
@@ -52,11 +44,11 @@ def branches(function: ast.AST) -> int:
     return count
 
 
-def nested(tree: ast.AST) -> list[int]:
+def nested(nodes: Iterable[ast.AST]) -> list[int]:
     """Lines of conditional expressions inside other ones."""
     return [
         inner.lineno
-        for outer in ast.walk(tree)
+        for outer in nodes
         if isinstance(outer, ast.IfExp)
         for part in (outer.body, outer.orelse, outer.test)
         for inner in ast.walk(part)
@@ -64,10 +56,10 @@ def nested(tree: ast.AST) -> list[int]:
     ]
 
 
-def paired(tree: ast.AST) -> list[int]:
+def paired(nodes: Iterable[ast.AST]) -> list[int]:
     """Lines that assign several values to several names; an exchange of two is none."""
     lines: list[int] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
         if not any(isinstance(target, ast.Tuple) for target in node.targets):
@@ -85,14 +77,15 @@ def test_no_function_has_many_branches() -> None:
 
 
 @pytest.mark.parametrize("count", [nested, paired], ids=["nested", "paired"])
-def test_a_line_has_one_decision_and_one_assignment(count: Callable[[ast.AST], list[int]]) -> None:
-    found = [f"{path.relative_to(PROGRAM)}:{line}" for path in MODULES for line in count(tree_of(path))]
+def test_a_line_has_one_decision_and_one_assignment(count: Callable[[Iterable[ast.AST]], list[int]]) -> None:
+    found = [f"{path.relative_to(PACKAGE)}:{line}" for path in MODULES for line in count(nodes_of(path))]
     assert found == []
 
 
 def test_the_counts_see_what_they_count() -> None:
     """A function of each kind, so that an empty list above means something."""
     tree = ast.parse("def f(a, b):\n    c, d = a, b\n    c, d = d, c\n    return 1 if a else 2 if b else d and c\n")
-    assert paired(tree) == [2]
-    assert nested(tree) == [4]
+    nodes = list(ast.walk(tree))
+    assert paired(nodes) == [2]
+    assert nested(nodes) == [4]
     assert branches(tree.body[0]) == 4

@@ -170,7 +170,7 @@ def test_trouble_is_told_in_the_first_seconds_where_a_fleet_waits_for_it():
         "--scenario",
         "kv-cache-full",
         "--count",
-        "16",
+        "13",
     ]
     runs = [started([*command, *more], stdout=subprocess.PIPE) for more in (["--fleet"], [])]
     fleet, alone = (run.communicate(timeout=LONG_S)[0] for run in runs)

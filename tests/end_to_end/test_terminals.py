@@ -141,13 +141,13 @@ def test_kittys_keys() -> None:
 
 def test_escape_at_any_time_after_another_key_needs_no_third_one() -> None:
     with running(120, 40, "live") as process:
-        for wait_s in (0.05, 0.15, 0.25, 0.35, 0.45, 0.5, 0.55, 0.6):
-            process.read(1.0)
+        for wait_s in (0.05, 0.35, 0.5, 0.6):
+            process.read(0.7)
             process.type(b"?")
             process.read(wait_s)
             before = len(process.written)
             process.type(b"\x1b")
-            process.read(10.0, lambda written, before=before: b" engines " in written[before:])  # type: ignore[misc]
+            process.read(60.0, lambda written, before=before: b" engines " in written[before:])  # type: ignore[misc]
             assert b" engines " in process.written[before:], f"{wait_s} s after the key"
 
 

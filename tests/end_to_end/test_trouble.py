@@ -1,6 +1,6 @@
 """Nine engines in trouble at once: a process tree each, on the fake driver, as the installed command sees them.
 
-Verdicts that need minutes of before, of traffic and of acceptance, come in virtual time (tests/accuracy/test_triage.py).
+Verdicts that need minutes of before, as of traffic that stops, come in virtual time (tests/accuracy/test_triage.py).
 """
 
 from __future__ import annotations

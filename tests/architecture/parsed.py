@@ -1,0 +1,25 @@
+"""The modules of the program, each parsed once for all rules about the code."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+from typing import Final
+
+import gpumon
+
+PACKAGE: Final = Path(gpumon.__file__).parent
+MODULES: Final = tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """A module as a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module."""
+    return tuple(ast.walk(tree_of(path)))
