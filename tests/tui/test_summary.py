@@ -249,6 +249,14 @@ async def test_the_help_says_how_to_scroll_where_it_does_not_fit() -> None:
         assert text_of(app) == top
 
 
+async def test_the_next_section_may_be_asked_for_before_the_help_has_its_width_again() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("question_mark", "escape")
+        app.monitor.action_do("help")
+        app.monitor.action_do("pane.next")
+        await until(lambda: "─── help ──" in "\n".join(text_of(app)), pilot)
+
+
 async def test_the_help_names_the_users_own_keys() -> None:
     async with running("live", 80, 24, config=Config(keys={"sort": "S", "open": "d", "save": ""})) as (app, pilot):
         await pilot.press("question_mark")
