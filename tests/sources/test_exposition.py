@@ -222,12 +222,12 @@ def test_pages_of_ever_new_series_do_not_grow_the_memory_without_bound() -> None
 
     tracemalloc.start()
     try:
-        for number in range(20):
+        for number in range(12):
             assert len(scanner.scan(page(number)).values) == 1500
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert size < 12 * 2**20
+    assert size < 8 * 2**20
 
 
 tails = st.sampled_from(

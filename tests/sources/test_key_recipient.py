@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,11 +109,22 @@ def requests_in(log: Path) -> int:
     return log.read_bytes().count(b"GET ")
 
 
+def each_and_all(firsts: Sequence[object], seconds: Sequence[object]) -> list[Any]:
+    """All pairs: each first with the first second and the other way round in every run, the others as wide cases."""
+    pairs = []
+    for first in firsts:
+        for second in seconds:
+            always = first == firsts[0] or second == seconds[0]
+            pairs.append(pytest.param(first, second, marks=() if always else pytest.mark.wide))
+    return pairs
+
+
+HABITS = ("", "accepts late", "accepts only with data", "listens until connection 1", "listens until connection 2")
+ADDRESSES = ("http://127.0.0.1", "http://0.0.0.0", "http://[::ffff:127.0.0.1]")
+
+
 @needs_root
-@pytest.mark.parametrize(
-    "habit", ["", "accepts late", "accepts only with data", "listens until connection 1", "listens until connection 2"]
-)
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "http://0.0.0.0", "http://[::ffff:127.0.0.1]"])
+@pytest.mark.parametrize(("url", "habit"), each_and_all(ADDRESSES, HABITS))
 async def test_a_server_of_another_user_gets_no_key(key: Path, tmp_path: Path, url: str, habit: str) -> None:
     log = tmp_path / "log"
     with serving(OTHER.pw_uid, log, habit=habit) as port:
@@ -174,18 +186,19 @@ async def test_root_on_the_same_port_does_not_vouch_for_another_user(key: Path, 
     assert SESAME not in (tmp_path / "thief").read_text()
 
 
-@pytest.mark.parametrize("habit", ["", "accepts late", "accepts only with data"])
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("http://127.0.0.1", "127.0.0.1"),
-        ("http://0.0.0.0", "127.0.0.1"),
-        ("http://[::ffff:127.0.0.1]", "0.0.0.0"),
-        ("http://[::1]", "::"),
-        ("http://[::]", "::1"),
-    ],
+OWN = (
+    ("http://127.0.0.1", "127.0.0.1"),
+    ("http://0.0.0.0", "127.0.0.1"),
+    ("http://[::ffff:127.0.0.1]", "0.0.0.0"),
+    ("http://[::1]", "::"),
+    ("http://[::]", "::1"),
 )
-async def test_a_server_of_ones_own_gets_it(key: Path, tmp_path: Path, url: str, host: str, habit: str) -> None:
+"""The URL's beginning, and the address that the server listens on."""
+
+
+@pytest.mark.parametrize(("place", "habit"), each_and_all(OWN, HABITS[:3]))
+async def test_a_server_of_ones_own_gets_it(key: Path, tmp_path: Path, place: tuple[str, str], habit: str) -> None:
+    url, host = place
     log = tmp_path / "log"
     with serving(os.geteuid(), log, host, habit=habit) as port:
         async with polling(f"{url}:{port}", engine="vllm", api_key_file=str(key)):

@@ -23,7 +23,7 @@ from tests.sources.simulator.truth import Truth, server_truth
 DATA = files("gpumon.specs") / "data"
 LLMS = parse_llms((DATA / "llms.jsonl").read_text(encoding="utf-8"))
 GPUS = parse_gpus((DATA / "gpus.csv").read_text(encoding="utf-8"))
-FROM_S, TO_S, TICK_S = 20, 1500, 2
+FROM_S, TO_S, TICK_S = 20, 740, 2
 NAMES = ("llama-70b", "qwen-moe", "llama-8b")
 
 
@@ -64,7 +64,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def seen() -> tuple[list[Snapshot], Truth, Truth]:
-    """Snapshots of 25 simulated minutes, and the truth at their beginning and end."""
+    """Snapshots of 12 simulated minutes, and the truth at their beginning and end."""
     server = SimulatedServer(replace(DEMO, warm_s=120.0), seed=3)
     reader, deriver = Reader(server), Deriver(GPUS)
     snapshots: list[Snapshot] = []

@@ -87,20 +87,20 @@ def test_one_request_by_hand() -> None:
 
 @pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) -> None:
-    """Little's law over an hour; the time that a prompt computes belongs to `running` too, not to any ITL."""
+    """Little's law over 20 minutes; the time that a prompt computes belongs to `running` too, not to any ITL."""
     demand = replace(actor.demand, swing=0.0)
     model = EngineModel(actor.instance, actor.limits, Traffic(demand, 5, 0.0))
     model.advance(299.5)
     counters = model.counters
     before = (counters.generation_tokens, counters.itl.total, counters.itl.count, counters.prefill.total)
     running: list[int] = []
-    for tick in range(300 * 4, 3900 * 4):
+    for tick in range(300 * 4, 1500 * 4):
         model.advance(tick / 4)
         running.append(model.running)
-    tokens_per_s = (counters.generation_tokens - before[0]) / 3600
+    tokens_per_s = (counters.generation_tokens - before[0]) / 1200
     itl_s = (counters.itl.total - before[1]) / (counters.itl.count - before[2])
-    prefilling = (counters.prefill.total - before[3]) / 3600
-    first_tokens_per_s = counters.ttft.count / 3900
+    prefilling = (counters.prefill.total - before[3]) / 1200
+    first_tokens_per_s = counters.ttft.count / 1500
     mean = sum(running) / len(running)
     assert mean == pytest.approx((tokens_per_s - first_tokens_per_s) * itl_s + prefilling, rel=0.02)
     if actor.name != "llama-8b":
@@ -108,8 +108,16 @@ def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) ->
 
 
 @pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
-@pytest.mark.parametrize(("load", "hours", "most_beside"), [(1.0, 2, 1.15), (6.0, 1, 1.3)])
-def test_no_second_of_hours_exceeds_the_peaks(actor: Actor, load: float, hours: int, most_beside: float) -> None:
+@pytest.mark.parametrize(
+    ("load", "seconds", "most_beside"),
+    [
+        (1.0, 1200, 1.15),
+        (6.0, 600, 1.3),
+        pytest.param(1.0, 7200, 1.15, marks=pytest.mark.wide),
+        pytest.param(6.0, 3600, 1.3, marks=pytest.mark.wide),
+    ],
+)
+def test_no_second_exceeds_the_peaks(actor: Actor, load: float, seconds: int, most_beside: float) -> None:
     """At the cast's own load and far beyond what the instance can serve (it then mostly prefills: more activations)."""
     limits = replace(actor.limits, max_num_seqs=128)
     demand = replace(actor.demand, requests_per_s=actor.demand.requests_per_s * load)
@@ -129,12 +137,12 @@ def test_no_second_of_hours_exceeds_the_peaks(actor: Actor, load: float, hours: 
         assert model.running <= 128
         last = meter
 
-    run(model, 1, hours * 3600, look)
+    run(model, 1, seconds, look)
     share = last.dram_bytes / (last.weight_bytes + last.kv_bytes)
     assert 1.05 <= share <= most_beside
     if load > 1.0 and actor.name != "qwen-moe":
         assert model.waiting > 100
-        assert last.busy_s > 3550
+        assert last.busy_s > 0.985 * seconds
 
 
 def test_the_pool_holds_what_the_running_requests_hold() -> None:
