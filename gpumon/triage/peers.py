@@ -22,7 +22,7 @@ from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, para
 
 MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""
-MOST_VALUES: Final = 60_000
+MOST_VALUES: Final = 75_000
 """Values in one snapshot, counted by its commas before anything is decoded."""
 MOST_OBJECTS: Final = 15_000
 """Lists and objects in one snapshot, counted by their brackets: each costs the decoder far more than a number."""
