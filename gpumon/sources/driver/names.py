@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.sources.discovery.command_line import shown_command
-from gpumon.sources.model_files import open_file, reader_of
 
 _CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
@@ -167,6 +166,9 @@ def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:
         name = known.get("POD_NAME") or known.get("HOSTNAME", "")
     with contextlib.suppress(OSError, ValueError):
         if name:
+            # No other process of a GPU needs it, and the worker would load sockets and JSON with it.
+            from gpumon.sources.model_files import open_file, reader_of
+
             with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:
                 name = f"{file.read(64).decode('utf-8', 'replace').strip()}/{name}"
     return _encodable(name), _encodable(known.get("SLURM_JOB_ID", ""), 32)
