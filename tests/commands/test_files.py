@@ -13,10 +13,11 @@ import pytest
 import tomli
 
 import gpumon
-from gpumon.commands.files import RECORDING, Files
+from gpumon.commands.files import Files
 from gpumon.config.environment import from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
+from gpumon.history.file import RECORDING
 from gpumon.outputs.json import encode
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, EventKind, Level
