@@ -17,10 +17,12 @@ RATE_S: Final = 10.0
 """Window of the shown rates, where readings come often enough for it."""
 QUANTILE_S: Final = 60.0
 """Window of the latency quantiles, likewise."""
-MINUTES_S: Final = 180.0
-"""Window of shares of requests, likewise, as few requests end in one minute. A past moment is derived from so much."""
+MINUTES_S: Final = 120.0
+"""Window of shares of requests, likewise, as few requests end in one minute. All frames of a little more than that are
+derived before a moment of the past (`history.derivation.RECENT_S`), so that its shares are what they were."""
 MINUTES_MARK_S: Final = 10.0
-"""Seconds between two polls that are kept for that window alone."""
+"""Of polls that are kept for that window alone there is one in each multiple of so many seconds: the same ones whenever
+the watching began."""
 LEAST_INTERVALS: Final = 2.0
 """A window holds at least so many intervals between readings: it grows with them."""
 MOST_KEPT_S: Final = 600.0
@@ -510,7 +512,7 @@ class Track:
     def _leave_behind(self, number: int, now_s: float) -> None:
         """Take the oldest points out of `points`; some of them are kept for the window of minutes."""
         for point in self.points[:number]:
-            if not self._old_points or point.monotonic_s - self._old_points[-1].monotonic_s >= MINUTES_MARK_S:
+            if not self._old_points or _mark_of(point) != _mark_of(self._old_points[-1]):
                 self._old_points.append(point)
         del self.points[:number]
         oldest_s = now_s - grown(MINUTES_S, self.cadence_s) - max(MINUTES_MARK_S, self.cadence_s)
@@ -615,6 +617,11 @@ class SeenLoad:
         self._ran = running > 0.0
         self.peak_running = _larger(self.peak_running, running)
         self.peak_waiting = _larger(self.peak_waiting, waiting)
+
+
+def _mark_of(point: Point) -> int:
+    """Number of the ten seconds that a poll lies in."""
+    return int(point.monotonic_s // MINUTES_MARK_S)
 
 
 def _larger(known: Reading, new: Reading) -> Reading:

@@ -104,7 +104,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     ttft_p95_s: Latency
     itl_p95_s: Latency
     ttft_goal_ratio: Reading
-    """Least share of all requests of 3 minutes that kept the TTFT goal, or the assumed one, of their engines."""
+    """Least share of all requests of 2 minutes that kept the TTFT goal, or the assumed one, of their engines."""
     itl_goal_ratio: Reading
     """The same of the ITL goal; of tokens where no engine counts requests."""
     power_w: Known

@@ -174,7 +174,7 @@ def _goals(of: str) -> tuple[Field, ...]:
         name = f"{of}_goal"
         fixed = {"latency": latency, "of": counted}
         for end in ("low", "high"):
-            text = "Share of the last 3 min within the goal: at least low, at most high."
+            text = "Share of the last 2 min within the goal: at least low, at most high."
             fields.append(Field(f"{attribute}.{end}_ratio", f"{name}_attained_ratio", text, {**fixed, "bound": end}))
         fields.append(Field(f"{attribute}.goal_s", f"{name}_seconds", "The goal, or the assumed one.", fixed))
         fields.append(Field(f"{attribute}.count", f"{name}_observations", "Number of what is counted.", fixed))
@@ -194,13 +194,13 @@ def _served() -> tuple[Field, ...]:
     fields = []
     for outcome in ("ended", "stopped", "cut", "aborted", "failed", "rejected"):
         how = {"outcome": outcome}
-        text = "Requests of the last 3 min by how they ended."
+        text = "Requests of the last 2 min by how they ended."
         fields.append(Field(f"outcomes.{outcome}", "engine_recent_requests", text, how))
         text = "Requests by how they ended, by the engine's own counters."
         fields.append(Field(f"outcomes_since_start.{outcome}", "engine_requests_total", text, how))
     for attribute, of in (("prompt_tokens", "prompt"), ("answer_tokens", "answer")):
         for figure in ("mean", "p50", "p95"):
-            text = "Tokens of the requests that ended in the last 3 min."
+            text = "Tokens of the requests that ended in the last 2 min."
             fields.append(Field(f"{attribute}.{figure}", "engine_length_tokens", text, {"of": of, "figure": figure}))
         for figure in ("p50", "p95", "longest"):
             for bound in ("low", "high"):
@@ -208,10 +208,10 @@ def _served() -> tuple[Field, ...]:
                 fixed = {"of": of, "figure": figure, "bound": bound}
                 fields.append(Field(f"{attribute}.{figure}_{bound}", "engine_length_bound_tokens", text, fixed))
     for phase in ("e2e", "queue", "transfer", "prefill", "decode", "rest"):
-        text = "Mean time of a request's phases in the last 3 min; `e2e` is their sum."
+        text = "Mean time of a request's phases in the last 2 min; `e2e` is their sum."
         fields.append(Field(f"phases.{phase}_s", "engine_phase_seconds", text, {"phase": phase}))
     for tier in ("device", "host", "disk", "peer", "external"):
-        text = "Share of the cached prompt tokens of the last 3 min by where they came from."
+        text = "Share of the cached prompt tokens of the last 2 min by where they came from."
         fields.append(Field(f"cached_by.{tier}_ratio", "engine_prompt_cached_by_ratio", text, {"source": tier}))
     return (
         *fields,
@@ -393,7 +393,7 @@ _OTHERS: Final = (
     ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
     (
         *("engine_speculation_position_accepted_ratio", "gauge"),
-        *("Share of drafts whose token at this position was accepted, 3 min.", (*ENGINE_LABELS, "position")),
+        *("Share of drafts whose token at this position was accepted, 2 min.", (*ENGINE_LABELS, "position")),
     ),
     ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
     ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),

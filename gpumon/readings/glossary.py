@@ -23,7 +23,7 @@ class Term(NamedTuple):
 _NOW: Final = "last refresh"
 _TEN: Final = "mean of 10 s"
 _MINUTE: Final = "last 60 s"
-_MINUTES: Final = "last 3 min"
+_MINUTES: Final = "last 2 min"
 _MOMENT: Final = "at the refresh"
 
 BUSY: Final = Term(

@@ -376,7 +376,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class WithinGoal(Group, frozen=True, gc=False):
-    """Share of requests, or of tokens, of the last 3 minutes whose latency was within a goal."""
+    """Share of requests, or of tokens, of the last 2 minutes whose latency was within a goal."""
 
     low_ratio: Reading = NOT_EXPOSED
     """The true share lies between this and `high_ratio`: they are equal where the goal is the bound of a bucket."""
@@ -419,7 +419,7 @@ class Outcomes(Group, frozen=True, gc=False):
 
 
 class Lengths(Group, frozen=True, gc=False):
-    """Tokens of prompts, or of answers, of the requests that ended in the last 3 minutes."""
+    """Tokens of prompts, or of answers, of the requests that ended in the last 2 minutes."""
 
     mean: Reading = NOT_EXPOSED
     p50: Reading = NOT_EXPOSED
@@ -436,7 +436,7 @@ class Lengths(Group, frozen=True, gc=False):
 
 
 class Phases(Group, frozen=True, gc=False):
-    """Mean seconds that requests spent in each phase, of those that ended in the last 3 minutes: together `e2e_s`."""
+    """Mean seconds that requests spent in each phase, of those that ended in the last 2 minutes: together `e2e_s`."""
 
     e2e_s: Reading = NOT_EXPOSED
     queue_s: Reading = NOT_EXPOSED
@@ -450,7 +450,7 @@ class Phases(Group, frozen=True, gc=False):
 
 
 class CachedBy(Group, frozen=True, gc=False):
-    """Where the prompt tokens of the last 3 minutes that needed no prefill came from: shares of them."""
+    """Where the prompt tokens of the last 2 minutes that needed no prefill came from: shares of them."""
 
     device_ratio: Reading = NOT_EXPOSED
     """The prefix cache in the GPUs' memory."""
@@ -482,14 +482,14 @@ class Served(Part, frozen=True, gc=False):
     """What an engine's users sent and got."""
 
     outcomes: Outcomes = Outcomes()
-    """In the last 3 minutes."""
+    """In the last 2 minutes."""
     outcomes_since_start: Outcomes = Outcomes()
     """Since the engine's process started."""
     prompt_tokens: Lengths = Lengths()
     answer_tokens: Lengths = Lengths()
     phases: Phases = Phases()
     accepted_by_position: tuple[float, ...] = ()
-    """Share of the drafts of the last 3 minutes whose token at this place was accepted; empty without speculation."""
+    """Share of the drafts of the last 2 minutes whose token at this place was accepted; empty without speculation."""
     cached_by: CachedBy = CachedBy()
     seen: Seen = Seen()
 

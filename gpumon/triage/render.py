@@ -346,11 +346,11 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "queue_share": "{value:percent} of the time to first token is queueing ({seconds:latency})",
     "queue_time": "time in the queue {value:latency}, over {limit:latency}",
     "ttft_p95": "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]"
-    "[: {kept:percent} kept it in 3 minutes]",
+    "[: {kept:percent} kept it in 2 minutes]",
     "itl_p95": "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]"
-    "[: {kept:percent} kept it in 3 minutes]",
-    "ttft_kept": "{value:percent} of the requests of 3 minutes keep the TTFT goal of {goal_s:latency}",
-    "itl_kept": "{value:percent} of the requests or tokens of 3 minutes keep the ITL goal of {goal_s:latency}",
+    "[: {kept:percent} kept it in 2 minutes]",
+    "ttft_kept": "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
+    "itl_kept": "{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}",
     "e2e_p95": "E2E p95 {value:latency} misses {limit:latency}",
     "mfu": "MFU {value:percent}[ of the peak, at {clock:percent} of the highest SM clock]",
     "mfu_prefill": "prefill MFU {value:percent}",

@@ -34,19 +34,15 @@ def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
     return shown
 
 
-GOALS = ("ttft_goal", "tpot_goal", "itl_goal")
 LONGER = {
     "": ("counted_since", "events"),
     "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
-    "engines": ("tokens_total", "since", "goodput"),
-    "replicas": GOALS,
+    "engines": ("tokens_total", "since"),
     "faults": ("since",),
     "verdicts": ("evidence", "parameters", "actions", "since", "until"),
 }
 """What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
-order of their level and age, so they are compared by their thing. Shares within goals are of five minutes; the source
-of each says of how many seconds it is.
-"""
+order of their level and age, so they are compared by their thing."""
 
 
 def without_longer(snapshot: Snapshot) -> object:
@@ -58,8 +54,7 @@ def without_longer(snapshot: Snapshot) -> object:
                 thing.pop(field, None)
             if part == "engines":
                 thing["rates"].pop("decode_mean_tokens_per_s")
-                for goal in GOALS:
-                    thing["sources"].pop(goal, None)
+                thing["served"].pop("seen")
     found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["code"]))
     return found
 

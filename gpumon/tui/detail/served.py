@@ -115,7 +115,7 @@ def outcomes(engine: Engine, figures: Figures) -> list[Section]:
     ever = engine.served.outcomes_since_start
     if recent == Outcomes():
         return []
-    titles = "".join(right(title, _COLUMN) for title in ("last 3 min", "share", "since its start"))
+    titles = "".join(right(title, _COLUMN) for title in ("last 2 min", "share", "since its start"))
     entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
     for name, field in _OUTCOMES:
         now: Reading = getattr(recent, field)
@@ -176,7 +176,7 @@ def lengths(engine: Engine) -> list[Section]:
         )
         numbers = "".join(right(text, _WIDE) for text in texts)
         entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, "text"))))
-    entries.append(Sentence("tokens of the requests that ended in the last 3 min, by bucket; longest: since its start"))
+    entries.append(Sentence("tokens of the requests that ended in the last 2 min, by bucket; longest: since its start"))
     if len(rows) == len(_LONGEST):
         longest = [of.longest_high for _, of in rows]
         known = [bound for bound in longest if not isinstance(bound, Missing)]
@@ -214,7 +214,7 @@ def phases(engine: Engine) -> list[Section]:
             Line((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
         )
     whole = " ".join(values.seconds(of.e2e_s))
-    entries.append(Sentence(f"mean of a request that ended in the last 3 min: {whole} from end to end"))
+    entries.append(Sentence(f"mean of a request that ended in the last 2 min: {whole} from end to end"))
     return [Section("where a request's time goes", entries)]
 
 
@@ -244,7 +244,7 @@ def speculation(engine: Engine) -> list[Section]:
         )
     gain = 1.0 + sum(shares)
     entries.append(
-        Sentence(f"{gain:.2f} tokens per step and sequence instead of 1, last 3 min: 1 + the sum of these shares")
+        Sentence(f"{gain:.2f} tokens per step and sequence instead of 1, last 2 min: 1 + the sum of these shares")
     )
     return [Section("speculation: accepted by position", entries)]
 
@@ -259,7 +259,7 @@ def cached_by(engine: Engine, figures: Figures) -> list[Section]:
             entries.append(figures.of(reading, name, "cached_by", values.percent))
     if not entries:
         return []
-    entries.append(Sentence("shares of the prompt tokens of the last 3 min that needed no prefill"))
+    entries.append(Sentence("shares of the prompt tokens of the last 2 min that needed no prefill"))
     return [Section("prefix cache by source", entries)]
 
 
