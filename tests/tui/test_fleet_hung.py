@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
@@ -25,14 +24,16 @@ from tests.tui.running import text_of, until
 LONG_S = 60.0
 
 
-@pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """One host with an engine, scraped every second for some seconds."""
     with contextlib.ExitStack() as stack:
         engine = FakeEngine("vllm-poisson", start_s=20.0).start()
         stack.callback(engine.close)
         target = f"{{targets: ['{engine.url.partition('://')[2]}'], labels: {{node: gpu01}}}}"
-        server = stack.enter_context(Prometheus(tmp_path, [f"  - job_name: vllm\n    static_configs: [{target}]"]))
+        server = stack.enter_context(
+            Prometheus(tmp_path_factory.mktemp("prometheus"), [f"  - job_name: vllm\n    static_configs: [{target}]"])
+        )
         stack.callback(lambda: os.kill(server.pid, signal.SIGCONT))
         server.until("count_over_time(vllm:num_requests_running[1m]) >= 5", timeout_s=LONG_S)
         yield server

@@ -543,21 +543,20 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (200, 60), (40, 10)])
-async def test_names_from_outside_are_text(width: int, height: int) -> None:
-    async with watching(Scrapes(5, names=HOSTILE), width, height) as (app, pilot):
+async def test_names_from_outside_are_text() -> None:
+    async with watching(Scrapes(5, names=HOSTILE), 60, 15) as (app, pilot):
         await pilot.press("down", "down")
-        lines = text_of(app)
-        assert len(lines) == height
-        assert all(cells(line) <= width for line in lines)
-        said = "\n".join(lines)
-        assert not any(bad in said for bad in ("\x1b", "\u202e", "\u2066", "\x07", "\t", "this pane failed"))
-        if width >= 80:
-            assert "[bold red]evil[/]" in said
-        if width > 40:
-            await pilot.press("enter")
-            await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
-            assert not any(bad in "\n".join(text_of(app)) for bad in ("\x1b", "\u202e", "this pane failed"))
+        for width, height in ((60, 15), (200, 60), (40, 10), (80, 24)):
+            await pilot.resize_terminal(width, height)
+            lines = text_of(app)
+            assert len(lines) == height
+            assert all(cells(line) <= width for line in lines)
+            said = "\n".join(lines)
+            assert not any(bad in said for bad in ("\x1b", "\u202e", "\u2066", "\x07", "\t", "this pane failed"))
+            assert width < 80 or "[bold red]evil[/]" in said
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        assert not any(bad in "\n".join(text_of(app)) for bad in ("\x1b", "\u202e", "this pane failed"))
 
 
 async def test_a_terminal_that_is_too_small_shows_the_sums_and_how_to_quit() -> None:
@@ -661,13 +660,13 @@ async def test_without_unicode_all_is_ascii() -> None:
         assert all(line.isascii() for line in text_of(app))
 
 
-async def test_a_thousand_hosts() -> None:
-    source = Scrapes(1000, single=True)
+async def test_hundreds_of_hosts() -> None:
+    source = Scrapes(300, single=True)
     source.prepare()
     async with watching(source, 120, 40) as (app, pilot):
-        assert "1000 hosts · 1000 GPUs" in text_of(app)[0]
+        assert "300 hosts · 300 GPUs" in text_of(app)[0]
         await pilot.press("G")
-        assert "of 1000" in "\n".join(text_of(app))
+        assert "of 300" in "\n".join(text_of(app))
         last = cursor_of(app)
         assert last == rows_of(app)[-1]
         source.free.clear()

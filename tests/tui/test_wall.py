@@ -69,8 +69,8 @@ def test_the_largest_form_in_which_all_tiles_fit(
         assert sum(place.line == plan.places[0].line for place in plan.places) == across
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-@pytest.mark.parametrize("room", [1, 2, 9, 21, 57])
+@pytest.mark.parametrize("width", [60, 120, 200])
+@pytest.mark.parametrize("room", [1, 9, 57])
 @pytest.mark.parametrize("sizes", [(1,), (8,), (8, 8, 16), (3, 1), (64,), (72, 72), (1000,), EIGHT_EACH])
 def test_no_tile_covers_another_or_leaves_the_screen(sizes: tuple[int, ...], room: int, width: int) -> None:
     label = 9 if len(sizes) > 1 else 0
@@ -255,7 +255,7 @@ async def test_what_is_not_measured_is_hatched_on_the_screen_and_named_on_the_ru
 
 
 async def test_tiles_of_a_terminal_without_colours_have_digits() -> None:
-    async with running(still(1000), 120, 40, ascii=True) as (app, pilot):
+    async with running(Still(scenes.snapshot(1000, 3)), 120, 40, ascii=True) as (app, pilot):
         await press(pilot, "z")
         body = "".join(text_of(app)[3:-2])
         assert body.isascii()
