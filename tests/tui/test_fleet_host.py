@@ -47,7 +47,7 @@ async def test_charts_are_drawn_whole_as_soon_as_their_past_is_there() -> None:
         before = drawn(app)
         source.free.set()
         await until(lambda: not any(LOADING in line for line in text_of(app)), pilot, 20.0)
-        assert drawn(app) > 10 * before + 500
+        assert drawn(app) > 5 * before + 500
 
 
 async def test_a_way_back_that_is_awaited_says_so() -> None:

@@ -34,7 +34,7 @@ _KEYS: Final = frozenset(curve.key for curve in SPARKS)
 _SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
 _SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
 """Figures of engines that need a GPU."""
-_GROWING_S: Final = (30.0, 60.0, 120.0, 300.0)
+_GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
 """Spans from the first reading on: each step draws all charts anew, so they are few. Who chooses a longer one wants to
 see where it begins."""
 _SETTLED_S: Final = 30.0
