@@ -97,17 +97,18 @@ class PtyProcess:
         os.close(self.master)
         self.master = -1
 
-    def wait(self, seconds: float) -> int | None:
-        """Its exit code (negative: the signal that killed it), or None where it still runs after that time."""
+    def wait(self, seconds: float, *, reads: bool = True) -> int | None:
+        """Its exit code (negative: the signal that killed it), or None where it still runs after that time; `reads`:
+        what it writes is taken meanwhile."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             code = self._exit_code()
             if code is not None:
                 self.pid = 0
-                if self.master >= 0:
+                if reads and self.master >= 0:
                     self.read(0.1)  # what it wrote last may still lie in the terminal's buffer
                 return code
-            if self.master >= 0:
+            if reads and self.master >= 0:
                 self.read(0.02)
             else:
                 time.sleep(0.02)
