@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.program import run_gpumon
 from tests.terminal import Terminal
 
 
@@ -20,16 +20,9 @@ def last_snapshot(name: str, count: int, home: Path) -> dict[str, Any]:
     config = home / "config.toml"
     config.write_text("[triage]\nhold_s = 3.0\n", encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    options = ["--demo", "--scenario", name, "--json", "--count", str(count), "--config", str(config)]
-    done = subprocess.run(
-        [sys.executable, "-m", "gpumon", "watch", *options],
-        env={**kept, "HOME": str(home)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    options = ("--demo", "--scenario", name, "--json", "--count", str(count), "--config", str(config))
+    done = run_gpumon("watch", *options, env={**kept, "HOME": str(home)}, timeout_s=300.0)
+    done.check_returncode()
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -56,7 +49,7 @@ def test_the_screen_plays_a_scenario(tmp_path: Path) -> None:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
     env = {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     command = [sys.executable, "-m", "gpumon", "demo", "--scenario", "reset-required"]
-    with Terminal(command, env) as terminal:
+    with Terminal(command, env, loaded=True) as terminal:
         end_s = time.monotonic() + 60.0
         text = ""
         while "drain" not in text and time.monotonic() < end_s:
