@@ -132,7 +132,7 @@ async def test_a_page_that_was_covered_shows_the_newest_figures() -> None:
         await type_keys(app, pilot, "escape")
         page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
-        assert page._shown.figures is later.gpus[0]
+        assert page._topic.figures is later.gpus[0]
 
 
 async def test_a_pane_by_its_number_leaves_all_pages() -> None:
