@@ -3,6 +3,7 @@ waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.goals import Goals
@@ -43,6 +44,8 @@ def weighed(case: Case, finding: Finding) -> Finding:
         flow = offline_flow(case, engine)
     if flow is not None:
         return _offline(case, finding, flow)
+    if finding.code in OVERLOADS and is_watched_too_short(case, engine):
+        return finding  # a batch that nobody waits for is never critical
     if finding.cause == "long_prefill" and not case.waiting_mean():
         return finding  # one long prompt takes as long as it takes
     if is_hopeless(case, engine) and not case.after_stall():
@@ -101,21 +104,38 @@ def offline_flow(case: Case, engine: Engine) -> Flow | None:
     minutes stands for all of them.
     """
     waiting = case.waiting_mean()
-    largest = max((value for _, value in case.recent.values("waiting", KEPT_S)), default=0.0)
-    if case.goals != Goals() or largest < max(LARGE_QUEUE, case.mean("running") or 0.0):
-        return None
-    if finite(engine.rates.aborts_per_s):
-        return None
-    arrivals = case.recent.arrivals
-    for flow in (arrivals.flow(), arrivals.since_burst(FEW_ARRIVALS * max(waiting, LARGE_QUEUE))):
-        if flow is not None and _only_drains(flow, waiting):
+    for flow in _flows(case, engine):
+        if flow.seconds >= WATCHED_S and _only_drains(flow, waiting):
             return flow
     return None
 
 
+def is_watched_too_short(case: Case, engine: Engine) -> bool:
+    """Whether a queue may turn out to be that of an offline batch: what was seen so far is as of one."""
+    waiting = case.waiting_mean()
+    return any(flow.seconds < WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
+
+
+def _flows(case: Case, engine: Engine) -> Sequence[Flow]:
+    """Flows that may be those of an offline batch: of the last 5 minutes, and since the only burst in them. None for a
+    queue that is too small, where a goal is set, and where clients gave up."""
+    largest = max((value for _, value in case.recent.values("waiting", KEPT_S)), default=0.0)
+    if case.goals != Goals() or largest < max(LARGE_QUEUE, case.mean("running") or 0.0):
+        return ()
+    if finite(engine.rates.aborts_per_s):
+        return ()
+    arrivals = case.recent.arrivals
+    burst = FEW_ARRIVALS * max(case.waiting_mean(), LARGE_QUEUE)
+    flows = []
+    for flow in (arrivals.flow(), arrivals.since_burst(burst)):
+        if flow is not None:
+            flows.append(flow)
+    return flows
+
+
 def _only_drains(flow: Flow, waiting: float) -> bool:
     """Whether a queue gets shorter and next to nothing is added to it."""
-    if flow.seconds < WATCHED_S or flow.queue_change >= 0.0:
+    if flow.queue_change >= 0.0:
         return False
     return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * waiting
 

@@ -153,6 +153,21 @@ def test_where_requests_come_or_clients_give_up_it_is_overload(of: Callable[[int
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
 
 
+@pytest.mark.parametrize("first_answer", [0, 15])
+def test_a_batch_that_was_there_before_is_critical_at_no_moment(first_answer: int) -> None:
+    """A verdict may be due before its queue was watched for half a minute."""
+    stage = Stage()
+    bare = scene({**BATCH, "waiting": 6000.0}, slots=24.0)
+    levels = []
+    for tick in range(100):
+        last = stage.play(1, batch() if tick >= first_answer else bare)
+        found = verdict(last, Family.LIMIT, Kind.ENGINE)
+        if found is not None:
+            levels.append(found.level)
+    assert levels[-1] is Level.NOTE
+    assert Level.CRITICAL not in levels
+
+
 def test_with_a_goal_somebody_waits() -> None:
     stage = Stage()
     stage.triage = Triage(goals=Goals(ttft_s=2.0))
