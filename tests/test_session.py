@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.commands.replay import Replay
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Model, Sizing
+from gpumon.config.schema import Config, Model, Prices
 from gpumon.readings.frame import Departure
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Engine, Snapshot
@@ -80,8 +80,8 @@ async def test_stopping_it_is_no_failure() -> None:
 async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMON_PROFILES", str(tmp_path))
     entry = Model(match="mine-*", params_b=7.0, layers=32, hidden=4096, heads=32)
-    sizing = Sizing(price_per_gpu_hour=3.0, prices={"H200 SXM 141GB": 4.0})
-    config = Config(model=(entry,), sizing=sizing)
+    prices = Prices(gpu_hour=3.0, by_type={"H200 SXM 141GB": 4.0})
+    config = Config(model=(entry,), prices=prices)
     session = HostSession(config, ThisHost(config, Options(demo=True)))
     before = session.catalogues()
     assert before.llm("mine-7b") is not None

@@ -213,7 +213,7 @@ def known_of(
     Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
     """
     from gpumon.config.errors import ConfigError
-    from gpumon.config.prices import prices_per_hour
+    from gpumon.config.prices import sizing_prices
     from gpumon.config.profile_store import profiles
     from gpumon.sizing.scenario import Catalogues
     from gpumon.sources.model_facts import OwnModels, configured
@@ -230,5 +230,5 @@ def known_of(
         llms=llm_catalogue(),
         own=OwnModels(own, config.model),
         profiles=profiles(environ),
-        prices=prices_per_hour(config.sizing, gpus, (server.gpu for server in scenario.server)),
+        prices=sizing_prices(config, gpus, (server.gpu for server in scenario.server)),
     )

@@ -358,9 +358,9 @@ def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
     """Prices by NVML name; `--price` is that of every GPU without one of its own."""
     catalogue = gpu_catalogue(config.gpu)
     try:
-        prices = dict(running_prices(config.sizing, catalogue))
+        prices = dict(running_prices(config, catalogue).per_gpu_hour)
     except ValueError as error:
-        raise ConfigError(f"[sizing] prices: {error}") from None
+        raise ConfigError(f"[prices.by_type]: {error}") from None
     if chosen.price is not None:
         prices[""] = chosen.price
     by_price: dict[str, list[str]] = {}

@@ -192,6 +192,30 @@ def same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
+def hours_problem(text: str) -> str:
+    """Why a text is no stretch of hours of the day; empty where it is one."""
+    from gpumon.readings.prices import parse_hours
+
+    try:
+        parse_hours(text)
+    except ValueError as wrong:
+        return str(wrong)
+    return ""
+
+
+def same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Hours of the day that have two prices: the second, and why it is wrong."""
+    from gpumon.readings.prices import DAY_MINUTES, parse_hours
+
+    first: dict[int, str] = {}
+    for text in prices:
+        hours = parse_hours(text)
+        for minute in range(DAY_MINUTES):
+            if hours.covers(minute) and first.setdefault(minute, text) != text:
+                return text, f"overlaps with {clean(first[minute], 40)}"
+    return None
+
+
 _NO_NAME: Final = "must be the name of an environment variable, never the key itself"
 _NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
 KeyEnv = Annotated[str, form(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]

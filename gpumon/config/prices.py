@@ -1,13 +1,14 @@
-"""Prices of GPUs and promised latencies of the config, as sizing and triage take them."""
+"""Prices and promised latencies of the config, as sizing, triage and what is shown take them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gpumon.config.schema import Config, Sizing
+from gpumon.config.schema import Config
 from gpumon.config.schema import Goals as ConfiguredGoals
 from gpumon.readings.goals import Goals
+from gpumon.readings.prices import EnergyPrice, Prices, parse_hours
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 
@@ -15,27 +16,37 @@ if TYPE_CHECKING:
     from gpumon.specs.gpus import GpuCatalogue
 
 
-def prices_per_hour(sizing: Sizing, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
-    """Catalogue name of a GPU -> price of one hour; `types` are those that the price of no named GPU is meant for."""
-    prices = {gpus.find(name).name: price for name, price in sizing.prices.items()}
-    if sizing.price_per_gpu_hour is not None:
-        for name in (sizing.gpu,) if sizing.gpu else types:
-            prices.setdefault(gpus.find(name).name, sizing.price_per_gpu_hour)
+def sizing_prices(config: Config, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
+    """Catalogue name of a GPU -> price of one hour; `types` are those whose price `gpu_hour` is, beside the type of a
+    server in `[sizing]`. A type that is only compared has no price unless it has one of its own."""
+    prices = _by_type(config, gpus)
+    if config.prices.gpu_hour is not None:
+        of_server = (config.sizing.gpu,) if config.sizing.gpu else ()
+        for name in (*types, *of_server):
+            prices.setdefault(gpus.find(name).name, config.prices.gpu_hour)
     return prices
 
 
-def running_prices(sizing: Sizing, gpus: GpuCatalogue) -> Mapping[str, float]:
-    """Catalogue name of a GPU -> price of one hour; under "" the price of every GPU that has none of its own."""
-    prices = dict(prices_per_hour(sizing, gpus, ()))
-    if sizing.price_per_gpu_hour is not None and not sizing.gpu:
-        prices[""] = sizing.price_per_gpu_hour
-    return prices
+def running_prices(config: Config, gpus: GpuCatalogue) -> Prices:
+    """The prices of what runs: of the hours of its GPUs, and of their energy."""
+    per_gpu_hour = _by_type(config, gpus)
+    if config.prices.gpu_hour is not None:
+        per_gpu_hour[""] = config.prices.gpu_hour
+    by_hours = []
+    for text, price in config.prices.kwh_hours.items():
+        by_hours.append(EnergyPrice(parse_hours(text), price))
+    return Prices(per_gpu_hour, config.prices.kwh, tuple(by_hours))
+
+
+def _by_type(config: Config, gpus: GpuCatalogue) -> dict[str, float]:
+    """Catalogue name of a GPU -> price of one hour, of the types that the config names."""
+    return {gpus.find(name).name: price for name, price in config.prices.by_type.items()}
 
 
 def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds) -> Triage:
     """The triage of this run, with its prices and goals."""
-    prices = running_prices(config.sizing, gpus)
-    return Triage(thresholds, prices, goals=goals_of(config.goals))
+    prices = running_prices(config, gpus)
+    return Triage(thresholds, prices.per_gpu_hour, goals=goals_of(config.goals))
 
 
 def goals_of(configured: ConfiguredGoals) -> Goals:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.config import feed_rules, keymap, urls
-from gpumon.config.checks import FieldRule, gpu_type_problem, same_gpu
+from gpumon.config.checks import FieldRule, gpu_type_problem, hours_problem, same_gpu, same_hours
+from gpumon.config.errors import Path
 from gpumon.config.schema import (
     Config,
     Dcgm,
@@ -69,6 +70,8 @@ class Rulebook(msgspec.Struct, frozen=True):
     """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
     """Ranges of fields whose own type has none."""
+    moved: Mapping[Path, str] = {}
+    """Settings of earlier versions -> where they stand now."""
 
 
 def _levels(table: Levels) -> Wrong:
@@ -223,10 +226,15 @@ CONFIG: Final = Rulebook(
         "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),
         "quantities": OpenTable((), feed_rules.mapped, lambda _: None, named=feed_rules.named),
         "gpus_per_engine": OpenTable((), lambda *_: "", lambda _: None, PerEngine),
-        "prices": OpenTable((), lambda *_: "", same_gpu, Price, gpu_type_problem),
+        "by_type": OpenTable((), lambda *_: "", same_gpu, Price, gpu_type_problem),
+        "kwh_hours": OpenTable((), lambda *_: "", same_hours, Price, hours_problem),
     },
     text=lambda text: (
         "must hold no user or password: use api_key_env or api_key_file" if urls.holds_password(text) else ""
     ),
+    moved={
+        ("sizing", "prices"): "is [prices.by_type] now: write the prices there",
+        ("sizing", "price_per_gpu_hour"): "is gpu_hour of [prices] now: write the price there",
+    },
 )
 """Rules of the config file."""

@@ -304,14 +304,12 @@ class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First values of the sizing panel; the prices are those of `gpumon size`, too."""
+    """First values of the sizing panel."""
 
     gpu: checks.GpuType = ""
     """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
     gpus: Annotated[int, msgspec.Meta(ge=0, le=576)] = 0
     """GPUs of one server; 0: as seen."""
-    price_per_gpu_hour: Price | None = None
-    """Price of one hour of `gpu` (empty: of whatever the servers have), where `prices` has none, in your currency."""
     planning_factor: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.8
     """Share of a worked-out capacity that is planned with."""
     usable_memory_ratio: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.92
@@ -321,8 +319,19 @@ class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spare_instances: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     """Spare instances of each workload."""
     spare_servers: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    prices: dict[str, Price] = {}
+
+
+class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What GPUs and energy cost, in the currency of the user. There is no default: without a price no cost is shown."""
+
+    gpu_hour: Price | None = None
+    """Price of one hour of every GPU that `by_type` does not name."""
+    kwh: Price | None = None
+    """Price of one kWh at all hours that `kwh_hours` does not name."""
+    by_type: dict[str, Price] = {}
     """Type of GPU -> price of one hour."""
+    kwh_hours: dict[str, Price] = {}
+    """Hours of the day (`22:00-06:00`, local time) -> price of one kWh."""
 
 
 class Recorder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -393,6 +402,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     screen: Screen = Screen()
     levels: Levels = Levels()
     goals: Goals = Goals()
+    prices: Prices = Prices()
     keys: dict[str, str] = {}
     """Id of a command (`config.keymap`) -> its keys, with commas between them."""
     endpoint: tuple[Endpoint, ...] = ()

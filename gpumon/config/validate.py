@@ -75,8 +75,14 @@ class _Reader:
             if key in types:
                 values[key] = self.value(value, types[key], (*path, key), _rule(kind, key, self.book))
             else:
-                self.refused.append(_unknown(key, tuple(types), (*path, key), self.book.root))
+                self.refused.append(self.unknown(key, tuple(types), (*path, key)))
         return values
+
+    def unknown(self, key: str, keys: tuple[str, ...], path: Path) -> Refused:
+        """The refusal of a key that no field has; of one that earlier versions had, where it stands now."""
+        if path in self.book.moved:
+            return Refused(path, self.book.moved[path])
+        return _unknown(key, keys, path, self.book.root)
 
     def fault_of_whole(self, table: msgspec.Struct) -> tuple[str, str] | None:
         """The first fault of settings together, as key and text: the others may follow from it."""

@@ -16,7 +16,6 @@ from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, WithinGoal
 
-NO_PRICE: Final = Missing(Reason.NO_PRICE)
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
 ONE = "one"
 MERGED = "merged"
@@ -183,12 +182,6 @@ def idle(gpu: Gpu) -> Reading:
     if isinstance(gpu.busy_ratio, Missing):
         return gpu.busy_ratio
     return max(0.0, 1.0 - gpu.busy_ratio)
-
-
-def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
-    """Price of one hour of a GPU."""
-    price = prices.get(gpu.gpu_type, prices.get(""))
-    return NO_PRICE if price is None else price
 
 
 def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:

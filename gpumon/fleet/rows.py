@@ -25,7 +25,6 @@ from gpumon.fleet.parts import (
     mean,
     most_known,
     p95,
-    price_per_h,
     share,
     sum_known,
     sum_of,
@@ -39,6 +38,7 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import verdict_text
@@ -510,7 +510,7 @@ def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
 
 def _idle_costs_per_h(gpus: Sequence[Placed], prices: Mapping[str, float]) -> list[Reading]:
     """Price of the idle share of every GPU."""
-    return [times(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus]
+    return [times(price_of_hour(placed.gpu.gpu_type, prices), idle(placed.gpu)) for placed in gpus]
 
 
 def _verdict_line(worst: Verdict | None, parts: Parts) -> str:

@@ -16,7 +16,8 @@ from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
-from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.prices import NO_PRICE, price_of_hour
 from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
@@ -346,9 +347,8 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
         energy_j = joules.total
         power_w = joules.total / joules.seconds
     cost: Reading = NO_PRICE
-    price = prices.get(gpu.gpu_type, prices.get(""))
-    if price is not None and not slice_:
-        cost = price * counts.seconds[gpu.uuid] / _HOUR_S
+    if not slice_:
+        cost = times(price_of_hour(gpu.gpu_type, prices), counts.seconds[gpu.uuid] / _HOUR_S)
     return GpuPeriod(
         index=gpu.index,
         uuid=gpu.uuid,

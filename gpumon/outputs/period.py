@@ -15,7 +15,8 @@ from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, lab
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.period import NO_PRICE, SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
@@ -129,7 +130,7 @@ def _cost(period: Period) -> str:
     some = ""
     if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus):
         some = " of every GPU"
-    return f"no price{some}: set [sizing] price_per_gpu_hour"
+    return f"no price{some}: set gpu_hour of [prices]"
 
 
 def _use(period: Period, field: str) -> str:

@@ -47,6 +47,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.ERROR: ("err", "error"),
     Reason.NOT_GIVEN: (DASH, "not given"),
     Reason.NO_PRICE: (DASH, "no price"),
+    Reason.NO_ENERGY_PRICE: (DASH, "no price"),
     Reason.INFEASIBLE: ("none", "no way"),
 }
 """Texts of a missing value in a column of 4 or 5, and in one of 11 cells."""

@@ -58,7 +58,9 @@ class Reason(str, Enum):
     NOT_GIVEN = "not_given"
     """Sizing: neither typed nor measured, and not to be worked out from what is."""
     NO_PRICE = "no_price"
-    """Sizing: no price of this GPU is configured."""
+    """No price of this GPU is configured."""
+    NO_ENERGY_PRICE = "no_energy_price"
+    """No price of a kWh is configured."""
     INFEASIBLE = "infeasible"
     """Sizing: no number of instances would do; the problem says why."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
+from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.verdict import EventKind, Level
 
-NO_PRICE = Missing(Reason.NO_PRICE)
 SCHEMA = 1
 """Version of the JSON of `gpumon report`."""
 

@@ -56,7 +56,7 @@ class Calibrator:
 
     def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""
-        from gpumon.config.prices import prices_per_hour
+        from gpumon.config.prices import sizing_prices
         from gpumon.sizing.live import have, own_models
         from gpumon.sizing.scenario import Catalogues
         from gpumon.sources.model_facts import OwnModels
@@ -69,5 +69,5 @@ class Calibrator:
             self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
             types += [name for name, _ in have(newest)]
         own = OwnModels(self._own, self._config.model)
-        prices = prices_per_hour(self._config.sizing, gpus, types)
+        prices = sizing_prices(self._config, gpus, types)
         return Catalogues(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

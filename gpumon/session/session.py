@@ -61,7 +61,7 @@ class Session(Generic[S]):
         from gpumon.config.prices import running_prices
         from gpumon.sources.packaged import gpu_catalogue
 
-        return running_prices(self._config.sizing, gpu_catalogue(self._config.gpu))
+        return running_prices(self._config, gpu_catalogue(self._config.gpu)).per_gpu_hour
 
     @property
     def interval_s(self) -> float:

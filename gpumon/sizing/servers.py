@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from gpumon.readings.format import counted
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.prices import NO_PRICE
 from gpumon.sizing.answer import GpuCount, Have, Packed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server
-
-NO_PRICE: Final = Missing(Reason.NO_PRICE)
 
 
 def gpu_price(server: Server, catalogues: Catalogues) -> Reading:

@@ -10,6 +10,7 @@ from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Phase
 from gpumon.readings.missing import Missing
+from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
@@ -450,8 +451,8 @@ def _price_per_hour(case: Case, engine: Engine) -> float | None:
     kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}
     prices = []
     for kind in kinds:
-        price = case.prices.get(kind, case.prices.get(""))
-        if price is None:
+        price = price_of_hour(kind, case.prices)
+        if isinstance(price, Missing):
             return None
         prices.append(price)
     return finite(sum(prices) / len(prices))

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.faults import is_free, is_unmapped
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuReading, GpuState, Phase, XidEvent
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.prices import price_of_hour
 from gpumon.readings.process_words import named, program
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
@@ -636,8 +637,7 @@ def _idle_cost(case: Case, gpu: Gpu) -> float | None:
     """Price of an idle GPU per hour; None where none is known, as of a part of a GPU."""
     if gpu.parent_uuid:
         return None
-    price = case.prices.get(gpu.gpu_type, case.prices.get("", 0.0))
-    return price or None
+    return number(price_of_hour(gpu.gpu_type, case.prices))
 
 
 def memory_idle(case: Case) -> Finding | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.triage.marks import URGENT
 from gpumon.triage.render import money
@@ -49,8 +50,8 @@ def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | N
     for gpu in snapshot.gpus:
         if gpu.parent_uuid:
             continue
-        price = prices.get(gpu.gpu_type, prices.get(""))
-        if price is None:
+        price = price_of_hour(gpu.gpu_type, prices)
+        if isinstance(price, Missing):
             return None
         total += price
     return total or None

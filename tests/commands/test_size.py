@@ -221,11 +221,11 @@ def test_bad_usage_is_one_line_and_exits_2(arguments: list[str], said: str, env:
 
 
 def test_prices_come_from_the_file_then_from_the_config(env: dict[str, str], tmp_path: Path) -> None:
-    named = config(tmp_path, '[sizing.prices]\n"NVIDIA H100 PCIe" = 2.0\nL40S = 9.0\n')
+    named = config(tmp_path, '[prices.by_type]\n"NVIDIA H100 PCIe" = 2.0\nL40S = 9.0\n')
     assert answer(str(GUIDE), "--config", named, env=env)["totals"]["price_per_hour"] == pytest.approx(8 * 2.0)
-    for_all = config(tmp_path, "[sizing]\nprice_per_gpu_hour = 1.5\n")
+    for_all = config(tmp_path, "[prices]\ngpu_hour = 1.5\n")
     assert answer(str(GUIDE), "--config", for_all, env=env)["totals"]["price_per_hour"] == pytest.approx(8 * 1.5)
-    other = config(tmp_path, '[sizing]\ngpu = "L40S"\nprice_per_gpu_hour = 1.5\n')
+    other = config(tmp_path, '[prices.by_type]\n"L40S" = 1.5\n')
     assert answer(str(GUIDE), "--config", other, env=env)["totals"]["missing"]["price_per_hour"] == "no_price"
     priced = GUIDE.read_text(encoding="utf-8").replace(
         "gpus = 4", "gpus = 4\nprice_per_gpu_hour = 3.0\nprice_per_hour = 1"
@@ -446,7 +446,7 @@ def test_a_plan_over_two_types_of_gpu_is_an_answer(env: dict[str, str]) -> None:
 
 
 def test_types_of_gpu_are_compared(env: dict[str, str], tmp_path: Path) -> None:
-    prices = config(tmp_path, '[sizing.prices]\n"H100 SXM 80GB" = 2.49\n"H200 SXM 141GB" = 3.3\n')
+    prices = config(tmp_path, '[prices.by_type]\n"H100 SXM 80GB" = 2.49\n"H200 SXM 141GB" = 3.3\n')
     asked = (str(EXAMPLES / "users.toml"), "--compare", "H100,H200,B200", "--config", prices)
     found = answer(*asked, env=env)
     rows = found["compared"]

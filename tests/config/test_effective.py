@@ -47,11 +47,11 @@ def test_own_keys_are_named_and_load_again(tmp_path: Path) -> None:
 
 def test_prices_are_named_and_load_again(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text('[sizing]\nprices = {"H100 SXM 80GB" = 2.49, L40S = 1}\nspare_servers = 1\n')
+    path.write_text('[prices]\nby_type = {"H100 SXM 80GB" = 2.49, L40S = 1}\nkwh = 0.3\n')
     loaded = load(str(path), {})
     text = effective(loaded)
-    assert '[sizing.prices]\n"H100 SXM 80GB" = 2.49  # file\n"L40S" = 1.0  # file\n' in text
-    assert "spare_servers = 1  # file" in text
+    assert '[prices.by_type]\n"H100 SXM 80GB" = 2.49  # file\n"L40S" = 1.0  # file\n' in text
+    assert "kwh = 0.3  # file" in text
     path.write_text(text)
     assert load(str(path), {}).config == loaded.config
 

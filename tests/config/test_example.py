@@ -27,6 +27,7 @@ from gpumon.config.schema import (
     Host,
     Levels,
     Model,
+    Prices,
     Prometheus,
     Recorder,
     Screen,
@@ -42,6 +43,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "screen": Screen,
     "levels": Levels,
     "goals": Goals,
+    "prices": Prices,
     "discovery": Discovery,
     "dcgm": Dcgm,
     "endpoint": Endpoint,
@@ -57,7 +59,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "host": Host,
     "exporter": Exporter,
 }
-TABLES_INSIDE = {"sizing.prices", "prometheus.gpus_per_engine", "feed.quantities"}
+TABLES_INSIDE = {"prices.by_type", "prices.kwh_hours", "prometheus.gpus_per_engine", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""
 EXCLUDED = {"file", "params_b", "flops_per_token"}
 """Settings of a [[feed]] that go without others: a url, or serving."""

@@ -20,7 +20,7 @@ BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
 SECTIONS = (
-    "general, screen, levels, goals, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
+    "general, screen, levels, goals, prices, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
     "alert, webhook, prometheus, host, exporter"
 )
 
@@ -72,15 +72,19 @@ MESSAGES = {
     "sizing_gpu": "2: sizing.gpu = \"H100\": GPU type 'H100' is several, give the whole name: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "sizing_packing": '2: sizing.packing = "tight": must be "busy" or "memory"',
-    "sizing_price": '2: sizing.prices.L40S = "cheap": must be a number from 1e-06 to 1e+09',
-    "sizing_price_bool": "2: sizing.prices.L40S = true: must be a number from 1e-06 to 1e+09",
-    "sizing_price_negative": "2: sizing.prices.L40S = -1.0: must be a number from 1e-06 to 1e+09",
-    "sizing_price_twice": "3: sizing.prices.H100 SXM5 80GB = 2.5: is the same GPU as H100 SXM 80GB",
-    "sizing_price_unknown": "2: sizing.prices.H200: GPU type 'H200' is several, give the whole name: "
+    "price": '2: prices.by_type.L40S = "cheap": must be a number from 1e-06 to 1e+09',
+    "price_bool": "2: prices.by_type.L40S = true: must be a number from 1e-06 to 1e+09",
+    "price_negative": "2: prices.by_type.L40S = -1.0: must be a number from 1e-06 to 1e+09",
+    "price_twice": "3: prices.by_type.H100 SXM5 80GB = 2.5: is the same GPU as H100 SXM 80GB",
+    "price_unknown": "2: prices.by_type.H200: GPU type 'H200' is several, give the whole name: "
     "H200 SXM 141GB, H200 NVL 141GB",
-    "sizing_prices_no_table": "2: sizing.prices = 2.5: must be a table: [prices]",
+    "prices_no_table": "2: prices.by_type = 2.5: must be a table: [by_type]",
+    "prices_moved": "1: sizing.prices: is [prices.by_type] now: write the prices there",
+    "price_moved": "2: sizing.price_per_gpu_hour: is gpu_hour of [prices] now: write the price there",
+    "price_hours": '2: prices.kwh_hours.night: must be hours of the day, HH:MM-HH:MM, such as "22:00-06:00"',
+    "price_hours_overlap": "3: prices.kwh_hours.05:00-07:00 = 0.1: overlaps with 22:00-06:00",
     "sizing_share": "2: sizing.usable_memory_ratio = 92: must be a number above 0, at most 1",
-    "sizing_unknown": "2: sizing.price: unknown key; did you mean prices?",
+    "sizing_unknown": "2: sizing.packin: unknown key; did you mean packing?",
     "span": "2: screen.span_s = 30: must be a number from 60 to 7200",
     "dcgm_password": '2: dcgm.url = "http://***@node-7:9400": must hold no user or password: '
     "use api_key_env or api_key_file",

@@ -12,7 +12,8 @@ import pytest
 from gpumon.outputs.export import COLUMNS, header, rows
 from gpumon.outputs.period import encode, markdown, report
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
-from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.snapshot import Confidence, EventKind, Kind, Level, Limit, Verdict
 from tests.outputs import shots
 from tests.records import replace
@@ -101,7 +102,7 @@ def test_a_mean_of_some_gpus_says_of_how_many_and_no_price_how_to_give_one() -> 
     some = replace(HOUR, gpus=(GPU, other, slice_), cost=NO_PRICE)
     lines = report(some, 120).splitlines()
     assert lines[2] == "use        busy 71%, MFU 22%, MBU 41% (1 of 2 GPUs)"
-    assert lines[5] == "cost       no price of every GPU: set [sizing] price_per_gpu_hour"
+    assert lines[5] == "cost       no price of every GPU: set gpu_hour of [prices]"
     none = replace(some, gpus=(other,))
     assert "| cost | no price: set " in markdown(none)
 

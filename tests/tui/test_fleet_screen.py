@@ -8,8 +8,7 @@ import pytest
 from textual.geometry import Region
 
 from gpumon.config.keymap import COMMANDS
-from gpumon.config.schema import Config, Prometheus
-from gpumon.config.schema import Sizing as Prices
+from gpumon.config.schema import Config, Prices, Prometheus
 from gpumon.fleet.fleet import GONE_HOST_S
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
@@ -57,7 +56,7 @@ async def test_the_sums_say_of_how_many_gpus_they_are() -> None:
 
 
 async def test_with_prices_what_lies_idle_is_money() -> None:
-    config = replace(CONFIG, sizing=Prices(price_per_gpu_hour=2.5))
+    config = replace(CONFIG, prices=Prices(gpu_hour=2.5))
     async with watching(Scrapes(5), 120, 40, config=config) as (app, _):
         lines = text_of(app)
         shown = app.monitor.shown

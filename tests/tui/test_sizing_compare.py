@@ -101,7 +101,7 @@ def test_columns_without_a_figure_give_way_to_those_that_have_one() -> None:
     head, *rest = text(lines(80, 12, UNPRICED)).splitlines()
     assert "$" not in head
     assert {"power", "tok/J"} <= set(head.split())
-    assert "no price: [sizing.prices] of the config, or typed with the server" in rest
+    assert "no price: [prices] of the config, or typed with the server" in rest
 
 
 def test_a_narrow_place_has_fewer_columns() -> None:

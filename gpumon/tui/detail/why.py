@@ -91,7 +91,10 @@ _GENERAL: Final[dict[Reason, Why]] = {
     ),
     Reason.ERROR: Why("the driver failed on this call", "retried; see `gpumon doctor` and dmesg"),
     Reason.NOT_GIVEN: Why("neither typed nor measured", "type it in the sizing panel"),
-    Reason.NO_PRICE: Why("no price of this GPU is configured", "type one in the sizing panel, or set [sizing.prices]"),
+    Reason.NO_PRICE: Why(
+        "no price of this GPU is configured", "set gpu_hour of [prices] in the config, or its type in [prices.by_type]"
+    ),
+    Reason.NO_ENERGY_PRICE: Why("no price of energy is configured", "set kwh of [prices] in the config"),
     Reason.INFEASIBLE: Why(
         "no number of instances is enough", "the sizing panel names the goal or size that prevents it"
     ),

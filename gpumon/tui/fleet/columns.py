@@ -65,8 +65,8 @@ _MOST_ROOM: Final = 60
 
 def priced(view: View) -> bool:
     """Whether GPUs have a price, so that what lies idle is money."""
-    sizing = view.config.sizing
-    return bool(sizing.prices) or sizing.price_per_gpu_hour is not None
+    prices = view.config.prices
+    return bool(prices.by_type) or prices.gpu_hour is not None
 
 
 def vram_ratio(row: Row) -> Reading:

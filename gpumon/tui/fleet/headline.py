@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.parts import price_per_h
 from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing
+from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
@@ -139,7 +139,7 @@ def price_per_hour(total: Row) -> float | None:
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
     sum_per_h = 0.0
     for placed in total.parts.gpus:
-        price = price_per_h(placed.gpu, total.parts.prices)
+        price = price_of_hour(placed.gpu.gpu_type, total.parts.prices)
         if isinstance(price, Missing):
             return None
         sum_per_h += price

@@ -22,7 +22,7 @@ from gpumon.tui.triage_words import LEVELS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.title_bar import ago
 
-_PRICES: Final = ("", "idle in money: set [sizing.prices]", "muted")
+_PRICES: Final = ("", "idle in money: set [prices]", "muted")
 _GAP: Final = 2
 _INDENT: Final = "   "
 """Blanks before all lines but the first of what is wrong."""

@@ -195,7 +195,7 @@ def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, 
     if best:
         rows.append(fitted([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
     if comparison.unpriced:
-        rows += _folded("no price: [sizing.prices] of the config, or typed with the server", width)
+        rows += _folded("no price: [prices] of the config, or typed with the server", width)
     if hidden:
         rows.append(fitted([(unseen(hidden, width), "muted")], width))
     return [*rows, *_folded(comparison.like_for_like, width)]
