@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from gpumon.efficiency.checks import Contradictions, Member
+from gpumon.efficiency.costs import CostLedger, host_costs
 from gpumon.efficiency.engine import EngineView, known_of, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
@@ -28,6 +30,7 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
+from gpumon.readings.prices import FREE, Prices
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.specs.gpus import GpuCatalogue
@@ -53,8 +56,14 @@ class Deriver:
     and what is lost for good does not blank the chart for good.
     """
 
-    def __init__(self, catalogue: GpuCatalogue, goals: Goals = Goals()) -> None:  # noqa: B008 - immutable
+    def __init__(
+        self,
+        catalogue: GpuCatalogue,
+        goals: Goals = Goals(),  # noqa: B008 - immutable
+        prices: Prices = FREE,
+    ) -> None:
         self._peaks = Peaks(catalogue)
+        self._ledger = CostLedger(prices)
         self._goals = goals
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
@@ -89,11 +98,14 @@ class Deriver:
                 engines.append(msgspec.structs.replace(member.engine, deviates=apart[member.reading.key]))
             else:
                 engines.append(member.engine)
+        self._ledger.begin(frame)
         gpus = self._derive_gpus(frame, here, engines, engines_known=engines_known)
+        engines = self._with_costs(frame, engines, gpus)
         snapshot = msgspec.structs.replace(
             bare(frame),
             gpus=gpus,
             engines=self._contradicted(frame, engines, gpus),
+            costs=host_costs(gpus, engines),
             faults=self._faults(frame),
             replicas=replicas,
         )
@@ -172,8 +184,21 @@ class Deriver:
             else:
                 why_alone = Reason.NO_ENGINE
             on_it = engines_on.get(gpu.uuid, ())
-            gpus.append(derive_gpu(*here[gpu.uuid], on_it, readings_on.get(gpu.uuid, ()), Missing(why_alone)))
+            alone = Missing(why_alone)
+            shown = derive_gpu(*here[gpu.uuid], on_it, readings_on.get(gpu.uuid, ()), alone)
+            gpus.append(self._ledger.gpu(shown, here[gpu.uuid].track, on_it, alone))
         return tuple(gpus)
+
+    def _with_costs(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> list[Engine]:
+        """The engines with the costs of their GPUs."""
+        by_uuid = {reading.uuid: gpu for reading, gpu in zip(frame.gpus, gpus, strict=True)}
+        sharers = Counter(uuid for reading in frame.engines for uuid in reading.gpus)
+        priced = []
+        for reading, engine in zip(frame.engines, engines, strict=True):
+            cards = [by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid]
+            most = max((sharers[uuid] for uuid in reading.gpus), default=0)
+            priced.append(self._ledger.engine(reading, engine, cards, most))
+        return priced
 
     def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""

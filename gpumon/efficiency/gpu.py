@@ -43,7 +43,10 @@ _GAUGES: Final = tuple(
 """Fields of `Gpu` that are shown as they were read."""
 _GAUGES_OF: Final = attrgetter(*_GAUGES)
 _KEPT: Final = frozenset(
-    ("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio")
+    (
+        *("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio"),
+        *("cost_per_hour", "unused_s", "unused_cost", "energy_cost"),
+    )
 )
 """Readings that a GPU has though it does not answer."""
 _UNREAD: Final = tuple(name for name in _READINGS if name not in _KEPT)

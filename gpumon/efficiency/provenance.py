@@ -26,6 +26,10 @@ _CALLS: Final = {
     "power_default_w": "nvmlDeviceGetPowerManagementDefaultLimit, each minute",
     "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
+    "cost_per_hour": "[prices] of the config",
+    "unused_s": "at each reading: its engines' running requests, without an engine its processes and VRAM",
+    "unused_cost": "price per hour x unused time",
+    "energy_cost": "energy x price of a kWh, at each reading",
     "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",
     "memory_temperature_c": "NVML field 82, each 4 s",
     "fan_ratio": "nvmlDeviceGetFanSpeed, each 4 s: the speed that is wanted, not measured",
@@ -239,6 +243,13 @@ _WITHOUT_MODEL: Final = {
     "power_w": "sum over its GPUs, mean of {0.rate} s as the token rates are: increase of the energy counter / "
     "time, else the mean of the driver's watts",
     "tokens_per_j": "decode tokens/s / power",
+    "cost_per_hour": "sum over its GPUs, [prices] of the config",
+    "cost_per_million_output_tokens": "price per hour / (decode tokens/s x 3600) x 1e6",
+    "cost_per_million_tokens": "price per hour / ((prefill + cached + decode tokens/s) x 3600) x 1e6",
+    "unused_s": "running requests = 0, at each reading",
+    "unused_cost": "price per hour x unused time",
+    "energy_j": "sum over its GPUs, increase of the energy counters",
+    "energy_cost": "energy x price of a kWh, at each reading",
 }
 """Derived figures of every engine; `Spans` to put in."""
 _COUNTED: Final = {

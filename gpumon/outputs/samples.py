@@ -14,6 +14,7 @@ import msgspec
 from gpumon.efficiency.quantiles import merge_common
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.exported import (
+    COSTS,
     DOUBTS,
     ENGINE,
     ENGINE_TEXTS,
@@ -162,6 +163,7 @@ _ENGINE = _paths(ENGINE)
 _RANK = _paths(RANK)
 _MODEL = _paths(MODEL)
 _HOST = _paths(HOST)
+_COSTS = _paths(COSTS)
 _SELF = _paths(SELF)
 
 
@@ -203,6 +205,7 @@ def _host(snapshot: Snapshot) -> Iterator[Sample]:
     texts = _texts(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
     yield from _figures(snapshot.host, HOST, _HOST, {})
+    yield from _figures(snapshot.costs, COSTS, _COSTS, {})
     yield from _figures(snapshot.self_cost, SELF, _SELF, {})
 
 

@@ -96,6 +96,10 @@ GPU: Final = (
     Field("power_limit_w", "gpu_power_limit_watts", "Power limit in force."),
     Field("power_default_w", "gpu_power_default_watts", "Power limit that the card has from its maker."),
     Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
+    Field("cost_per_hour", "gpu_cost_per_hour", "Price of an hour of the GPU, in the currency of the config."),
+    Field("unused_s", "gpu_unused_seconds_total", "Time in which no engine on it ran a request, or nobody held it."),
+    Field("unused_cost", "gpu_unused_cost_total", "Price of that time."),
+    Field("energy_cost", "gpu_energy_cost_total", "Price of its energy since gpumon started."),
     Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),
     Field("memory_temperature_c", "gpu_temperature_celsius", "", {"sensor": "memory"}),
     Field("fan_ratio", "gpu_fan_ratio", "Speed of its fan / full speed, as the driver wants it."),
@@ -284,6 +288,13 @@ ENGINE: Final = (
     Field("power_w", "engine_power_watts", "Power of its GPUs, mean of 10 s."),
     Field("tokens_per_j", "engine_tokens_per_joule", "Decode tokens / energy of its GPUs."),
     Field("flops_per_j", "engine_flops_per_joule", "FLOPs of its model / energy of its GPUs."),
+    Field("cost_per_hour", "engine_cost_per_hour", "Price of an hour of its GPUs, in the currency of the config."),
+    Field("cost_per_million_output_tokens", "engine_cost_per_million_tokens", "At the rates of now.", {"of": "output"}),
+    Field("cost_per_million_tokens", "engine_cost_per_million_tokens", "", {"of": "all"}),
+    Field("unused_s", "engine_unused_seconds_total", "Time in which it ran no request."),
+    Field("unused_cost", "engine_unused_cost_total", "Price of its GPUs in that time."),
+    Field("energy_j", "engine_energy_joules_total", "Energy of its GPUs since gpumon saw it first."),
+    Field("energy_cost", "engine_energy_cost_total", "Price of that energy."),
     Field("gpu_count", "engine_gpus", "GPUs that it runs on."),
     Field("params", "engine_model_parameters", "Parameters of its model."),
     Field("active_params", "engine_model_active_parameters", "Those of them that a token uses."),
@@ -359,6 +370,15 @@ HOST: Final = (
     Field("disk_busy_ratio", "host_disk_busy_ratio", "Share of time in which the busiest disk had a request."),
     Field("network_rx_bytes_per_s", "host_network_bytes_per_second", "Network.", {"direction": "rx"}),
     Field("network_tx_bytes_per_s", "host_network_bytes_per_second", "", {"direction": "tx"}),
+)
+COSTS: Final = (
+    Field("cost_per_hour", "host_cost_per_hour", "Price of an hour of all GPUs, in the currency of the config."),
+    Field("cost_per_million_output_tokens", "host_cost_per_million_tokens", "At the rates of now.", {"of": "output"}),
+    Field("cost_per_million_tokens", "host_cost_per_million_tokens", "", {"of": "all"}),
+    Field("unused_gpu_s", "host_unused_gpu_seconds_total", "GPU-seconds without a request, or with nobody on the GPU."),
+    Field("unused_cost", "host_unused_cost_total", "Price of that time."),
+    Field("energy_j", "host_gpu_energy_joules_total", "Energy of all GPUs since gpumon started."),
+    Field("energy_cost", "host_gpu_energy_cost_total", "Price of that energy."),
 )
 SELF: Final = (
     Field("cpu_ratio", "self_cpu_ratio", "What gpumon costs: share of one core, its worker included."),
@@ -440,7 +460,7 @@ def _metrics() -> tuple[Metric, ...]:
         found[name] = Metric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
     for fields, labels in (
         *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
-        *((MODEL, MODEL_LABELS), (HOST, ()), (SELF, ())),
+        *((MODEL, MODEL_LABELS), (HOST, ()), (COSTS, ()), (SELF, ())),
     ):
         for field in fields:
             name = field.sample.removesuffix("_total")

@@ -9,6 +9,7 @@ import msgspec
 from gpumon.readings.flat import Part
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
+from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import Confidence as Confidence
 from gpumon.readings.verdict import Event as Event
 from gpumon.readings.verdict import EventKind as EventKind
@@ -171,6 +172,14 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """1: the driver keeps it open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
     """1: its memory corrects errors; 0: that is switched off."""
+    cost_per_hour: Reading = NO_PRICE
+    """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
+    unused_s: Reading = WARMING_UP
+    """Since gpumon started: time in which no engine on it ran a request, or nobody held it."""
+    unused_cost: Reading = NO_PRICE
+    """Price of that time."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    """Price of `energy_j`, each part at the price of its hour."""
 
 
 class Quantiles(msgspec.Struct, frozen=True, gc=False):
@@ -529,6 +538,40 @@ class Efficiency(Part, frozen=True, gc=False):
     """The engine's own count of its FLOPs and bytes."""
 
 
+class EngineCosts(Part, frozen=True, gc=False):
+    """Costs of the GPUs of an engine, in the currency of the user. None for an engine that shares a GPU with others."""
+
+    cost_per_hour: Reading = NO_PRICE
+    cost_per_million_output_tokens: Reading = NO_PRICE
+    """At the decode rate of now."""
+    cost_per_million_tokens: Reading = NO_PRICE
+    """At the rates of now: prompt tokens, cached ones included, and generated ones."""
+    unused_s: Reading = WARMING_UP
+    """Since gpumon saw it first: time in which it ran no request."""
+    unused_cost: Reading = NO_PRICE
+    """Price of its GPUs in that time."""
+    energy_j: Reading = WARMING_UP
+    """Energy of its GPUs since gpumon saw it first."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    """Price of that energy, each part at the price of its hour."""
+
+
+class HostCosts(msgspec.Struct, frozen=True, gc=False):
+    """Costs of all GPUs of the machine; a sum that lacks one of them is missing."""
+
+    cost_per_hour: Reading = NO_PRICE
+    cost_per_million_output_tokens: Reading = NO_PRICE
+    """Price of an hour of all GPUs, also of unused ones, over what all engines generate now."""
+    cost_per_million_tokens: Reading = NO_PRICE
+    """The same over prompt tokens, cached ones included, and generated ones."""
+    unused_gpu_s: Reading = WARMING_UP
+    """GPU-seconds since gpumon started in which no engine on the GPU ran a request, or nobody held it."""
+    unused_cost: Reading = NO_PRICE
+    energy_j: Reading = NOT_SUPPORTED
+    """Since gpumon started."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+
+
 class Engine(msgspec.Struct, frozen=True, gc=False):
     """One serving engine, as shown."""
 
@@ -575,6 +618,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     goodput: Goodput = Goodput()
     served: Served = Served()
     efficiency: Efficiency = Efficiency()
+    costs: EngineCosts = EngineCosts()
 
     @property
     def key(self) -> str:
@@ -678,5 +722,6 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Events since the snapshot before this one."""
     alerts: tuple[RaisedAlert, ...] = ()
     """Alerts of the config that hold."""
+    costs: HostCosts = HostCosts()
     counted_since: str = ""
     """Start (RFC 3339) of the counts of a moment of the past that are else since gpumon started; empty for now."""

@@ -255,7 +255,7 @@ def maker(config: Config, hardware: object = None) -> Make:
 
     `hardware` may be a simulated server, which has thresholds of its own.
     """
-    from gpumon.config.prices import goals_of, triage_of
+    from gpumon.config.prices import goals_of, running_prices, triage_of
     from gpumon.efficiency.deriver import Deriver
     from gpumon.sources.packaged import gpu_catalogue
 
@@ -265,7 +265,8 @@ def maker(config: Config, hardware: object = None) -> Make:
     if of_server is not None:
         thresholds = of_server(config.triage)
     goals = goals_of(config.goals)
-    return lambda: (Deriver(gpus, goals), triage_of(config, gpus, thresholds))
+    prices = running_prices(config, gpus)
+    return lambda: (Deriver(gpus, goals, prices), triage_of(config, gpus, thresholds))
 
 
 def failed_worker(snapshot: Snapshot) -> str:

@@ -20,8 +20,8 @@ BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
 SECTIONS = (
-    "general, screen, levels, goals, prices, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
-    "alert, webhook, prometheus, host, exporter"
+    "general, screen, levels, goals, prices, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, "
+    "recorder, alert, webhook, prometheus, host, exporter"
 )
 
 SECRET_URL = (

@@ -355,3 +355,20 @@ def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
     assert "3.000 GB/s" in shown
     assert "… asleep" in shown
     assert "sleep level 1" in shown
+
+
+def test_a_price_makes_a_section_of_costs_and_none_makes_none() -> None:
+    priced = full_gpu(cost_per_hour=3.6, unused_s=1800.0, unused_cost=1.8, energy_j=7.2e6, energy_cost=0.5)
+    lines = flat(page_of(full_snapshot(gpus=(priced,)), "gpu", priced.uuid))
+    cost = lines[lines.index("cost") :]
+    for figure in ("3.60 per h", "0.50 h", "= 3.60 per h x 0.50 h", "2.000 kWh", "in your currency"):
+        assert figure in cost, figure
+    without_kwh = full_gpu(cost_per_hour=3.6, energy_cost=NO_ENERGY_PRICE)
+    assert "set kwh of [prices] in the config" in flat(page_of(full_snapshot(gpus=(without_kwh,)), "gpu", priced.uuid))
+    costs = EngineCosts(cost_per_hour=7.2, cost_per_million_output_tokens=1.25, cost_per_million_tokens=0.5)
+    served = full_engine(costs=costs)
+    page = flat(page_of(full_snapshot(engines=(served,)), "engine", served.key))
+    assert "per 1M output" in page
+    assert "1.25" in page[page.index("per 1M output") :]
+    free = full_gpu()
+    assert "unused time" not in flat(page_of(full_snapshot(gpus=(free,)), "gpu", free.uuid))

@@ -31,6 +31,7 @@ from gpumon.tui.detail.blocks import (
     Why,
     applying,
 )
+from gpumon.tui.detail.costs import engine_costs
 from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, lasting, said
@@ -129,6 +130,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         every += [_mfu(engine, figures), _mbu(engine, service, figures)]
     every += [
         _energy(engine, service, figures),
+        *engine_costs(engine, figures),
         *_checks(engine, snapshot),
         *_own_estimate(engine, figures),
         *_ranks(engine),

@@ -16,6 +16,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snap
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Line, Section, Sentence
+from gpumon.tui.detail.costs import gpu_costs
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, lasting, moment_of, said
 from gpumon.tui.detail.why import Subject, explain
@@ -158,6 +159,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
         _power(gpu, view, figures),
+        *gpu_costs(gpu, figures),
         Section("clocks", figures.table(_CLOCKS), side=1),
         _throttling(gpu, snapshot.counted_since, figures, watch),
         _errors(gpu, figures),

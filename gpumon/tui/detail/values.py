@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.prices import KWH_J
 from gpumon.tui.table import moment as local_time
 from gpumon.tui.view import View
 
@@ -87,6 +88,11 @@ def bounds(least: float, most: float) -> str:
     return low if low == high else f"{low}–{high}"
 
 
+def kilowatt_hours(joules_drawn: float) -> Written:
+    """Energy: `12.481`, `kWh`."""
+    return plain(joules_drawn / KWH_J, 3, "kWh")
+
+
 def seconds(value: float) -> Written:
     """A time: `24.12`, `ms`."""
     if value <= 0.0:
@@ -106,6 +112,9 @@ tokens_per_joule: Final = partial(plain, decimals=3, unit="tok/J")
 token_rate: Final = partial(plain, decimals=1, unit="tok/s")
 plain_seconds: Final = partial(plain, decimals=1, unit="s")
 rate: Final = partial(plain, decimals=2, unit="/s")
+money: Final = partial(plain, decimals=2, unit="")
+money_per_hour: Final = partial(plain, decimals=2, unit="per h")
+hours: Final = partial(plain, decimals=2, unit="h")
 tokens: Final = partial(plain, decimals=0, unit="tok")
 mean_tokens: Final = partial(plain, decimals=2, unit="tok")
 whole: Final = partial(plain, decimals=0, unit="")

@@ -1,0 +1,56 @@
+"""Costs on the page of a GPU or an engine, where the config has a price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpumon.efficiency.ratio import per
+from gpumon.readings.missing import Missing
+from gpumon.readings.prices import HOUR_S
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.tui.detail import values
+from gpumon.tui.detail.blocks import DERIVED, Entry, Figures, Section, Sentence
+from gpumon.tui.detail.values import formula
+
+_CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
+
+
+def gpu_costs(gpu: Gpu, figures: Figures) -> Iterator[Section]:
+    """Price per hour, unused time and energy of a GPU; no section where the config has no price for it."""
+    if isinstance(gpu.cost_per_hour, Missing) and isinstance(gpu.energy_cost, Missing):
+        return
+    yield Section("cost", _entries(gpu, figures, []), side=1)
+
+
+def engine_costs(engine: Engine, figures: Figures) -> Iterator[Section]:
+    """The same of an engine's GPUs, and the price of its tokens."""
+    costs = engine.costs
+    if isinstance(costs.cost_per_hour, Missing) and isinstance(costs.energy_cost, Missing):
+        return
+    per_tokens: list[Entry] = [
+        figures("per 1M output", "cost_per_million_output_tokens", values.money, DERIVED),
+        figures("per 1M in + out", "cost_per_million_tokens", values.money, DERIVED),
+    ]
+    yield Section("cost", _entries(engine, figures, per_tokens), side=1)
+
+
+def _entries(thing: Gpu | Engine, figures: Figures, per_tokens: list[Entry]) -> list[Entry]:
+    """The figures of a section: first the price of an hour, last what the energy cost."""
+    if isinstance(thing, Gpu):
+        hourly = thing.cost_per_hour
+        unused_s = thing.unused_s
+    else:
+        hourly = thing.costs.cost_per_hour
+        unused_s = thing.costs.unused_s
+    hours = per(unused_s, HOUR_S)
+    unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
+    return [
+        figures("per hour", "cost_per_hour", values.money_per_hour),
+        *per_tokens,
+        figures.of(hours, "unused time", "unused_s", values.hours, DERIVED),
+        figures("cost of that", "unused_cost", values.money, DERIVED, unused),
+        figures("energy", "energy_j", values.kilowatt_hours),
+        figures("cost of that", "energy_cost", values.money, DERIVED),
+        _CURRENCY,
+    ]

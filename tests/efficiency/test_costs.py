@@ -1,0 +1,125 @@
+"""Costs: known hours, energies and token counts, and sums that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gpumon.efficiency.costs import SHARED
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, NO_PRICE, DayHours, EnergyPrice, Prices
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import engine, frame, gpu, rank
+from tests.records import replace
+
+PER_HOUR = 3.6
+PER_KWH = 0.5
+PRICES = Prices({"": PER_HOUR}, PER_KWH)
+TICKS = 61
+WATTS = 720.0
+FREE_CARD = {"busy_ratio": 0.0, "vram_used_bytes": 0.0}
+
+
+def polled(at_s: float, running: float, **facts: Any) -> EngineReading:
+    """An engine on the first GPU that makes 50 tokens of output, computes 100 and finds 350 of prompts per second."""
+    counters = {q.DECODE_TOKENS: 50.0 * at_s, q.PREFILL_COMPUTED: 100.0 * at_s, q.PREFILL_CACHED: 350.0 * at_s}
+    ranks = (rank(counters, {q.RUNNING: running, q.KV_USAGE: 0.01, q.POOL_TOKENS: 1e5}),)
+    return replace(engine(at_s, counters, **facts), ranks=ranks)
+
+
+def after(
+    prices: Prices, busy_ticks: int = TICKS, *, card: Mapping[str, Any] | None = None, sharing: bool = False
+) -> Snapshot:
+    """A minute of two GPUs of 720 W, the second free; the engine on the first runs a request in the first ticks."""
+    deriver = Deriver(gpu_catalogue(), prices=prices)
+    for tick in range(TICKS):
+        at_s = float(tick)
+        cards = (gpu(0, at_s, energy_j=WATTS * at_s, **(card or {})), gpu(1, at_s, energy_j=WATTS * at_s, **FREE_CARD))
+        engines = [polled(at_s, 1.0 if tick < busy_ticks else 0.0)]
+        if sharing:
+            engines.append(replace(engines[0], name="other", url="http://127.0.0.1:8001"))
+        snapshot = deriver.derive(frame(at_s, cards, tuple(engines))).snapshot
+    return snapshot
+
+
+def test_known_hours_energy_and_tokens_have_known_costs() -> None:
+    snapshot = after(PRICES, busy_ticks=21)
+    served, unheld = snapshot.gpus
+    assert (served.cost_per_hour, unheld.cost_per_hour) == (PER_HOUR, PER_HOUR)
+    assert (served.unused_s, unheld.unused_s) == (40.0, 60.0)
+    assert served.unused_cost == pytest.approx(40.0 * 0.001)
+    assert served.energy_j == pytest.approx(60.0 * WATTS)
+    assert served.energy_cost == pytest.approx(60.0 * WATTS / 3.6e6 * PER_KWH)
+    costs = snapshot.engines[0].costs
+    assert costs.cost_per_hour == PER_HOUR
+    assert costs.cost_per_million_output_tokens == pytest.approx(0.001 / 50.0 * 1e6)
+    assert costs.cost_per_million_tokens == pytest.approx(0.001 / 500.0 * 1e6)
+    assert (costs.unused_s, costs.unused_cost) == (served.unused_s, served.unused_cost)
+    assert (costs.energy_j, costs.energy_cost) == (served.energy_j, served.energy_cost)
+
+
+def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
+    snapshot = after(PRICES, busy_ticks=21)
+    costs = snapshot.costs
+    assert costs.cost_per_hour == 2 * PER_HOUR
+    for total, field in (
+        (costs.unused_gpu_s, "unused_s"),
+        (costs.unused_cost, "unused_cost"),
+        (costs.energy_j, "energy_j"),
+        (costs.energy_cost, "energy_cost"),
+    ):
+        assert total == pytest.approx(sum(getattr(gpu, field) for gpu in snapshot.gpus))
+    assert costs.cost_per_million_output_tokens == pytest.approx(2 * 0.001 / 50.0 * 1e6)
+
+
+def test_without_a_price_there_is_no_cost_but_time_and_energy() -> None:
+    snapshot = after(FREE, busy_ticks=21)
+    served = snapshot.gpus[0]
+    assert (served.cost_per_hour, served.unused_cost, served.energy_cost) == (NO_PRICE, NO_PRICE, NO_ENERGY_PRICE)
+    assert served.unused_s == 40.0
+    costs = snapshot.engines[0].costs
+    assert (costs.cost_per_million_tokens, costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
+    assert (snapshot.costs.cost_per_hour, snapshot.costs.unused_cost) == (NO_PRICE, NO_PRICE)
+
+
+def test_one_gpu_without_a_price_leaves_its_host_without_a_sum() -> None:
+    snapshot = after(Prices({"H100 SXM5 80GB": PER_HOUR}), card={"name": "NVIDIA Unheard Of"})
+    assert [gpu.cost_per_hour for gpu in snapshot.gpus] == [NO_PRICE, PER_HOUR]
+    assert snapshot.costs.cost_per_hour == NO_PRICE
+
+
+def test_an_engine_that_shares_its_gpu_has_no_cost_of_its_own() -> None:
+    snapshot = after(PRICES, sharing=True)
+    for served in snapshot.engines:
+        assert (served.costs.cost_per_hour, served.costs.energy_cost) == (SHARED, SHARED)
+    assert snapshot.costs.cost_per_hour == 2 * PER_HOUR
+
+
+def test_tokens_have_no_price_while_none_are_made() -> None:
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        reading = replace(polled(0.0, 0.0), monotonic_s=float(tick))
+        snapshot = deriver.derive(frame(float(tick), (gpu(0, float(tick)),), (reading,))).snapshot
+    costs = snapshot.engines[0].costs
+    assert costs.cost_per_million_output_tokens == Missing(Reason.IDLE)
+    assert costs.cost_per_million_tokens == Missing(Reason.IDLE)
+
+
+def test_a_pause_is_neither_used_nor_unused() -> None:
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for at_s in (0.0, 1.0, 2.0, 602.0, 603.0):
+        snapshot = deriver.derive(frame(at_s, (gpu(0, at_s, **FREE_CARD),))).snapshot
+    assert snapshot.gpus[0].unused_s == 3.0
+
+
+def test_energy_has_the_price_of_its_hour_and_none_in_an_hour_without_one() -> None:
+    always = EnergyPrice(DayHours(0, 720), 1.0), EnergyPrice(DayHours(720, 0), 1.0)
+    assert after(Prices(by_hours=always)).gpus[0].energy_cost == pytest.approx(60.0 * WATTS / 3.6e6)
+    never = Prices({"": PER_HOUR})
+    assert after(never).gpus[0].energy_cost == NO_ENERGY_PRICE
