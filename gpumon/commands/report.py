@@ -32,7 +32,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
     gpus = gpu_catalogue(config.gpu)
-    summed = summed_up(recording, gpus, running_prices(config, gpus).per_gpu_hour, from_s, to_s)
+    summed = summed_up(recording, gpus, running_prices(config, gpus), from_s, to_s)
     if chosen.form == "json":
         write(period.encode(summed).decode() + "\n")
     elif chosen.form == "markdown":

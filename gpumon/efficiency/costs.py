@@ -160,7 +160,7 @@ class CostLedger:
         costs = EngineCosts(
             cost_per_hour=per_hour,
             cost_per_million_output_tokens=per_million_tokens(per_hour, rates.decode_tokens_per_s),
-            cost_per_million_tokens=per_million_tokens(per_hour, *tokens),
+            cost_per_million_all_tokens=per_million_tokens(per_hour, *tokens),
             unused_s=unused_s,
             unused_cost=cost_of(per_hour, unused_s),
             energy_j=energy_j,
@@ -205,7 +205,7 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     return HostCosts(
         cost_per_hour=per_hour,
         cost_per_million_output_tokens=per_million_tokens(per_hour, _known_sum(output)),
-        cost_per_million_tokens=per_million_tokens(per_hour, _known_sum([*output, *every])),
+        cost_per_million_all_tokens=per_million_tokens(per_hour, _known_sum([*output, *every])),
         unused_gpu_s=plus(*(gpu.unused_s for gpu in cards)),
         unused_cost=plus(*(gpu.unused_cost for gpu in cards)),
         energy_j=plus(*(gpu.energy_j for gpu in cards)),

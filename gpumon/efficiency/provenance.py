@@ -245,7 +245,7 @@ _WITHOUT_MODEL: Final = {
     "tokens_per_j": "decode tokens/s / power",
     "cost_per_hour": "sum over its GPUs, [prices] of the config",
     "cost_per_million_output_tokens": "price per hour / (decode tokens/s x 3600) x 1e6",
-    "cost_per_million_tokens": "price per hour / ((prefill + cached + decode tokens/s) x 3600) x 1e6",
+    "cost_per_million_all_tokens": "price per hour / ((prefill + cached + decode tokens/s) x 3600) x 1e6",
     "unused_s": "running requests = 0, at each reading",
     "unused_cost": "price per hour x unused time",
     "energy_j": "sum over its GPUs, increase of the energy counters",

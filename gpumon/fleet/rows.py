@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.costs import cost_of, per_million_tokens
 from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import adding_up, model_key
@@ -38,7 +39,7 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.prices import price_of_hour
+from gpumon.readings.prices import NO_PRICE, price_of_hour
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import verdict_text
@@ -114,6 +115,18 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """Sum of what the busy shares leave: 8 GPUs at 75 % are 2 idle ones."""
     idle_cost_per_h: Known
     """Price x what the busy share leaves, as in a report."""
+    cost_per_h: Known
+    """Price of an hour of its GPUs; so the next, by the prices of the gpumon that shows the fleet."""
+    cost_per_million_output_tokens: Reading
+    """Of rows whose GPUs all have a price."""
+    cost_per_million_all_tokens: Reading
+    unused_gpu_s: Known
+    """GPU-seconds without a request, or with nobody on the GPU, since the gpumon that reads them started."""
+    unused_cost: Known
+    energy_j: Known
+    """Since the gpumon that reads them started."""
+    energy_cost: Known
+    """By the prices of the gpumon that reads the GPUs."""
     level: Level | None
     """Level of the worst verdict; None where there is none."""
     verdict: str
@@ -416,6 +429,14 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
     hbm_peaks = _of_gpus(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
+    hourly = [price_of_hour(placed.gpu.gpu_type, parts.prices) for placed in gpus]
+    per_hour = total_of(hourly)
+    whole_cost = per_hour.value
+    if per_hour.gpus < per_hour.of:
+        whole_cost = NO_PRICE
+    unused = _of_gpus(gpus, "unused_s")
+    decoded = sum_known(_of_engines(in_totals, "decode_tokens_per_s"))
+    prompts = [*_of_engines(in_totals, "prefill_tokens_per_s"), *_of_engines(in_totals, "cached_tokens_per_s")]
     return Row(
         key=key,
         name=name,
@@ -434,7 +455,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         bandwidth_source=bandwidth_source(gpus),
         mfu_ratio=weighted([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
         mbu_ratio=weighted([placed.mbu for placed in gpus], hbm_peaks),
-        decode_tokens_per_s=sum_known(_of_engines(in_totals, "decode_tokens_per_s")),
+        decode_tokens_per_s=decoded,
         prefill_tokens_per_s=sum_known(_of_engines(in_totals, "prefill_tokens_per_s")),
         requests_per_s=sum_known(_of_engines(in_totals, "requests_per_s")),
         running=sum_known(_of_engines(in_totals, "running")),
@@ -448,6 +469,13 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         tokens_per_j=tokens_per_j(in_totals),
         idle_gpus=total_of(idle_shares),
         idle_cost_per_h=total_of(_idle_costs_per_h(gpus, parts.prices)),
+        cost_per_h=per_hour,
+        cost_per_million_output_tokens=per_million_tokens(whole_cost, decoded),
+        cost_per_million_all_tokens=per_million_tokens(whole_cost, sum_known([decoded, *prompts])),
+        unused_gpu_s=total_of(unused),
+        unused_cost=total_of([cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]),
+        energy_j=total_of(_of_gpus(gpus, "energy_j")),
+        energy_cost=total_of(_of_gpus(gpus, "energy_cost")),
         level=None if worst is None else worst.level,
         verdict=_verdict_line(worst, parts),
         worst=worst,

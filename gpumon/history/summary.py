@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.costs import cost_of, energy_cost_of
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.ratio import minus, times
+from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.service import adding_up
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
-from gpumon.readings.prices import NO_PRICE, price_of_hour
+from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
@@ -32,7 +33,6 @@ _CHUNK_S: Final = 3600.0
 """Points are read by the hour."""
 _LONGEST_S: Final = 60.0
 """No points stand for more."""
-_HOUR_S: Final = 3600.0
 _TOTALS: Final = {
     "prefill_computed_tokens": "prefill_computed",
     "prefill_cached_tokens": "prefill_cached",
@@ -101,9 +101,10 @@ class _Counted:
         self.total = 0.0
         self.seconds = 0.0
 
-    def add(self, value: Reading, seconds: float) -> None:
-        """Take in the counter's newest value; `seconds`: since the one before."""
+    def add(self, value: Reading, seconds: float) -> float:
+        """Take in the counter's newest value, and return its growth; `seconds`: since the one before."""
         counter = number(value)
+        growth = 0.0
         if counter is not None and self.last is not None:
             growth = counter - self.last
             if growth < 0.0:  # it began anew
@@ -111,6 +112,7 @@ class _Counted:
             self.total += growth
             self.seconds += seconds
         self.last = counter
+        return growth
 
     @property
     def reading(self) -> Reading:
@@ -131,29 +133,36 @@ class _Sample(NamedTuple):
 class _Counts:
     """Figures of the sampled frames: the things there were, for how long, and the growth of their counters."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
         self.gpus: dict[str, Gpu] = {}
         self.seconds: dict[str, float] = {}
         """GPU -> recorded time in which it was there."""
         self.engines: dict[str, Engine] = {}
         self.joules: dict[str, _Counted] = {}
+        self.energy_costs: dict[str, Reading] = {}
+        self.unused: dict[str, _Counted] = {}
         self.tokens: dict[tuple[str, str], _Counted] = {}
         self.host = ""
         self.simulated = False
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
-        for counted in (*self.joules.values(), *self.tokens.values()):
+        for counted in (*self.joules.values(), *self.unused.values(), *self.tokens.values()):
             counted.last = None
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
         """`seconds`: since the frame before, as far as they are recorded."""
         self.host = clean(frame.host.name, 64)
         self.simulated = self.simulated or frame.simulated
+        per_kwh = self.prices.per_kwh_at(frame.wall_s)
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
             self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
-            self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
+            joules = self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
+            spent = self.energy_costs.get(gpu.uuid, 0.0)
+            self.energy_costs[gpu.uuid] = plus(spent, energy_cost_of(joules, per_kwh))
+            self.unused.setdefault(gpu.uuid, _Counted()).add(gpu.unused_s, seconds)
         for engine in engines:
             self.engines[engine.key] = engine
             for field, total in _TOTALS.items():
@@ -161,19 +170,17 @@ class _Counts:
                 counted.add(getattr(engine.tokens_total, total), seconds)
 
 
-def summed_up(
-    past: FrameStore, catalogue: GpuCatalogue, prices: Mapping[str, float], from_s: float, to_s: float
-) -> Period:
-    """A part of a past, both ends included (Unix time). `prices`: as `Triage` takes them. Reads a disk."""
+def summed_up(past: FrameStore, catalogue: GpuCatalogue, prices: Prices, from_s: float, to_s: float) -> Period:
+    """A part of a past, both ends included (Unix time). Reads a disk."""
     means = _means(past, from_s, to_s)
-    counts = _counts(past, catalogue, from_s, to_s, means.gaps)
+    counts = _counts(past, catalogue, prices, from_s, to_s, means.gaps)
     cards = set()
     indices: Counter[int] = Counter()
     for gpu in counts.gpus.values():
         if not gpu.parent_uuid:
             cards.add(gpu.uuid)
             indices[gpu.index] += 1
-    gpus = [_gpu(gpu, counts, means, prices, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
+    gpus = [_gpu(gpu, counts, means, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
     engines = [_engine(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(
@@ -246,10 +253,15 @@ def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Poin
 
 
 def _counts(
-    past: FrameStore, catalogue: GpuCatalogue, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]
+    past: FrameStore,
+    catalogue: GpuCatalogue,
+    prices: Prices,
+    from_s: float,
+    to_s: float,
+    gaps: Sequence[tuple[float, float]],
 ) -> _Counts:
     """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
-    counts = _Counts()
+    counts = _Counts(prices)
     deriver = Deriver(catalogue)
     last: Frame | None = None
     for frame, broken in _sampled(past, from_s, to_s, gaps):
@@ -330,7 +342,7 @@ def _counting(frame: Frame) -> frozenset[str]:
     return frozenset(counting)
 
 
-def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], shared: bool) -> GpuPeriod:
+def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
     """`shared`: another card had its index in the same time, so that no series is its own."""
     joules = counts.joules[gpu.uuid]
     slice_ = bool(gpu.parent_uuid)
@@ -343,12 +355,19 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
     busy = mean("busy")
     energy_j: Reading = NOT_SUPPORTED
     power_w: Reading = NOT_SUPPORTED
+    energy_cost: Reading = NOT_SUPPORTED
     if joules.seconds:
         energy_j = joules.total
         power_w = joules.total / joules.seconds
+        energy_cost = counts.energy_costs[gpu.uuid]
     cost: Reading = NO_PRICE
+    unused_s: Reading = NOT_SUPPORTED
+    unused_cost: Reading = NO_PRICE
     if not slice_:
-        cost = times(price_of_hour(gpu.gpu_type, prices), counts.seconds[gpu.uuid] / _HOUR_S)
+        per_hour = price_of_hour(gpu.gpu_type, counts.prices.per_gpu_hour)
+        unused_s = counts.unused[gpu.uuid].reading
+        cost = cost_of(per_hour, counts.seconds[gpu.uuid])
+        unused_cost = cost_of(per_hour, unused_s)
     return GpuPeriod(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -360,6 +379,9 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], 
         energy_j=energy_j,
         cost=cost,
         idle_cost=times(cost, minus(1.0, busy)),
+        energy_cost=energy_cost,
+        unused_s=unused_s,
+        unused_cost=unused_cost,
     )
 
 
@@ -370,10 +392,12 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         own_means[field] = means.mean(f"{series}@{engine.key}")
     energy: Reading = Missing(Reason.NO_GPU)
     cost: Reading = Missing(Reason.NO_GPU)
+    energy_cost: Reading = Missing(Reason.NO_GPU)
     own_gpus = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
     if own_gpus and not _shares_gpus(engine, counts):
         energy = _sum([gpu.energy_j for gpu in own_gpus])
         cost = _sum([gpu.cost for gpu in own_gpus])
+        energy_cost = _sum([gpu.energy_cost for gpu in own_gpus])
     made = _sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
     return EnginePeriod(
         name=engine.name,
@@ -386,7 +410,16 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         energy_j=energy,
         tokens_per_j=_quotient(made, energy),
         cost_per_million_tokens=times(_quotient(cost, made), 1e6),
+        cost=cost,
+        energy_cost=energy_cost,
+        cost_per_million_all_tokens=times(_quotient(cost, _all_tokens(totals)), 1e6),
     )
+
+
+def _all_tokens(totals: Mapping[str, Reading]) -> Reading:
+    """Prompt and decode tokens together; missing where no decode tokens are counted."""
+    prompts = [totals[field] for field in ("prefill_computed_tokens", "prefill_cached_tokens")]
+    return plus(totals["decode_tokens"], _sum_of_known(prompts))
 
 
 def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
@@ -417,6 +450,10 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
         cost=cost,
         idle_cost=_sum([gpu.idle_cost for gpu in gpus]),
         cost_per_million_tokens=times(_quotient(cost, made), 1e6),
+        energy_cost=_sum([gpu.energy_cost for gpu in gpus]),
+        unused_gpu_s=_sum([gpu.unused_s for gpu in gpus]),
+        unused_cost=_sum([gpu.unused_cost for gpu in gpus]),
+        cost_per_million_all_tokens=times(_quotient(cost, _all_tokens(sums)), 1e6),
     )
 
 

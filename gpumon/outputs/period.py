@@ -16,11 +16,10 @@ from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
-from gpumon.readings.prices import NO_PRICE
+from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
-_KWH_J: Final = 3.6e6
 MOSTLY: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
 
@@ -124,7 +123,13 @@ def _cost(period: Period) -> str:
         per_million = money(period.cost_per_million_tokens)
         if per_million != NONE:
             per_tokens = f", {per_million} per million decode tokens"
-        return f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per_tokens}"
+        per_million_all = money(period.cost_per_million_all_tokens)
+        if per_million_all != NONE:
+            per_tokens += f", {per_million_all} per million prompt and decode tokens"
+        unused = ""
+        if not isinstance(period.unused_cost, Missing):
+            unused = f", unused {money(period.unused_cost)}"
+        return f"{money(period.cost)}, of which idle {money(period.idle_cost)}{unused}{per_tokens}"
     if period.cost != NO_PRICE:
         return ""
     some = ""
@@ -162,7 +167,10 @@ def _energy(period: Period) -> str:
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
-    return f"{quantities['j'](joules)} ({joules / _KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J"
+    cost = ""
+    if not isinstance(period.energy_cost, Missing):
+        cost = f", cost {money(period.energy_cost)}"
+    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
 
 
 def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
@@ -186,6 +194,8 @@ _GPU: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("cost", lambda gpu: money(gpu.cost), right=True, keep=2),
     ColumnSpec("idle cost", lambda gpu: money(gpu.idle_cost), right=True, keep=5),
+    ColumnSpec("unused cost", lambda gpu: money(gpu.unused_cost), right=True, keep=6),
+    ColumnSpec("energy cost", lambda gpu: money(gpu.energy_cost), right=True, keep=7),
 )
 """Columns of GPUs that are there once a price is known."""
 

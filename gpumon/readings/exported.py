@@ -290,7 +290,7 @@ ENGINE: Final = (
     Field("flops_per_j", "engine_flops_per_joule", "FLOPs of its model / energy of its GPUs."),
     Field("cost_per_hour", "engine_cost_per_hour", "Price of an hour of its GPUs, in the currency of the config."),
     Field("cost_per_million_output_tokens", "engine_cost_per_million_tokens", "At the rates of now.", {"of": "output"}),
-    Field("cost_per_million_tokens", "engine_cost_per_million_tokens", "", {"of": "all"}),
+    Field("cost_per_million_all_tokens", "engine_cost_per_million_tokens", "", {"of": "all"}),
     Field("unused_s", "engine_unused_seconds_total", "Time in which it ran no request."),
     Field("unused_cost", "engine_unused_cost_total", "Price of its GPUs in that time."),
     Field("energy_j", "engine_energy_joules_total", "Energy of its GPUs since gpumon saw it first."),
@@ -374,7 +374,7 @@ HOST: Final = (
 COSTS: Final = (
     Field("cost_per_hour", "host_cost_per_hour", "Price of an hour of all GPUs, in the currency of the config."),
     Field("cost_per_million_output_tokens", "host_cost_per_million_tokens", "At the rates of now.", {"of": "output"}),
-    Field("cost_per_million_tokens", "host_cost_per_million_tokens", "", {"of": "all"}),
+    Field("cost_per_million_all_tokens", "host_cost_per_million_tokens", "", {"of": "all"}),
     Field("unused_gpu_s", "host_unused_gpu_seconds_total", "GPU-seconds without a request, or with nobody on the GPU."),
     Field("unused_cost", "host_unused_cost_total", "Price of that time."),
     Field("energy_j", "host_gpu_energy_joules_total", "Energy of all GPUs since gpumon started."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
-from gpumon.readings.prices import NO_PRICE
+from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import EventKind, Level
 
 SCHEMA = 1
@@ -29,6 +29,12 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     """Price of its hours, in the currency of the config; so `idle_cost`."""
     idle_cost: Reading = NO_PRICE
     """The share of `cost` for the time in which no kernel ran."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    """Price of `energy_j`, each minute at the price of its hour."""
+    unused_s: Reading = NOT_SUPPORTED
+    """Time in which no engine on it ran a request, or nobody held it, looked at once a minute."""
+    unused_cost: Reading = NO_PRICE
+    """The share of `cost` for that time."""
 
 
 class EnginePeriod(msgspec.Struct, frozen=True):
@@ -55,6 +61,11 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     """Decode (or trained) tokens per joule of its GPUs."""
     cost_per_million_tokens: Reading = NO_PRICE
     """Price of its GPUs' hours per 10^6 decode (or trained) tokens."""
+    cost: Reading = NO_PRICE
+    """Price of its GPUs' hours; none if it shares one with another engine. So all its costs."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    cost_per_million_all_tokens: Reading = NO_PRICE
+    """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -106,3 +117,8 @@ class Period(msgspec.Struct, frozen=True):
     """Time over which `busy_ratio` is a mean: that in which it was known. So the next two."""
     mfu_known_s: float = 0.0
     mbu_known_s: float = 0.0
+    energy_cost: Reading = NO_ENERGY_PRICE
+    unused_gpu_s: Reading = NOT_SUPPORTED
+    """GPU-seconds: the sum of `unused_s`."""
+    unused_cost: Reading = NO_PRICE
+    cost_per_million_all_tokens: Reading = NO_PRICE

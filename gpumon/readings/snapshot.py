@@ -544,7 +544,7 @@ class EngineCosts(Part, frozen=True, gc=False):
     cost_per_hour: Reading = NO_PRICE
     cost_per_million_output_tokens: Reading = NO_PRICE
     """At the decode rate of now."""
-    cost_per_million_tokens: Reading = NO_PRICE
+    cost_per_million_all_tokens: Reading = NO_PRICE
     """At the rates of now: prompt tokens, cached ones included, and generated ones."""
     unused_s: Reading = WARMING_UP
     """Since gpumon saw it first: time in which it ran no request."""
@@ -562,7 +562,7 @@ class HostCosts(msgspec.Struct, frozen=True, gc=False):
     cost_per_hour: Reading = NO_PRICE
     cost_per_million_output_tokens: Reading = NO_PRICE
     """Price of an hour of all GPUs, also of unused ones, over what all engines generate now."""
-    cost_per_million_tokens: Reading = NO_PRICE
+    cost_per_million_all_tokens: Reading = NO_PRICE
     """The same over prompt tokens, cached ones included, and generated ones."""
     unused_gpu_s: Reading = WARMING_UP
     """GPU-seconds since gpumon started in which no engine on the GPU ran a request, or nobody held it."""

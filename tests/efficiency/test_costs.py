@@ -59,7 +59,7 @@ def test_known_hours_energy_and_tokens_have_known_costs() -> None:
     costs = snapshot.engines[0].costs
     assert costs.cost_per_hour == PER_HOUR
     assert costs.cost_per_million_output_tokens == pytest.approx(0.001 / 50.0 * 1e6)
-    assert costs.cost_per_million_tokens == pytest.approx(0.001 / 500.0 * 1e6)
+    assert costs.cost_per_million_all_tokens == pytest.approx(0.001 / 500.0 * 1e6)
     assert (costs.unused_s, costs.unused_cost) == (served.unused_s, served.unused_cost)
     assert (costs.energy_j, costs.energy_cost) == (served.energy_j, served.energy_cost)
 
@@ -84,7 +84,7 @@ def test_without_a_price_there_is_no_cost_but_time_and_energy() -> None:
     assert (served.cost_per_hour, served.unused_cost, served.energy_cost) == (NO_PRICE, NO_PRICE, NO_ENERGY_PRICE)
     assert served.unused_s == 40.0
     costs = snapshot.engines[0].costs
-    assert (costs.cost_per_million_tokens, costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
+    assert (costs.cost_per_million_all_tokens, costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
     assert (snapshot.costs.cost_per_hour, snapshot.costs.unused_cost) == (NO_PRICE, NO_PRICE)
 
 
@@ -108,7 +108,7 @@ def test_tokens_have_no_price_while_none_are_made() -> None:
         snapshot = deriver.derive(frame(float(tick), (gpu(0, float(tick)),), (reading,))).snapshot
     costs = snapshot.engines[0].costs
     assert costs.cost_per_million_output_tokens == Missing(Reason.IDLE)
-    assert costs.cost_per_million_tokens == Missing(Reason.IDLE)
+    assert costs.cost_per_million_all_tokens == Missing(Reason.IDLE)
 
 
 def test_a_pause_is_neither_used_nor_unused() -> None:

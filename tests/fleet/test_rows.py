@@ -64,6 +64,20 @@ def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
     assert row.idle_cost_per_h.value == pytest.approx(3.0 * row.idle_gpus.value)
 
 
+def test_costs_are_sums_and_those_of_all_are_the_sums_of_the_hosts(fleet: FleetSnapshot):
+    rows = by_host(fleet, PRICES)
+    whole = total(rows)
+    assert whole.cost_per_h == (24 * 3.0, 24, 24)
+    for field in ("cost_per_h", "unused_gpu_s", "unused_cost", "energy_j"):
+        parts = [getattr(row, field).value for row in rows]
+        assert getattr(whole, field).value == pytest.approx(fsum(known(*parts))), field
+    assert whole.unused_cost.value == pytest.approx(whole.unused_gpu_s.value / 3600.0 * 3.0)
+    assert whole.cost_per_million_output_tokens == pytest.approx(24 * 3.0 / 3600.0 / whole.decode_tokens_per_s * 1e6)
+    unpriced = total(by_host(fleet, {}))
+    assert unpriced.cost_per_h == (Missing(Reason.NO_PRICE), 0, 24)
+    assert unpriced.cost_per_million_all_tokens == Missing(Reason.NO_PRICE)
+
+
 def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
     whole = total(by_host(fleet, PRICES))
     assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)

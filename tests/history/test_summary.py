@@ -18,6 +18,7 @@ from gpumon.history.summary import summed_up
 from gpumon.readings.frame import Frame, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.period import Period
+from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, Prices
 from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.packaged import gpu_catalogue
@@ -30,6 +31,7 @@ LATE_S, EARLY_S = 37, 101
 """The last engine is there from the one to the other."""
 XID = Event(WALL_S + 50.0, EventKind.XID, "gpu 1", "Xid 79", level=Level.CRITICAL, key="u")
 CATALOGUE = gpu_catalogue()
+PRICES = Prices({"": 3.0}, 0.3)
 
 
 class Made(NamedTuple):
@@ -75,7 +77,7 @@ def counted(frames: list[Frame], key: str) -> float:
 
 
 def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came_and_went(made: Made) -> None:
-    whole = summed_up(made.recording, CATALOGUE, {}, made.frames[0].wall_s, made.frames[-1].wall_s)
+    whole = summed_up(made.recording, CATALOGUE, FREE, made.frames[0].wall_s, made.frames[-1].wall_s)
     assert len(whole.engines) == 2
     for engine in whole.engines:
         assert engine.decode_tokens == pytest.approx(counted(made.frames, engine.key), rel=0.02), engine.name
@@ -87,7 +89,7 @@ def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came
 
 def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Made) -> None:
     begin_s, end_s = made.frames[20].wall_s, made.frames[120].wall_s
-    part = summed_up(made.recording, CATALOGUE, {}, begin_s, end_s)
+    part = summed_up(made.recording, CATALOGUE, FREE, begin_s, end_s)
     known = [value for value in made.busy[21:121] if not math.isnan(value)]
     assert part.busy_ratio == pytest.approx(sum(known) / len(known), abs=0.02)
     assert part.covered_s == pytest.approx(100.0, abs=0.1)
@@ -96,24 +98,47 @@ def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Mad
 
 def test_money_is_the_price_of_the_hours_and_idle_the_share_without_a_kernel(made: Made) -> None:
     ends = made.frames[0].wall_s, made.frames[-1].wall_s
-    whole = summed_up(made.recording, CATALOGUE, {"": 3.0}, *ends)
+    whole = summed_up(made.recording, CATALOGUE, PRICES, *ends)
     assert whole.cost == pytest.approx(8 * 3.0 * (SECONDS - 1) / 3600.0, rel=0.02)
     idle = [float(gpu.cost) * (1.0 - float(gpu.busy_ratio)) for gpu in whole.gpus]
     assert whole.idle_cost == pytest.approx(sum(idle))
     assert whole.cost_per_million_tokens == pytest.approx(float(whole.cost) / float(whole.decode_tokens) * 1e6)
-    free = summed_up(made.recording, CATALOGUE, {}, *ends)
+    free = summed_up(made.recording, CATALOGUE, FREE, *ends)
     assert free.cost == Missing(Reason.NO_PRICE)
+    assert (free.energy_cost, free.unused_cost) == (NO_ENERGY_PRICE, Missing(Reason.NO_PRICE))
+
+
+def test_energy_and_unused_time_are_priced_and_the_sums_are_those_of_the_gpus(made: Made) -> None:
+    whole = summed_up(made.recording, CATALOGUE, PRICES, made.frames[0].wall_s, made.frames[-1].wall_s)
+    assert whole.energy_cost == pytest.approx(float(whole.energy_j) / 3.6e6 * 0.3)
+    assert whole.unused_cost == pytest.approx(float(whole.unused_gpu_s) / 3600.0 * 3.0)
+    for field, total in (
+        ("cost", whole.cost),
+        ("energy_cost", whole.energy_cost),
+        ("unused_s", whole.unused_gpu_s),
+        ("unused_cost", whole.unused_cost),
+    ):
+        assert total == pytest.approx(sum(float(getattr(gpu, field)) for gpu in whole.gpus)), field
+    for gpu in whole.gpus:
+        assert 0.0 <= float(gpu.unused_s) <= SECONDS
+    held = {uuid for frame in made.frames for engine in frame.engines for uuid in engine.gpus}
+    held |= {gpu.uuid for frame in made.frames for gpu in frame.gpus if gpu.processes}
+    free = [gpu.unused_s for gpu in whole.gpus if gpu.uuid not in held]
+    assert free
+    assert free == [pytest.approx(SECONDS - 1, rel=0.02)] * len(free)
+    every = [whole.prefill_computed_tokens, whole.prefill_cached_tokens, whole.decode_tokens]
+    assert whole.cost_per_million_all_tokens == pytest.approx(float(whole.cost) / sum(map(float, every)) * 1e6)
 
 
 def test_incidents_are_those_of_the_stretch(made: Made) -> None:
     ends = made.frames[0].wall_s, made.frames[-1].wall_s
-    assert [one.text for one in summed_up(made.recording, CATALOGUE, {}, *ends).incidents] == ["Xid 79"]
-    assert summed_up(made.recording, CATALOGUE, {}, ends[0] + 60.0, ends[1]).incidents == ()
+    assert [one.text for one in summed_up(made.recording, CATALOGUE, FREE, *ends).incidents] == ["Xid 79"]
+    assert summed_up(made.recording, CATALOGUE, FREE, ends[0] + 60.0, ends[1]).incidents == ()
 
 
 def test_one_moment_has_no_length_and_no_figures_over_time(made: Made) -> None:
     at_s = made.frames[60].wall_s
-    point = summed_up(made.recording, CATALOGUE, {}, at_s, at_s)
+    point = summed_up(made.recording, CATALOGUE, FREE, at_s, at_s)
     assert (point.seconds, point.covered_s) == (0.0, 0.0)
     assert isinstance(point.energy_j, Missing)
     assert isinstance(point.decode_tokens, Missing)
@@ -130,7 +155,7 @@ def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
     recording = Recording(path)
     span = recording.span()
     assert span is not None
-    return summed_up(recording, CATALOGUE, {"": 3.0}, *span)
+    return summed_up(recording, CATALOGUE, PRICES, *span)
 
 
 @pytest.mark.parametrize("ticks", [4, 9])
@@ -143,7 +168,7 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
     recording = Recording(tmp_path / "c.gpumon")
     span = recording.span()
     assert span is not None
-    told = summed_up(recording, CATALOGUE, {}, *span)
+    told = summed_up(recording, CATALOGUE, FREE, *span)
     recorder.close()
     assert told.seconds == pytest.approx(ticks - 1, abs=0.1)
     assert told.covered_s == told.seconds

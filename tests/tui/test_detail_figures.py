@@ -366,7 +366,7 @@ def test_a_price_makes_a_section_of_costs_and_none_makes_none() -> None:
         assert figure in cost, figure
     without_kwh = full_gpu(cost_per_hour=3.6, energy_cost=NO_ENERGY_PRICE)
     assert "set kwh of [prices] in the config" in flat(page_of(full_snapshot(gpus=(without_kwh,)), "gpu", priced.uuid))
-    served = full_engine(cost_per_hour=7.2, cost_per_million_output_tokens=1.25, cost_per_million_tokens=0.5)
+    served = full_engine(cost_per_hour=7.2, cost_per_million_output_tokens=1.25, cost_per_million_all_tokens=0.5)
     page = flat(page_of(full_snapshot(engines=(served,)), "engine", served.key))
     assert "per 1M output" in page
     assert "1.25" in page[page.index("per 1M output") :]

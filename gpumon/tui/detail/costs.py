@@ -30,7 +30,7 @@ def engine_costs(engine: Engine, figures: Figures) -> Iterator[Section]:
         return
     per_tokens: list[Entry] = [
         figures("per 1M output", "cost_per_million_output_tokens", values.money, DERIVED),
-        figures("per 1M in + out", "cost_per_million_tokens", values.money, DERIVED),
+        figures("per 1M in + out", "cost_per_million_all_tokens", values.money, DERIVED),
     ]
     yield Section("cost", _entries(engine, figures, per_tokens), side=1)
 
@@ -46,11 +46,11 @@ def _entries(thing: Gpu | Engine, figures: Figures, per_tokens: list[Entry]) -> 
     hours = per(unused_s, HOUR_S)
     unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
-        figures("per hour", "cost_per_hour", values.money_per_hour),
+        figures("per hour", "cost_per_hour", values.money_per_hour, DERIVED),
         *per_tokens,
         figures.of(hours, "unused time", "unused_s", values.hours, DERIVED),
-        figures("cost of that", "unused_cost", values.money, DERIVED, unused),
+        figures("unused cost", "unused_cost", values.money, DERIVED, unused),
         figures("energy", "energy_j", values.kilowatt_hours),
-        figures("cost of that", "energy_cost", values.money, DERIVED),
+        figures("energy cost", "energy_cost", values.money, DERIVED),
         _CURRENCY,
     ]
