@@ -76,6 +76,15 @@ def times(one: Reading, other: Reading) -> Reading:
     return one * other
 
 
+def larger(one: Reading, other: Reading) -> Reading:
+    """The larger of two readings; the one that is there where the other is missing."""
+    if isinstance(other, Missing):
+        return one
+    if isinstance(one, Missing):
+        return other
+    return max(one, other)
+
+
 def mean_known(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are there; None where none is."""
     known = [value for value in values if value is not None]

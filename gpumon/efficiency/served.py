@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from gpumon.efficiency.quantiles import ENOUGH, merge_common, quantile
+from gpumon.efficiency.ratio import minus
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading
@@ -154,17 +155,21 @@ def _last_filled(histogram: HistogramReading) -> int:
 
 
 def _phases(track: Track) -> Phases:
-    """Mean phases of the requests that ended; where the engine does not time them, what lies between its latencies."""
+    """Mean phases of the requests that ended; where the engine does not time them, what lies between its latencies:
+    the first tokens of a while are about those of its ended requests."""
     minutes = track.minutes
     e2e = minutes.mean(q.E2E)
     ended = minutes.observed(q.E2E)
     if isinstance(e2e, Missing) or ended is None:
         return Phases(e2e_s=e2e)
-    queue = minutes.mean(q.QUEUE)
+    queue = _at_most(minutes.mean(q.QUEUE), e2e)
     prefill = minutes.mean(q.PREFILL_TIME)
     decode = _per_request(_counted(track, q.DECODE_SECONDS), ended.observations)
     if isinstance(prefill, Missing) and isinstance(decode, Missing):
-        prefill, decode = _between_latencies(e2e, minutes.mean(q.TTFT), queue)
+        first = _at_most(minutes.mean(q.TTFT), e2e)
+        queue = _at_most(queue, first)
+        prefill = minus(first, queue)
+        decode = minus(e2e, first)
     transfer = _per_request(_counted(track, q.TRANSFER_SECONDS), ended.observations)
     if not isinstance(transfer, Missing) and not isinstance(queue, Missing):
         # A request waits for its KV cache before it is scheduled; several transfers at once take no longer than it did.
@@ -185,12 +190,12 @@ def _per_request(seconds: Reading, requests: float) -> Reading:
     return seconds / requests
 
 
-def _between_latencies(e2e: Reading, ttft: Reading, queue: Reading) -> tuple[Reading, Reading]:
-    """Mean prefill and decode by mean latencies: the first tokens of a while are about those of its ended requests."""
-    if isinstance(e2e, Missing) or isinstance(ttft, Missing):
-        return NOT_EXPOSED, NOT_EXPOSED
-    first = min(ttft, e2e)
-    return max(0.0, first - (number(queue) or 0.0)), e2e - first
+def _at_most(part: Reading, whole: Reading) -> Reading:
+    """A mean phase, at most as long as what it is a part of: engines that observe it at its own end count requests that
+    still run, too."""
+    if isinstance(part, Missing) or isinstance(whole, Missing):
+        return part
+    return min(part, whole)
 
 
 def _accepted(track: Track) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
 from gpumon.efficiency.quantiles import difference, longest, merge
+from gpumon.efficiency.ratio import larger
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
@@ -615,22 +616,13 @@ class SeenLoad:
             self.busy_s += elapsed_s * (self._ran + (running > 0.0)) / 2
         self._last_s = point.monotonic_s
         self._ran = running > 0.0
-        self.peak_running = _larger(self.peak_running, running)
-        self.peak_waiting = _larger(self.peak_waiting, waiting)
+        self.peak_running = larger(self.peak_running, running)
+        self.peak_waiting = larger(self.peak_waiting, waiting)
 
 
 def _mark_of(point: Point) -> int:
     """Number of the ten seconds that a poll lies in."""
     return int(point.monotonic_s // MINUTES_MARK_S)
-
-
-def _larger(known: Reading, new: Reading) -> Reading:
-    """The larger of two readings; the one that is there where one is missing."""
-    if isinstance(new, Missing):
-        return known
-    if isinstance(known, Missing):
-        return new
-    return max(known, new)
 
 
 class _Mark(NamedTuple):

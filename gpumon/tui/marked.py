@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.efficiency.ratio import minus, per
+from gpumon.efficiency.ratio import larger, minus, per
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Snapshot
 
@@ -32,8 +32,8 @@ class _Peaks:
 
     def take(self, engine: Engine) -> None:
         """Take in the requests of now."""
-        self.running = _larger(self.running, engine.load.running)
-        self.waiting = _larger(self.waiting, engine.load.waiting)
+        self.running = larger(self.running, engine.load.running)
+        self.waiting = larger(self.waiting, engine.load.waiting)
 
 
 class Marked:
@@ -78,12 +78,3 @@ def _busy_s(engine: Engine) -> Reading:
     if isinstance(seen.seconds, Missing) or isinstance(seen.busy_ratio, Missing):
         return NOT_EXPOSED
     return seen.seconds * seen.busy_ratio
-
-
-def _larger(known: Reading, new: Reading) -> Reading:
-    """The larger of two readings; the one that is there where one is missing."""
-    if isinstance(new, Missing):
-        return known
-    if isinstance(known, Missing):
-        return new
-    return max(known, new)

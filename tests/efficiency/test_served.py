@@ -93,6 +93,27 @@ def test_phases_between_latencies_where_an_engine_times_none() -> None:
     assert after(poll(0.0, {}), poll(4.0, {})).phases == Phases()
 
 
+def test_a_queue_of_requests_that_still_run_is_no_longer_than_those_that_ended() -> None:
+    """SGLang observes the queue time at the first schedule: of a long queue before the requests in it end."""
+    names = (q.E2E, q.QUEUE, q.TTFT)
+    first = {name: times(0.0, 0.0) for name in names}
+    then = {q.E2E: times(50.0, 10.0), q.QUEUE: times(3000.0, 100.0), q.TTFT: times(20.0, 10.0)}
+    of = after(poll(0.0, {}, first), poll(4.0, {}, then)).phases
+    assert of == Phases(5.0, 2.0, NOT_EXPOSED, 0.0, 3.0, 0.0)
+    del first[q.TTFT]
+    del then[q.TTFT]
+    of = after(poll(0.0, {}, first), poll(4.0, {}, then)).phases
+    assert of == Phases(5.0, 5.0, NOT_EXPOSED, NOT_EXPOSED, NOT_EXPOSED, 0.0)
+
+
+def test_without_a_queue_time_nobody_knows_how_long_the_prefill_was() -> None:
+    names = (q.E2E, q.TTFT)
+    first = {name: times(0.0, 0.0) for name in names}
+    then = {q.E2E: times(100.0, 10.0), q.TTFT: times(40.0, 10.0)}
+    of = after(poll(0.0, {}, first), poll(4.0, {}, then)).phases
+    assert of == Phases(10.0, NOT_EXPOSED, NOT_EXPOSED, NOT_EXPOSED, 6.0, 4.0)
+
+
 def test_accepted_tokens_by_position() -> None:
     accepted = dict(zip(q.ACCEPTED_AT, (80.0, 40.0), strict=False))
     first = dict.fromkeys((q.DRAFTS, *accepted), 0.0)

@@ -44,6 +44,7 @@ _PHASES: Final = (
     ("decode", "tokens", "decode_s"),
     ("left over", "muted", "rest_s"),
 )
+_NO_PREFILL: Final = "the time to the first token is left over: without a queue time nobody can tell the prefill in it"
 _TIERS: Final = (
     ("GPU memory", "device_ratio"),
     ("host memory", "host_ratio"),
@@ -213,6 +214,8 @@ def phases(engine: Engine) -> list[Section]:
         entries.append(
             Line((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
         )
+    if isinstance(of.prefill_s, Missing) and not isinstance(of.decode_s, Missing):
+        entries.append(Sentence(_NO_PREFILL))
     whole = " ".join(values.seconds(of.e2e_s))
     entries.append(Sentence(f"mean of a request that ended in the last 2 min: {whole} from end to end"))
     return [Section("where a request's time goes", entries)]
