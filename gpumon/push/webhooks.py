@@ -97,6 +97,8 @@ class Channel:
         self._written = b""
         self._receiver = Receiver(webhook, name)
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """Held by the thread that writes the file: at the end the last writing may come upon one under way."""
         self._ledger: Ledger | None = None
         """None until the file was read, and while another gpumon sends."""
         self._bug: Fault | None = None
@@ -170,7 +172,8 @@ class Channel:
             if not self._closing and await self._taken(events):
                 await self._work(events)
         except Exception as error:  # whatever it is, the other webhooks go on
-            text = f"gpumon failed on this webhook, please report: {type(error).__name__}: {error}"
+            # The text of the error stays out: it may repeat a URL that is a secret.
+            text = f"gpumon failed on this webhook, please report: {type(error).__name__}"
             self._bug = Fault(f"webhook {self.name}", clean(text, MOST_FAULT), time.time())
 
     async def _work(self, events: _Events) -> None:
@@ -271,6 +274,10 @@ class Channel:
 
     def _keep(self) -> None:
         """Write the file, if there is one and something changed."""
+        with self._writing:
+            self._write_file()
+
+    def _write_file(self) -> None:
         ledger = self._ledger
         if ledger is None or self._store.path is None:
             return

@@ -279,7 +279,7 @@ class Fetcher:
             extensions["trace"] = self._check_peer
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, UnicodeError):  # the second is that of a name that begins with xn-- and is none
             raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
         self._last = made_of, request
         return request

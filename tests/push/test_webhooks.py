@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from gpumon.config.schema import Config, Webhook
 from gpumon.push import webhooks as module
 from gpumon.push.checks import checks
 from gpumon.push.delivery import MOST_WAIT_S, wait_of
+from gpumon.push.ledger import Ledger
+from gpumon.push.records import Kept
+from gpumon.push.store import Store
 from gpumon.push.webhooks import Webhooks, webhooks_of
 from gpumon.readings.check import CheckState
 from gpumon.readings.verdict import Verdict
@@ -320,6 +324,33 @@ def test_without_a_place_on_disk_it_sends_all_the_same(
         running = program(own(server)).started(KV_FULL)
         assert wait_until(lambda: "nothing is kept on disk" in running.fault())
         assert wait_until(lambda: running.samples()["delivered"] == 1.0)
+
+
+def test_a_host_name_that_is_none_is_said_and_a_mended_file_takes_effect(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    with LoopbackServer(lambda _: Reply()) as server:
+        file = tmp_path / "url"
+        file.write_text(f"https://xn--/services/{SECRET}")
+        running = program(Webhook(kind="slack", url_file=str(file), group_s=0.0, retry_s=0.1)).started(KV_FULL)
+        assert wait_until(lambda: "host name not known" in running.fault())
+        file.write_text(f"{server.url}/services/{SECRET}")
+        assert wait_until(lambda: server.requests)
+
+
+def test_two_writings_at_once_do_not_take_each_others_file(tmp_path: Path) -> None:
+    """At the end the last writing is begun, whether or not one is under way."""
+    webhook = Webhook(url="http://127.0.0.1:1")
+    for number in range(1, 60):
+        channel = module.Channel(webhook, "x", Store(tmp_path / "kept.json"))
+        channel._ledger = Ledger(module.rule_of(webhook), Kept(number=number, failure="x" * 200_000))
+        writings = [threading.Thread(target=channel._keep) for _ in range(2)]
+        for writing in writings:
+            writing.start()
+        for writing in writings:
+            writing.join()
+        assert channel._store_fault == ""
+        assert channel._store.read().number == number
 
 
 def test_a_bug_of_ours_costs_one_webhook_and_is_said(program: Callable[..., Program]) -> None:
