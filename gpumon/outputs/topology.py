@@ -84,6 +84,15 @@ def _remarks(topology: Topology) -> Iterator[str]:
     if unloading:
         text = "without a process on it the driver unloads, and the next one starts slowly"
         yield f"persistence mode is off on gpu {spans(unloading)}: {text} (nvidia-smi -pm 1, as root)"
+    yield from _placement_remarks(topology)
+
+
+def _placement_remarks(topology: Topology) -> Iterator[str]:
+    """Which GPUs are near each other, where that is not the same for all."""
+    unlinked = [board.index for board in topology.boards if board.nvlinks and not board.nvlinks_active]
+    if unlinked:
+        text = "so it is on a board without a bridge; else see dmesg, and nvidia-smi nvlink -s"
+        yield f"none of the NVLinks of gpu {spans(unlinked)} is active: {text}"
     groups = nvlink_groups(topology)
     has_nvlinks = any(pair.nvlinks for pair in topology.pairs)
     if has_nvlinks and len(groups) > 1:
@@ -98,7 +107,7 @@ def _link_remarks(board: Board) -> Iterator[str]:
     if is_below(board.pcie_width, board.pcie_width_max):
         lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
         yield f"{name} PCIe {lanes}: a riser, a slot or a dirty contact, if it stays so under load"
-    if board.nvlinks_active < board.nvlinks:
+    if 0 < board.nvlinks_active < board.nvlinks:
         links = f"{board.nvlinks_active} of {counted(board.nvlinks, 'NVLink')}"
         yield f"{name} {links} active: see dmesg, and nvidia-smi nvlink -s"
     if not isinstance(board.ecc_uncorrected, Missing) and board.ecc_uncorrected > 0.0:

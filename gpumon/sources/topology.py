@@ -30,6 +30,9 @@ def topology() -> Topology:
     process = spawn((sys.executable, "-m", "gpumon.sources.nvml.topology"), None)
     try:
         out, err = process.communicate(timeout=TIMEOUT_S)
+    except KeyboardInterrupt:
+        process.kill()  # it is in a session of its own, which Ctrl+C does not reach
+        raise
     except subprocess.TimeoutExpired:
         process.kill()
         raise UnreadableError(f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s: see dmesg") from None

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
+import psutil
+
+from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.program import run_gpumon
 
@@ -83,6 +89,15 @@ def test_bridged_pairs_are_groups_and_stand_in_the_json(fake_driver: FakeDriver)
     assert (told["boards"][0]["nvlinks"], told["boards"][0]["nvlinks_to_switch"]) == (12, 0)
 
 
+def test_boards_without_a_bridge_are_not_broken(fake_driver: FakeDriver) -> None:
+    """A PCIe board lists its NVLinks as inactive where no bridge is plugged in."""
+    code, out, _ = topo(fake_driver, "gpus 2\nprofile a100-sxm\ngpu * nvlink_down 12\n")
+    assert code == 0
+    assert "0 of 12" in out
+    assert "NVLinks active: see dmesg" not in out
+    assert "none of the NVLinks of gpu 0-1 is active" in out
+
+
 def test_gpus_without_nvlinks(fake_driver: FakeDriver) -> None:
     _, out, _ = topo(fake_driver, PLAIN)
     assert ["gpu", "0", "X", "PIX", "SYS"] in cells(out)
@@ -100,3 +115,18 @@ def test_an_old_driver_tells_less_and_none_a_reason(fake_driver: FakeDriver) -> 
     code, out, err = topo(fake_driver, "init driver_not_loaded\n")
     assert (code, out) == (1, "")
     assert err.startswith("gpumon: the NVIDIA kernel driver is not loaded: sudo modprobe nvidia")
+
+
+def test_ctrl_c_ends_a_reading_that_hangs(fake_driver: FakeDriver) -> None:
+    fake_driver.write("init hang\n")
+    command = (sys.executable, "-m", "gpumon", "topo")
+    with subprocess.Popen(command, env=fake_driver.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert wait_until(fake_driver.calls), "the reading hangs now"
+        readers = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        process.wait(60.0)
+        _, alive = psutil.wait_procs(readers, timeout=10.0)
+        for reader in alive:
+            reader.kill()
+    assert readers
+    assert alive == []
