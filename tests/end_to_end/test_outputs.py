@@ -53,6 +53,27 @@ def test_an_engine_is_found_on_the_gpus_of_its_process(driver: FakeDriver):
     assert not last["simulated"]
 
 
+def test_energy_and_hours_of_the_driver_have_the_prices_of_the_config(driver: FakeDriver):
+    config = driver.script.parent / "gpumon" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[general]\ninterval_s = 0.25\n[prices]\ngpu_hour = 2.5\nkwh = 0.3\n", encoding="utf-8")
+    last = lines(driver, "watch", "--json", "--count", "8")[-1]
+    gpus = last["gpus"]
+    assert all(gpu["energy_j"] > 0.0 for gpu in gpus)
+    for gpu in gpus:
+        assert gpu["cost_per_hour"] == 2.5
+        assert gpu["energy_cost"] == pytest.approx(gpu["energy_j"] / 3.6e6 * 0.3)
+        assert gpu["unused_cost"] == pytest.approx(gpu["unused_s"] / 3600.0 * 2.5)
+    costs = last["costs"]
+    assert costs["cost_per_hour"] == 20.0
+    for total, field in (("energy_j", "energy_j"), ("energy_cost", "energy_cost"), ("unused_cost", "unused_cost")):
+        assert costs[total] == pytest.approx(sum(gpu[field] for gpu in gpus)), field
+    assert costs["missing"] == {
+        "cost_per_million_output_tokens": "not_exposed",
+        "cost_per_million_all_tokens": "not_exposed",
+    }
+
+
 def test_a_hanging_driver_does_not_silence_the_engines(driver: FakeDriver):
     driver.write("init hang\n" + driver.busy_h100s(8))
     with FakeEngine("prometheus-api", start_s=20.0) as engine:

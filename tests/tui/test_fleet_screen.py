@@ -68,6 +68,18 @@ async def test_with_prices_what_lies_idle_is_money() -> None:
     assert any("idle/h" in line for line in lines)
 
 
+async def test_wide_sums_have_the_price_of_tokens_and_of_unused_time() -> None:
+    config = replace(CONFIG, prices=Prices(gpu_hour=2.5))
+    async with watching(Scrapes(5), 240, 40, config=config) as (app, _):
+        lines = text_of(app)
+        shown = app.monitor.shown
+    assert shown is not None
+    assert shown.total.cost_per_million_output_tokens == pytest.approx(
+        shown.total.cost_per_h.value / 3600.0 / shown.total.decode_tokens_per_s * 1e6  # type: ignore[operator]
+    )
+    assert any("per 1M output" in line and " $" in line for line in lines[:5])
+
+
 async def test_keys_move_and_the_view_follows() -> None:
     async with watching(Scrapes(30, wrong={}), 80, 24) as (app, pilot):
         names = rows_of(app)

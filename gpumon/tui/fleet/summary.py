@@ -128,6 +128,18 @@ def _work(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
         yield "idle", _worth(total.idle_gpus), "strong"
     yield "prefill/s", count(total.prefill_tokens_per_s), "text"
     yield "req/s", figure(total.requests_per_s), "text"
+    yield from _costs(total)
+
+
+def _costs(total: Row) -> Iterator[tuple[str, str, str]]:
+    """Price of the tokens of now, and of unused time and energy so far, as far as there are prices."""
+    for name, cost in (
+        ("per 1M output", total.cost_per_million_output_tokens),
+        ("unused so far", total.unused_cost.value),
+        ("energy so far", total.energy_cost.value),
+    ):
+        if not isinstance(cost, Missing):
+            yield name, f"{figure(cost)} $", "text"
 
 
 def _worth(idle: Known) -> str:
