@@ -95,6 +95,21 @@ async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleet
         await until(lambda: "wrote a bundle of gpu0" in foot(app), pilot)
 
 
+async def test_a_mark_on_one_host_is_none_of_the_next_one() -> None:
+    """Engines on two hosts may have the same key, and a host that is opened again counts anew."""
+    async with watching(Scrapes(3), 120, 40) as (app, pilot):
+        host = await opened(app, pilot)
+        await pilot.press("M")
+        await until(lambda: "marked" in foot(app), pilot)
+        assert host.view.marked is not None
+        await pilot.press("escape")
+        await until(lambda: app.host is None and app.screen is app.monitor, pilot)
+        host = await opened(app, pilot)
+        assert host.latest is not None
+        assert host.latest.engines
+        assert host.view.marked is None
+
+
 def exported(host: HostFrame) -> HostFrame:
     """No exporter tells of processes."""
     return replace(host, gpus=tuple(replace(gpu, processes=()) for gpu in host.gpus))

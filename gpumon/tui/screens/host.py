@@ -77,6 +77,7 @@ class HostBody:
         the GPU whose page is shown first."""
         palette = context.palette
         view = context.view
+        view.marked = None  # a mark is of what this screen's source counts: it counts anew, maybe on another host
         self.afar = filling is not None
         self._first_gpu = gpu
         self._filling = filling or (lambda: False)
