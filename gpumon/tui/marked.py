@@ -46,13 +46,17 @@ class Marked:
         self.take(snapshot)
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take in the newest snapshot. An engine that came after the mark is not counted: nobody saw its start."""
-        for engine in snapshot.engines:
-            if engine.key in self._engines:
-                self._peaks.setdefault(engine.key, _Peaks()).take(engine)
+        """Take in the newest snapshot. An engine that came after the mark is not counted, as nobody saw its start; one
+        that is not listed any more neither, as its sums begin anew when it comes back."""
+        listed = {engine.key: engine for engine in snapshot.engines}
+        for key in tuple(self._engines):
+            if key in listed:
+                self._peaks.setdefault(key, _Peaks()).take(listed[key])
+            else:
+                del self._engines[key]
 
     def since(self, engine: Engine) -> Since | None:
-        """What an engine did since the mark; None of one that was not there."""
+        """What an engine did since the mark; None of one that was not listed all the time."""
         then = self._engines.get(engine.key)
         peaks = self._peaks.get(engine.key)
         if then is None or peaks is None:

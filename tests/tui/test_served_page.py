@@ -119,7 +119,17 @@ def test_an_engine_that_came_after_the_mark_has_no_figures_of_it(queued: Engine)
     view = View(Config())
     view.marked = Marked(msgspec.structs.replace(scenes.snapshot(), engines=()))
     (line,) = section(page(queued, view), "since the mark")
-    assert line.strip() == "it was not there when the mark was set"
+    assert line.strip() == "it was not listed all the time since the mark"
+
+
+def test_an_engine_that_was_gone_since_the_mark_counts_anew_and_has_no_figures_of_it(queued: Engine) -> None:
+    before = marked_before(queued)
+    view = View(Config())
+    view.marked = Marked(before)
+    view.marked.take(msgspec.structs.replace(before, engines=()))
+    view.marked.take(before)
+    (line,) = section(page(queued, view, before.wall_s + 30.0), "since the mark")
+    assert line.strip() == "it was not listed all the time since the mark"
 
 
 def marked_before(engine: Engine) -> Snapshot:

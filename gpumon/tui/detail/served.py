@@ -274,7 +274,7 @@ def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figure
     title = f"since the mark at {moment.clock}, {values.lasting(moment.ago_s)} ago"
     since = marked.since(engine)
     if since is None:
-        return [Section(title, [Sentence("it was not there when the mark was set")], side=1)]
+        return [Section(title, [Sentence("it was not listed all the time since the mark")], side=1)]
     rows = (
         ("decode", since.decode, values.tokens),
         (glossary.PREFILL.name, since.prefill, values.tokens),
