@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gpumon.efficiency.ratio import plus
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.triage.marks import URGENT
@@ -46,15 +47,10 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
     """Price of one hour of all GPUs of the machine; None where the price of one of them is not known."""
-    total = 0.0
-    for gpu in snapshot.gpus:
-        if gpu.parent_uuid:
-            continue
-        price = price_of_hour(gpu.gpu_type, prices)
-        if isinstance(price, Missing):
-            return None
-        total += price
-    return total or None
+    hourly = [price_of_hour(gpu.gpu_type, prices) for gpu in snapshot.gpus if not gpu.parent_uuid]
+    if not hourly:
+        return None
+    return number(plus(*hourly))
 
 
 def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:

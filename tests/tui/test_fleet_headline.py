@@ -40,7 +40,7 @@ def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.O
 
 def line(shown: FleetMoment, width: int, *, live: bool = True) -> tuple[str, set[str]]:
     """Text and tones of the headline."""
-    row = fleet_headline(shown.total, shown.standing, shown.price_per_h, width, live=live)
+    row = fleet_headline(shown.total, shown.standing, width, live=live)
     return text(row), {tone for _, tone in row}
 
 

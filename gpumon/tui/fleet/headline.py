@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
-from gpumon.readings.missing import Missing
-from gpumon.readings.prices import price_of_hour
+from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
@@ -108,13 +107,12 @@ def _item(problem: Problem) -> Item:
     return Item("", (glyph, tone), problem.what, host, "", problem.text, level=problem.level)
 
 
-def fleet_headline(total: Row, state: Standing, price: float | None, width: int, *, live: bool) -> line.Row:
-    """One line of `width` cells; `price`: of one hour of all GPUs. `live`: what is shown is of now, so that it may be
-    said that there is no problem."""
+def fleet_headline(total: Row, state: Standing, width: int, *, live: bool) -> line.Row:
+    """One line of `width` cells. `live`: what is shown is of now, so that it may be said that there is no problem."""
     figures: list[line.Piece] = []
     if total.engines:
         figures += rates(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
-    figures += costs(total.power_w.value, price)
+    figures += costs(total.power_w.value, _price_per_hour(total))
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
         return in_trouble(state.worst, state.numbers, figures, width)
@@ -135,12 +133,9 @@ def _peace(state: Standing) -> line.Piece:
     return "no verdict yet", "muted"
 
 
-def price_per_hour(total: Row) -> float | None:
+def _price_per_hour(total: Row) -> float | None:
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
-    sum_per_h = 0.0
-    for placed in total.parts.gpus:
-        price = price_of_hour(placed.gpu.gpu_type, total.parts.prices)
-        if isinstance(price, Missing):
-            return None
-        sum_per_h += price
-    return sum_per_h or None
+    cost = total.cost_per_h
+    if cost.gpus < cost.of:
+        return None
+    return number(cost.value)

@@ -10,7 +10,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.fleet.summed import summed
 from gpumon.fleet.whole import whole
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.fleet.headline import Standing, price_per_hour, standing
+from gpumon.tui.fleet.headline import Standing, standing
 
 
 class FleetMoment(NamedTuple):
@@ -24,8 +24,6 @@ class FleetMoment(NamedTuple):
     """The hosts as one machine, for sizing."""
     standing: Standing
     """Numbers of problems, the worst one, and what is healthy."""
-    price_per_h: float | None
-    """Price of one hour of all GPUs; None where the price of one of them is not known."""
 
     @property
     def wall_s(self) -> float:
@@ -43,5 +41,4 @@ def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetMoment
         rows.total,
         whole(rows.fleet),
         standing(rows.fleet, rows.hosts),
-        price_per_hour(rows.total),
     )

@@ -256,7 +256,7 @@ def _headline(moment: FleetMoment, live: bool, width: int, height: int) -> Seque
     """No line before the first answer."""
     if not moment.fleet.wall_s:
         return ()
-    return (fleet_headline(moment.total, moment.standing, moment.price_per_h, width, live=live),)
+    return (fleet_headline(moment.total, moment.standing, width, live=live),)
 
 
 RUN_THERE: Final = "run gpumon there"
