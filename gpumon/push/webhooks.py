@@ -152,15 +152,18 @@ class Channel:
         return None
 
     def samples(self) -> Iterator[Sample]:
-        """The counters for a Prometheus."""
+        """The counters for a Prometheus; while another gpumon sends, this one does not know how that goes."""
         labels = {"webhook": self.name}
-        is_up = self.failure() is None
-        waiting = 0
-        if self._ledger is not None:
-            with self._lock:
-                waiting = self._ledger.waiting_changes
         for result in RESULTS:
             yield Sample(f"{PREFIX}webhook_messages_total", {**labels, "result": result}, float(self.counts[result]))
+        is_up = self.failure() is None
+        ledger = self._ledger
+        if ledger is None:
+            if not is_up:
+                yield Sample(f"{PREFIX}webhook_up", labels, 0.0)
+            return
+        with self._lock:
+            waiting = ledger.waiting_changes
         yield Sample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
         yield Sample(f"{PREFIX}webhook_up", labels, float(is_up))
 

@@ -438,7 +438,12 @@ _OTHERS: Final = (
         ("webhook", "result"),
     ),
     ("webhook_waiting_changes", "gauge", "Changes that wait for a webhook's receiver.", ("webhook",)),
-    ("webhook_up", "gauge", "1: the receiver takes what is sent; 0: it does not, and changes wait.", ("webhook",)),
+    (
+        "webhook_up",
+        "gauge",
+        "1: the receiver takes what is sent; 0: changes wait. Absent: another gpumon sends.",
+        ("webhook",),
+    ),
     ("faults", "gauge", "Things that do not work right now.", ("source",)),
     ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
     ("events", "counter", "Events since gpumon started.", ("kind",)),

@@ -236,6 +236,8 @@ def test_of_two_programs_one_sends_and_the_other_goes_on_after_it(
         second.see(KV_FULL, THROTTLED)
         (check,) = checks((own(server),))
         assert "sends" in check.text
+        assert "gpumon_webhook_up" not in second.samples(), "the one that sends knows"
+        assert first.samples()["gpumon_webhook_up"] == 1.0
         first.close()
         second.started(KV_FULL, THROTTLED)
         assert wait_until(lambda: len(server.states()) == 2)
