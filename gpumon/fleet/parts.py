@@ -14,7 +14,7 @@ from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, WithinGoal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Goodput, Gpu, Quantiles, WithinGoal
 
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
 ONE = "one"
@@ -240,6 +240,15 @@ def kept(shares: Iterable[WithinGoal]) -> Reading:
         if not isinstance(share.count, Missing):
             known.append(share)
     return share_of_all(known).low_ratio
+
+
+def kept_itl(goodputs: Sequence[Goodput]) -> Reading:
+    """The least share of requests that kept the ITL goal; of tokens where no engine counts requests. Both are not added
+    up: one long answer has more tokens than other engines have requests."""
+    of_requests = kept(goodput.tpot_goal for goodput in goodputs)
+    if isinstance(of_requests, Missing):
+        return kept(goodput.itl_goal for goodput in goodputs)
+    return of_requests
 
 
 def p95(engines: Sequence[Served], field: str, window: str) -> Latency:

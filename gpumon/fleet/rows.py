@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.costs import cost_of, per_million_tokens
-from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import adding_up, model_key
 from gpumon.fleet.blank import without_figures
@@ -23,6 +22,7 @@ from gpumon.fleet.parts import (
     bandwidth_source,
     idle,
     kept,
+    kept_itl,
     mean,
     most_known,
     p95,
@@ -464,7 +464,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         ttft_p95_s=p95(in_totals, "ttft_s", "ttft"),
         itl_p95_s=p95(in_totals, "itl_s", "itl"),
         ttft_goal_ratio=kept(served.engine.goodput.ttft_goal for served in in_totals),
-        itl_goal_ratio=kept(of_tokens(served.engine.goodput) for served in in_totals),
+        itl_goal_ratio=kept_itl([served.engine.goodput for served in in_totals]),
         power_w=total_of(_of_gpus(gpus, "power_w")),
         tokens_per_j=tokens_per_j(in_totals),
         idle_gpus=total_of(idle_shares),

@@ -8,6 +8,8 @@ ASSUMED_TTFT_S: Final = 1.0
 """A reader waits for a first token so long without losing the thread (Nielsen's limit for an answer)."""
 ASSUMED_ITL_S: Final = 0.05
 """20 tokens/s, three times as fast as people read."""
+PROMISED: Final = 0.95
+"""Share of requests that goals are promised for: they are p95."""
 
 
 class Goals(NamedTuple):

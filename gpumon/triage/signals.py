@@ -15,7 +15,7 @@ from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
-from gpumon.readings.goals import Goals
+from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import briefly
 from gpumon.readings.quantities import MOST_RUNNING
@@ -72,8 +72,6 @@ LEAST_GROWN_S: Final = 0.1
 
 KEPT_GOALS: Final = frozenset({"ttft_kept", "itl_kept"})
 """Evidence that is a share of requests, not a latency."""
-PROMISED: Final = 0.95
-"""Share of requests that a goal is promised for: goals are p95."""
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""

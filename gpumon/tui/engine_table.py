@@ -25,6 +25,7 @@ from gpumon.readings.format import (
     whole,
 )
 from gpumon.readings.frame import EndpointState, Phase
+from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
 from gpumon.triage.render import LIMITS
@@ -65,8 +66,6 @@ _TTFT: Final = 6
 _ITL: Final = 7
 _E2E: Final = 9
 _GOAL: Final = 9
-PROMISED: Final = 0.95
-"""Share of requests that goals are promised for: they are p95."""
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),

@@ -153,6 +153,18 @@ def test_the_share_within_a_goal_is_over_all_requests_and_leaves_out_engines_tha
     assert kept([]) == NOT_EXPOSED
 
 
+def test_tokens_do_not_outweigh_the_requests_of_other_engines(fleet: FleetSnapshot):
+    idle = Missing(Reason.IDLE)
+    host = fleet.hosts[0]
+    first, second, *_ = host.snapshot.engines
+    slow = replace(first, tpot_goal=WithinGoal(0.5, 0.5, 0.05, 100.0), itl_goal=WithinGoal(0.6, 0.6, 0.05, 9e4))
+    streams = replace(second, tpot_goal=WithinGoal(idle, idle, 0.05, 0.0), itl_goal=WithinGoal(1.0, 1.0, 0.05, 1e5))
+    mixed = changed(fleet, 0, snapshot=replace(host.snapshot, engines=(slow, streams)))
+    assert by_host(mixed, PRICES)[0].itl_goal_ratio == 0.5
+    alone = changed(fleet, 0, snapshot=replace(host.snapshot, engines=(streams,)))
+    assert by_host(alone, PRICES)[0].itl_goal_ratio == 1.0
+
+
 def test_a_host_that_is_gone_counts_for_nothing(fleet: FleetSnapshot):
     row = by_host(changed(fleet, 1, state=HostState.GONE), PRICES)[1]
     assert (row.state, row.gpus, row.engines, row.silent, row.troubled) == (HostState.GONE, 8, 4, 4, 1)
