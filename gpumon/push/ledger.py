@@ -51,9 +51,6 @@ class Ledger:
         """Seconds since this run saw its first snapshot."""
         self._inherited = set(kept.told)
         """Places that an earlier run told and this run did not see yet."""
-        self._window: list[Change] = []
-        self._opened_s = 0.0
-        self._incident = ""
 
     def see(self, snapshot: Snapshot, minute: int) -> bool:
         """Take in a snapshot; `minute` is the minute of the day for silences. Returns whether a message was made."""
@@ -116,9 +113,11 @@ class Ledger:
         if len(self.kept.told) >= MOST_TOLD:
             return
         now_s = snapshot.wall_s
-        if not self._incident:
-            self._incident = hashlib.sha256(f"{snapshot.host.name}\n{item.place}\n{now_s}".encode()).hexdigest()[:32]
-        change = began(item, snapshot, self._incident)
+        if not self.kept.incident:
+            self.kept.incident = hashlib.sha256(f"{snapshot.host.name}\n{item.place}\n{now_s}".encode()).hexdigest()[
+                :32
+            ]
+        change = began(item, snapshot, self.kept.incident)
         self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
         self._add(change, now_s)
 
@@ -149,20 +148,20 @@ class Ledger:
         return told.key in keys or not 0.0 <= now_s - told.seen_s < UNLISTED_S
 
     def _add(self, change: Change, now_s: float) -> None:
-        if not self._window:
-            self._opened_s = now_s
-        self._window.append(change)
+        if not self.kept.window:
+            self.kept.opened_s = now_s
+        self.kept.window.append(change)
 
     def _release(self, now_s: float, interval_s: float) -> bool:
         """Make a message of the changes, once their window would be over before the next snapshot."""
-        if not self._window:
+        if not self.kept.window:
             return False
-        age_s = now_s - self._opened_s
+        age_s = now_s - self.kept.opened_s
         if 0.0 <= age_s < self._rule.group_s - interval_s:
             return False
-        changes = self._window
-        self._window = []
-        self._incident = ""
+        changes = self.kept.window
+        self.kept.window = []
+        self.kept.incident = ""
         if self._rule.by_incident:
             self._queue_by_incident(changes, now_s)
         else:

@@ -90,6 +90,12 @@ class Kept(msgspec.Struct):
     told: dict[str, Told] = {}
     waiting: list[Message] = []
     """Messages that were not delivered, in the order in which they were made."""
+    window: list[Change] = []
+    """Changes that wait for others, to go out with them; they are in `told` already."""
+    opened_s: float = 0.0
+    """Unix time of the first of them."""
+    incident: str = ""
+    """Id of the incident that begins with them; empty: nothing has begun."""
     number: int = 0
     """Number of the last message."""
     dropped: int = 0

@@ -68,6 +68,17 @@ def test_a_storm_within_the_window_is_one_message() -> None:
     assert [len(message) for message in told(made)] == [10], "a window of its own"
 
 
+def test_an_open_window_is_kept_with_what_was_told() -> None:
+    """A gpumon that is killed while it waits for more changes has told nobody of those in the window."""
+    made = ledger(GROUPED)
+    see(made, 0.0, KV_FULL)
+    next_run = ledger(GROUPED, msgspec.json.decode(msgspec.json.encode(made.kept), type=Kept))
+    see(next_run, 5.0, KV_FULL)
+    assert told(next_run) == []
+    see(next_run, 9.0, KV_FULL)
+    assert told(next_run) == [[("began", "kv_cache_full", "warn")]]
+
+
 def test_a_window_does_not_wait_for_a_later_snapshot_than_it_must() -> None:
     made = ledger(GROUPED)
     see(made, 0.0, KV_FULL, interval_s=60.0)
