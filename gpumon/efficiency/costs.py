@@ -133,7 +133,7 @@ class CostLedger:
             cost_per_hour=per_hour,
             unused_s=unused_s,
             unused_cost=cost_of(per_hour, unused_s),
-            energy_cost=count.energy_cost if without_energy is None else without_energy,
+            energy_cost=self._energy_cost(count, without_energy),
         )
 
     def engine(self, reading: EngineReading, engine: Engine, cards: Sequence[Gpu], sharers: int) -> Engine:
@@ -146,15 +146,13 @@ class CostLedger:
         unused_s = count.add_time(_is_engine_unused(engine), elapsed_s)
         per_hour = _engine_per_hour(reading, engine, cards, sharers, self._prices)
         if reading.gpu_count > len(cards):
-            energy_j: Reading = REMOTE_POWER
-            energy_cost: Reading = REMOTE_POWER
-        elif not cards or sharers > 1:
-            energy_j = SHARED if cards else _NO_GPU
-            energy_cost = energy_j
+            without_energy: Missing | None = REMOTE_POWER
+        elif not cards:
+            without_energy = _NO_GPU
+        elif sharers > 1:
+            without_energy = SHARED
         else:
             without_energy = count.add_energy([self._grown[gpu.uuid] for gpu in cards], self._per_kwh)
-            energy_j = count.energy_j if without_energy is None else without_energy
-            energy_cost = count.energy_cost if without_energy is None else without_energy
         rates = engine.rates
         tokens = (rates.prefill_tokens_per_s, number(rates.cached_tokens_per_s) or 0.0, rates.decode_tokens_per_s)
         costs = EngineCosts(
@@ -163,10 +161,18 @@ class CostLedger:
             cost_per_million_all_tokens=per_million_tokens(per_hour, *tokens),
             unused_s=unused_s,
             unused_cost=cost_of(per_hour, unused_s),
-            energy_j=energy_j,
-            energy_cost=energy_cost,
+            energy_j=count.energy_j if without_energy is None else without_energy,
+            energy_cost=self._energy_cost(count, without_energy),
         )
         return msgspec.structs.replace(engine, costs=costs)
+
+    def _energy_cost(self, count: _Count, without_energy: Missing | None) -> Reading:
+        """The price of the energy so far; that there is no price stands before why the energy is not known."""
+        if isinstance(self._per_kwh, Missing):
+            return self._per_kwh
+        if without_energy is not None:
+            return without_energy
+        return count.energy_cost
 
     def _per_hour(self, gpu: Gpu) -> Reading:
         price = price_of_hour(gpu.gpu_type, self._prices.per_gpu_hour)
@@ -225,6 +231,8 @@ def _engine_per_hour(
     reading: EngineReading, engine: Engine, cards: Sequence[Gpu], sharers: int, prices: Prices
 ) -> Reading:
     """Price of an hour of all GPUs of an engine; of those on other hosts by their type."""
+    if not prices.per_gpu_hour:
+        return NO_PRICE
     if sharers > 1:
         return SHARED
     if reading.gpu_count > len(cards):

@@ -99,6 +99,8 @@ def test_an_engine_that_shares_its_gpu_has_no_cost_of_its_own() -> None:
     for served in snapshot.engines:
         assert (served.costs.cost_per_hour, served.costs.energy_cost) == (SHARED, SHARED)
     assert snapshot.costs.cost_per_hour == 2 * PER_HOUR
+    for served in after(FREE, sharing=True).engines:
+        assert (served.costs.cost_per_hour, served.costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
 
 
 def test_tokens_have_no_price_while_none_are_made() -> None:

@@ -358,7 +358,7 @@ def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
     assert "sleep level 1" in shown
 
 
-def test_a_price_makes_a_section_of_costs_and_none_makes_none() -> None:
+def test_a_price_makes_figures_of_costs_and_without_one_the_page_says_how_to_give_one() -> None:
     priced = full_gpu(cost_per_hour=3.6, unused_s=1800.0, unused_cost=1.8, energy_j=7.2e6, energy_cost=0.5)
     lines = flat(page_of(full_snapshot(gpus=(priced,)), "gpu", priced.uuid))
     cost = lines[lines.index("cost") :]
@@ -371,4 +371,6 @@ def test_a_price_makes_a_section_of_costs_and_none_makes_none() -> None:
     assert "per 1M output" in page
     assert "1.25" in page[page.index("per 1M output") :]
     free = full_gpu()
-    assert "unused time" not in flat(page_of(full_snapshot(gpus=(free,)), "gpu", free.uuid))
+    page = flat(page_of(full_snapshot(gpus=(free,)), "gpu", free.uuid))
+    assert "unused time" not in page
+    assert "no price: set gpu_hour and kwh of [prices] in the config" in page

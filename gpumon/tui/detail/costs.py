@@ -1,12 +1,11 @@
-"""Costs on the page of a GPU or an engine, where the config has a price."""
+"""Costs on the page of a GPU or an engine, or how to give a price."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from gpumon.efficiency.ratio import per
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import HOUR_S
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.tui.detail import values
@@ -14,25 +13,33 @@ from gpumon.tui.detail.blocks import DERIVED, Entry, Figures, Section, Sentence
 from gpumon.tui.detail.values import formula
 
 _CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
+_UNPRICED: Final = Section("cost", [Sentence("no price: set gpu_hour and kwh of [prices] in the config")], side=1)
+"""Section of a thing without any price."""
+_WITHOUT_PRICE: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, Reason.NOT_EXPOSED))
 
 
-def gpu_costs(gpu: Gpu, figures: Figures) -> Iterator[Section]:
-    """Price per hour, unused time and energy of a GPU; no section where the config has no price for it."""
-    if isinstance(gpu.cost_per_hour, Missing) and isinstance(gpu.energy_cost, Missing):
-        return
-    yield Section("cost", _entries(gpu, figures, []), side=1)
+def gpu_costs(gpu: Gpu, figures: Figures) -> Section:
+    """Price per hour, unused time and energy of a GPU."""
+    if _is_unpriced(gpu.cost_per_hour) and _is_unpriced(gpu.energy_cost):
+        return _UNPRICED
+    return Section("cost", _entries(gpu, figures, []), side=1)
 
 
-def engine_costs(engine: Engine, figures: Figures) -> Iterator[Section]:
+def engine_costs(engine: Engine, figures: Figures) -> Section:
     """The same of an engine's GPUs, and the price of its tokens."""
     costs = engine.costs
-    if isinstance(costs.cost_per_hour, Missing) and isinstance(costs.energy_cost, Missing):
-        return
+    if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
+        return _UNPRICED
     per_tokens: list[Entry] = [
         figures("per 1M output", "cost_per_million_output_tokens", values.money, DERIVED),
         figures("per 1M in + out", "cost_per_million_all_tokens", values.money, DERIVED),
     ]
-    yield Section("cost", _entries(engine, figures, per_tokens), side=1)
+    return Section("cost", _entries(engine, figures, per_tokens), side=1)
+
+
+def _is_unpriced(cost: Reading) -> bool:
+    """Whether a cost is missing because there is no price, or because its host tells none."""
+    return isinstance(cost, Missing) and cost.reason in _WITHOUT_PRICE
 
 
 def _entries(thing: Gpu | Engine, figures: Figures, per_tokens: list[Entry]) -> list[Entry]:

@@ -130,7 +130,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         every += [_mfu(engine, figures), _mbu(engine, service, figures)]
     every += [
         _energy(engine, service, figures),
-        *engine_costs(engine, figures),
+        engine_costs(engine, figures),
         *_checks(engine, snapshot),
         *_own_estimate(engine, figures),
         *_ranks(engine),

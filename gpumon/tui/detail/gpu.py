@@ -159,7 +159,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
         _power(gpu, view, figures),
-        *gpu_costs(gpu, figures),
+        gpu_costs(gpu, figures),
         Section("clocks", figures.table(_CLOCKS), side=1),
         _throttling(gpu, snapshot.counted_since, figures, watch),
         _errors(gpu, figures),
