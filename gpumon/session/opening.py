@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Final
 
+from gpumon.config.prices import running_prices
 from gpumon.config.schema import Config
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, HostReading
@@ -38,4 +39,6 @@ async def opening_snapshot(hardware: Source, config: Config) -> Snapshot | None:
         self_pss_bytes=WARMING_UP,
     )
     frame = Frame(0, time.time(), time.monotonic(), config.general.interval_s, host, part.gpus, faults=part.faults)
-    return Deriver(gpu_catalogue(config.gpu)).derive(frame, charted=False, engines_known=False).snapshot
+    gpus = gpu_catalogue(config.gpu)
+    deriver = Deriver(gpus, prices=running_prices(config, gpus))
+    return deriver.derive(frame, charted=False, engines_known=False).snapshot
