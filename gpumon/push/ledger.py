@@ -24,6 +24,8 @@ MOST_TOLD: Final = 2000
 SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
 """A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
 back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
+GAP: Final = 3.0
+"""Intervals between two snapshots above which the rest was not watched: the clock was set, or the host slept."""
 UNLISTED_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
 
@@ -46,18 +48,20 @@ class Ledger:
     def __init__(self, rule: Rule, kept: Kept) -> None:
         self.kept = kept
         self._rule = rule
-        self._begun_s: float | None = None
+        self._last_s: float | None = None
+        """Unix time of the snapshot before."""
         self._watched_s = 0.0
-        """Seconds since this run saw its first snapshot."""
+        """Seconds that this run has watched."""
         self._inherited = set(kept.told)
         """Places that an earlier run told and this run did not see yet."""
 
     def see(self, snapshot: Snapshot, minute: int) -> bool:
         """Take in a snapshot; `minute` is the minute of the day for silences. Returns whether a message was made."""
         now_s = snapshot.wall_s
-        if self._begun_s is None or now_s < self._begun_s:
-            self._begun_s = now_s
-        self._watched_s = now_s - self._begun_s
+        if self._last_s is not None:
+            elapsed_s = max(0.0, now_s - self._last_s)
+            self._watched_s += min(elapsed_s, GAP * snapshot.interval_s)
+        self._last_s = now_s
         seen = set()
         for item in standing(snapshot):
             if self._is_wanted(item.level):

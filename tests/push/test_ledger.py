@@ -131,8 +131,20 @@ def test_the_next_run_goes_on_where_this_one_ended() -> None:
     see(made, 5.0)
     see(made, 40.0, KV_FULL)
     assert len(told(made)) == 1, "neither over nor new: the new run has to watch for a while"
-    see(made, 5.0 + SETTLE_S["critical"] + 1.0, KV_FULL)
+    for second in range(41, 41 + int(SETTLE_S["critical"])):
+        see(made, float(second), KV_FULL)
     assert told(made)[1:] == [[("ended", "throttled", "critical")]]
+
+
+def test_a_clock_that_is_put_right_after_the_start_is_no_time_that_was_watched() -> None:
+    """A server's clock may be hours off until its time service has set it."""
+    before = ledger()
+    see(before, 0.0, THROTTLED)
+    made = ledger(kept=before.kept)
+    see(made, 5.0)
+    see(made, 7200.0)
+    see(made, 7201.0, THROTTLED)
+    assert len(told(made)) == 1
 
 
 def test_the_oldest_changes_make_room_and_that_is_said() -> None:
