@@ -78,11 +78,13 @@ class Receiver:
         self._name = name
         self._fetcher: Fetcher | None = None
         self._target: Target | None = None
+        self._reading: asyncio.Task[Target] | None = None
+        """The read of URL and key that is under way."""
 
     async def send(self, message: Message) -> Attempt:
         """Send a message once."""
         try:
-            target = await asyncio.wait_for(in_daemon_thread(target_of, self._webhook), self._webhook.timeout_s)
+            target = await self._read_target()
         except UnreadableError as unreadable:
             return Attempt(Result.AGAIN, clean(str(unreadable)))
         except asyncio.TimeoutError:
@@ -108,15 +110,36 @@ class Receiver:
         wait_s = wait_of(answer.retry_after, now_s)
         return Attempt(result, said, wait_s, shown, target.shown, fetcher.unverified)
 
+    async def _read_target(self) -> Target:
+        """The URL and key of now. Raises UnreadableError, and asyncio.TimeoutError.
+
+        A read that hangs is waited for again, so that no second thread hangs beside it.
+        """
+        if self._reading is None:
+            self._reading = asyncio.create_task(in_daemon_thread(target_of, self._webhook))
+        await asyncio.wait({self._reading}, timeout=self._webhook.timeout_s)
+        if not self._reading.done():
+            raise asyncio.TimeoutError
+        reading = self._reading
+        self._reading = None
+        return reading.result()
+
     async def close(self) -> None:
-        """Close the connection."""
+        """Let go of a read that hangs, and close the connection."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         if self._fetcher is not None:
             await self._fetcher.close()
             self._fetcher = None
 
     async def _fetcher_of(self, target: Target) -> Fetcher:
         if self._fetcher is None or self._target != target:
-            await self.close()
+            await self._disconnect()
             self._fetcher = Fetcher(
                 target.address,
                 tls_ca=self._webhook.tls_ca,

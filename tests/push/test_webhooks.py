@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -295,6 +296,34 @@ def test_a_bearer_token_is_sent_as_such_and_a_mended_file_takes_effect(
         file.write_text("t0ken\n")
         assert wait_until(lambda: server.requests)
         assert server.requests[0].headers["authorization"] == "Bearer t0ken"
+
+
+def test_a_file_system_that_hangs_costs_one_thread(
+    program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt waits for the same read: none of them leaves a thread of its own behind."""
+    file = tmp_path / "token"
+    file.write_text("t0ken")
+    mounted = threading.Event()
+    reads = []
+    real_open = os.open
+
+    def hanging_open(path: Any, *rest: Any, **others: Any) -> int:
+        if path == file:
+            reads.append(path)
+            mounted.wait(60.0)
+        return real_open(path, *rest, **others)
+
+    monkeypatch.setattr(os, "open", hanging_open)
+    with Receiver() as server:
+        running = program(own(server, api_key_file=str(file), timeout_s=0.05, retry_s=0.05)).started(KV_FULL)
+        try:
+            assert wait_until(lambda: running.samples()["failed"] >= 3.0)
+            assert "file system does not answer" in running.fault()
+            assert len(reads) == 1
+        finally:
+            mounted.set()
+        assert wait_until(lambda: server.requests)
 
 
 @needs_root
