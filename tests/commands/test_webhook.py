@@ -101,7 +101,7 @@ def test_serve_metrics_counts_says_and_goes_on(tmp_path: Path, env: dict[str, st
 
             assert wait_until(lambda: 'gpumon_webhook_up{webhook="ops"} 0.0' in page())
             assert 'gpumon_webhook_waiting_changes{webhook="ops"} 1.0' in page()
-            assert 'gpumon_faults{source="webhook ops"} 1.0' in page()
+            assert wait_until(lambda: 'gpumon_faults{source="webhook ops"} 1.0' in page()), "a tick later"
             server.listen()
             assert process.stderr.readline() == "gpumon: webhook ops: delivers again\n"
             delivered = 'gpumon_webhook_messages_total{result="delivered",webhook="ops"} 1.0'
