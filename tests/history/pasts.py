@@ -36,7 +36,7 @@ def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
 
 LONGER = {
     "": ("counted_since", "events"),
-    "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
+    "gpus": ("energy_j", "throttle_s", "busy_mean_ratio", "unused_s", "unused_cost", "energy_cost"),
     "engines": ("tokens_total", "since"),
     "faults": ("since",),
     "verdicts": ("evidence", "parameters", "actions", "since", "until"),
@@ -55,8 +55,16 @@ def without_longer(snapshot: Snapshot) -> object:
             if part == "engines":
                 thing["rates"].pop("decode_mean_tokens_per_s")
                 thing["served"].pop("seen")
+                without_sums(thing["costs"])
+    without_sums(found["costs"])
     found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["code"]))
     return found
+
+
+def without_sums(costs: dict[str, object]) -> None:
+    """Leave out what is counted since gpumon started."""
+    for field in ("unused_s", "unused_gpu_s", "unused_cost", "energy_j", "energy_cost"):
+        costs.pop(field, None)
 
 
 def apart(one: object, other: object) -> list[tuple[str, object, object]]:

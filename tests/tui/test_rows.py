@@ -99,7 +99,8 @@ def test_the_ways_to_sort() -> None:
         *("index", "busy", "SM active", "VRAM", "memory bandwidth", "MFU", "MBU", "power", "temperature", "waste")
     }
     assert {order.name for order in engine_table.ORDERS} == {
-        *("name", "running", "waiting", "KV cache", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU", "waste")
+        *("name", "running", "waiting", "KV cache", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU", "waste"),
+        *("TTFT in goal", "ITL in goal"),
     }
     assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "CPU", "pid", "user"]
 
