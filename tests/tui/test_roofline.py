@@ -170,7 +170,7 @@ async def test_it_comes_after_the_last_chart_and_every_way_back_gives_the_pane_i
         await press(pilot, "down")
         assert "history · roofline" in title(app)
         assert app.monitor.body.zoomed == "history"
-        await press(pilot, "down")
+        await press(pilot, "down", "enter")
         assert "history · roofline" in title(app)
         await press(pilot, way_back)
         assert "roofline" not in title(app)

@@ -151,8 +151,8 @@ class HistoryPane(Pane):
         return 4
 
     def open(self) -> None:
-        """Give the chosen chart the pane to itself."""
-        self.opened = True
+        """Give the chosen chart the pane to itself; the roofline has it already."""
+        self.opened = not self.roofline
         self.update()
 
     def back(self) -> bool:
