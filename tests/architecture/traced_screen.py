@@ -58,7 +58,7 @@ CHARTS: Final = (
 SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
 KEPT: Final = ("sources/last_seen/", "efficiency/since_start.py", "sizing/")
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
-GPUS: Final = ("efficiency/gpu.py", "tui/gpu_table.py")
+GPUS: Final = ("efficiency/gpu.py", "tui/gpu_table.py", "tui/wall/", "tui/widgets/wall_pane.py")
 KEY_ENTRIES: Final = (
     Place("tui/driver.py", "run_input_thread"),
     Place("tui/app.py", "on_key"),

@@ -122,7 +122,7 @@ def test_a_dead_receiver_loses_nothing_and_is_said(program: Callable[..., Progra
         running.see(THROTTLED)
         assert running.samples()["gpumon_webhook_up"] == 0.0
         assert running.samples()["gpumon_webhook_waiting_changes"] == 3.0
-        assert checks((own(server, name="ops"),))[0].state is CheckState.FAIL
+        assert wait_until(lambda: checks((own(server, name="ops"),))[0].state is CheckState.FAIL)
         server.listen()
         assert wait_until(lambda: running.fault() == "")
         assert wait_until(lambda: len(server.states()) == 3)
