@@ -68,6 +68,21 @@ def summary(message: Message) -> str:
     return f"{_simulated(message)}{', '.join(parts)}{host}"
 
 
+def headline(message: Message) -> str:
+    """The worst change in one line, as a phone shows it: `CRITICAL llama-8b: KV cache full, +2 more (gpu-07)`."""
+    worst = _worst(message.changes)
+    what = worst.title
+    if worst.state is ChangeState.STANDS:
+        what += f", {_WORDS[worst.state]}"
+    others = len(message.changes) - 1
+    if others:
+        what += f", +{others} more"
+    host = worst.host
+    if worst.simulated:
+        host = host.partition(" (")[0]  # its name says so, too
+    return f"{_simulated(message)}{_level_text(worst)} {worst.scope}: {what} ({host})"
+
+
 def _own(message: Message, context: Context) -> dict[str, Any]:
     changes = []
     for change in message.changes:
@@ -86,14 +101,13 @@ def _own(message: Message, context: Context) -> dict[str, Any]:
 
 
 def _slack(message: Message, _: Context) -> dict[str, Any]:
-    head = slack_text(summary(message))
-    blocks: list[dict[str, Any]] = [_section(head)]
+    blocks: list[dict[str, Any]] = [_section(slack_text(summary(message)))]
     for change in message.changes[:MOST_BLOCKS]:
         blocks.append(_section(_slack_change(change)))
     left_out = len(message.changes) - MOST_BLOCKS
     if left_out > 0:
         blocks.append(_section(f"and {left_out} more"))
-    return {"text": head, "blocks": blocks}
+    return {"text": slack_text(headline(message)), "blocks": blocks}
 
 
 def _slack_change(change: Change) -> str:
@@ -142,7 +156,7 @@ def _pagerduty(message: Message, context: Context) -> dict[str, Any]:
         "event_action": "trigger",
         "client": f"gpumon {__version__}",
         "payload": {
-            "summary": clean(_pagerduty_summary(message, worst), MOST_SUMMARY),
+            "summary": clean(f"{headline(message)}: {worst.text}", MOST_SUMMARY),
             "source": worst.host,
             "severity": _SEVERITIES[worst.level],
             "timestamp": rfc3339(worst.wall_s),
@@ -152,13 +166,6 @@ def _pagerduty(message: Message, context: Context) -> dict[str, Any]:
             "custom_details": {"dropped": message.dropped, "changes": len(message.changes), **details},
         },
     }
-
-
-def _pagerduty_summary(message: Message, worst: Change) -> str:
-    more = ""
-    if len(message.changes) > 1:
-        more = f" (and {len(message.changes) - 1} more)"
-    return f"{_simulated(message)}{worst.host} {worst.scope}: {worst.title}{more}: {worst.text}"
 
 
 def _alertmanager(message: Message, context: Context) -> list[dict[str, Any]]:
@@ -204,7 +211,8 @@ def _alert(change: Change, level: str) -> dict[str, Any]:
 
 
 def _worst(changes: Sequence[Change]) -> Change:
-    return min(changes, key=lambda change: LEVELS.index(change.level))
+    """The most urgent change; what ended comes last, whatever its level was."""
+    return min(changes, key=lambda change: (change.state is ChangeState.ENDED, LEVELS.index(change.level)))
 
 
 def _level_text(change: Change) -> str:

@@ -50,10 +50,36 @@ def test_the_own_body_has_codes_figures_and_texts() -> None:
 
 def test_slack_gets_blocks_within_its_limits_and_a_text_for_the_notification() -> None:
     (sent,) = bodies("slack", storm(40))
-    assert sent["text"] == f"40 began on {moment(0.0).host.name}"
+    assert sent["text"] == f"CRITICAL gpu 0: throttled, +39 more ({moment(0.0).host.name})"
+    assert sent["blocks"][0]["text"]["text"] == f"40 began on {moment(0.0).host.name}"
     assert len(sent["blocks"]) == MOST_BLOCKS + 2
     assert sent["blocks"][-1]["text"]["text"] == "and 20 more"
     assert "*CRITICAL* `gpu 0` throttled, began" in sent["blocks"][1]["text"]["text"]
+
+
+def test_a_phone_shows_level_thing_and_what_is_wrong() -> None:
+    critical = replace(KV_FULL, level=Level.CRITICAL)
+    sent = bodies("slack", (KV_FULL,), (critical,), (THROTTLED,), ())
+    host = moment(0.0).host.name
+    assert [message["text"] for message in sent] == [
+        f"WARN {KV_FULL.scope}: KV cache full ({host})",
+        f"WARN to CRITICAL {KV_FULL.scope}: KV cache full ({host})",
+        f"CRITICAL gpu 3: throttled, +1 more ({host})",
+        f"OVER gpu 3: throttled ({host})",
+    ]
+    opened, _ = bodies("pagerduty", (KV_FULL, THROTTLED), ())
+    assert opened["payload"]["summary"].startswith(f"CRITICAL gpu 3: throttled, +1 more ({host}): ")
+
+
+def test_a_phone_is_told_what_is_simulated_and_what_still_stands() -> None:
+    ledger = Ledger(Rule("note", (), 0.0, 1.0, by_incident=False), Kept())
+    for after_s in (0.0, 2.0):
+        now = moment(after_s, KV_FULL, simulated=True)
+        ledger.see(replace(now, host=replace(now.host, name="vm (simulated load)")), 0)
+        for message in list(ledger.kept.waiting):
+            sent = json.loads(body("slack", message, CONTEXT))
+            ledger.delivered(message)
+    assert sent["text"] == f"SIMULATED WARN {KV_FULL.scope}: KV cache full, still stands (vm)"
 
 
 @pytest.mark.parametrize("scope", [HOSTILE, "&" * 5000, "<" * 300 + "\n" * 300])
