@@ -53,9 +53,7 @@ def roofline_rows(
     """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
     width, height = size
     placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
-    beside = []
-    for point in placed:
-        beside.extend(_listed(point, _LIST - 2))
+    beside = _list(placed, _LIST - 2, height)
     beside += [(), *_explained(placed, _LIST - 2)]
     picture = _picture(placed, width - _LIST, height, glyphs)
     rows: list[Row] = []
@@ -150,6 +148,18 @@ def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
     for number, character in enumerate(text):
         if first + number < canvas.columns:
             canvas.set(line, first + number, character, tone)
+
+
+def _list(placed: Sequence[_Placed], width: int, height: int) -> list[Row]:
+    """The engines with two lines each, with one where there is no room for two, and how many have none."""
+    listed = [_listed(point, width) for point in placed]
+    rows = [row for two in listed for row in two]
+    if len(rows) > height:
+        rows = [two[0] for two in listed]
+    if len(rows) > height:
+        unseen = len(rows) - height + 1
+        rows = [*rows[: height - 1], ((f"+{unseen} more", "muted"),)]
+    return rows
 
 
 def _listed(point: _Placed, width: int) -> list[Row]:

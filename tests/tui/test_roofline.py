@@ -183,7 +183,18 @@ async def test_no_roofline_comes_after_the_last_chart_of_a_narrow_screen() -> No
     snapshot = scenes.snapshot(8, 3)
     async with running(Still(snapshot, scenes.history(snapshot)), 100, 40) as (app, pilot):
         await press(pilot, "3", "G", "down")
-        assert "roofline" not in title(app)
+        assert not any("roofline" in line for line in text_of(app)), "nor does the key line offer it"
+
+
+@pytest.mark.parametrize(("engines", "shown", "more"), [(3, 3, ""), (9, 9, ""), (16, 11, "+5 more")])
+def test_engines_without_room_for_two_lines_have_one_and_those_without_any_are_counted(
+    engines: int, shown: int, more: str
+) -> None:
+    snapshot = scenes.snapshot(8, engines)
+    rows = roofline_rows(snapshot.engines, None, snapshot.wall_s, (120, 12), "braille")
+    beside = ["".join(text for text, _ in row)[-44:] for row in rows]
+    assert sum("vllm:" in line for line in beside) == shown
+    assert ([line.strip() for line in beside if "more" in line] or [""])[-1].endswith(more)
 
 
 async def test_a_narrow_screen_says_how_wide_it_must_be() -> None:

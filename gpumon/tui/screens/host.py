@@ -248,6 +248,8 @@ class HostBody:
         narrowed = screen.view.everywhere != ""
         if screen.current is self._gpus and self._gpus.walled:
             place = place._replace(name="wall")
+        elif screen.current is self.history and not opened and _is_narrow(screen):
+            place = place._replace(name="narrow history")
         return place._replace(opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
@@ -410,7 +412,7 @@ class HostBody:
 
         if screen.tiny:
             return
-        if screen.app.size.width - screen.dock.columns < LEAST_WIDTH:
+        if _is_narrow(screen):
             screen.say(f"the roofline needs {LEAST_WIDTH} columns")
             return
         go_to_pane(screen, PANES[2])
@@ -534,6 +536,13 @@ class HostBody:
             screen.say(f"{counted(count, 'row')} shown again")
         else:
             screen.say("no row is hidden")
+
+
+def _is_narrow(screen: HostScreen) -> bool:
+    """Whether a roofline has no room beside the sizing panel."""
+    from gpumon.tui.roofline import LEAST_WIDTH
+
+    return screen.app.size.width - screen.dock.columns < LEAST_WIDTH
 
 
 def _filter_everywhere(screen: HostScreen) -> None:

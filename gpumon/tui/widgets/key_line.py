@@ -49,6 +49,7 @@ _OWN: Final[dict[str, _Own]] = {
     "engines": (*_LIST, (("log",), "log")),
     "processes": _LIST,
     "history": ((("open",), "one chart"), _SPAN, (("roofline",), "roofline")),
+    "narrow history": ((("open",), "one chart"), _SPAN),
     "triage": (*_LIST[:2], (("log",), "log")),
     "log": ((("log.error",), "errors"), (("log.follow",), "follow"), (("filter",), "find")),
     "settings": ((("open",), "change"),),
