@@ -103,11 +103,17 @@ def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
     return WithinGoal(low / count, high / count, goal, count)
 
 
-def of_tokens(goodput: Goodput) -> WithinGoal:
-    """The share within the ITL goal: of requests by their mean where some of these ended, else of tokens."""
+def field_of_tokens(goodput: Goodput) -> str:
+    """Field with the share within the ITL goal: of requests by their mean where some of these ended, else of tokens."""
     if isinstance(goodput.tpot_goal.low_ratio, Missing):
-        return goodput.itl_goal
-    return goodput.tpot_goal
+        return "itl_goal"
+    return "tpot_goal"
+
+
+def of_tokens(goodput: Goodput) -> WithinGoal:
+    """The share within the ITL goal, of requests or of tokens."""
+    share: WithinGoal = getattr(goodput, field_of_tokens(goodput))
+    return share
 
 
 def promised_ttft(goodput: Goodput) -> Reading:

@@ -183,7 +183,7 @@ ITL_GOAL: Final = Term(
     "ITL in goal",
     "%",
     _MINUTES,
-    "Share of requests whose mean time per token was within the goal, else of tokens; `?`: 50 ms are assumed.",
+    "Share of requests whose mean time per token (TPOT) was within the goal, else of tokens; `?`: 50 ms are assumed.",
     ("engines[].tpot_goal", "engines[].itl_goal"),
 )
 E2E: Final = Term(

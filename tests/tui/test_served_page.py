@@ -8,7 +8,7 @@ import pytest
 from gpumon.config.schema import Config
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot, WithinGoal
 from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail.blocks import laid_out
 from gpumon.tui.marked import Marked
@@ -78,6 +78,46 @@ def test_outcomes_by_finish_reason_and_no_row_of_what_is_not_counted(queued: Eng
     served = msgspec.structs.replace(queued.served, outcomes=silent, outcomes_since_start=never)
     lines = section(page(msgspec.structs.replace(queued, served=served)), "how requests ended")
     assert not any(words(line)[0] == "stop" for line in lines)
+
+
+def test_shares_of_outcomes_add_up_with_requests_that_were_turned_away(queued: Engine) -> None:
+    recent = msgspec.structs.replace(queued.served.outcomes, ended=675.0, stopped=675.0, cut=0.0, rejected=421.0)
+    served = msgspec.structs.replace(queued.served, outcomes=recent)
+    lines = section(page(msgspec.structs.replace(queued, served=served)), "how requests ended")
+    ended = {line[2:14].strip(): words(line[14:])[:3] for line in lines[1:-1]}
+    assert ended["ended"] == ["675", "61.6", "%"]
+    assert ended["stop"] == ["675", "61.6", "%"]
+    assert ended["turned away"] == ["421", "38.4", "%"]
+    assert lines[-1].strip() == "shares of the 1,096 requests that ended or were turned away"
+
+
+def test_the_row_that_a_column_shows_names_it_and_both_goals_are_named(queued: Engine) -> None:
+    low = queued.goodput.itl_goal
+    by_request = msgspec.structs.replace(low, low_ratio=0.5, high_ratio=0.5, count=100.0)
+    by_token = msgspec.structs.replace(low, low_ratio=0.9, high_ratio=0.9, count=1000.0)
+    both = msgspec.structs.replace(queued.goodput, tpot_goal=by_request, itl_goal=by_token)
+    goals = section(page(msgspec.structs.replace(queued, goodput=both)), "within the goals")
+    assert "column `ttft ok`" in below(goals, "TTFT in goal")
+    assert "column `itl ok`" in below(goals, "TPOT in goal")
+    assert "column" not in below(goals, "ITL in goal")
+    assert any("within both the TTFT and the TPOT goal" in line for line in goals)
+    tokens_only = msgspec.structs.replace(both, tpot_goal=WithinGoal())
+    goals = section(page(msgspec.structs.replace(queued, goodput=tokens_only)), "within the goals")
+    assert "column `itl ok`" in below(goals, "ITL in goal")
+
+
+def below(lines: list[str], name: str) -> str:
+    """The line below that of a figure: its formula."""
+    place = next(number for number, line in enumerate(lines) if line.startswith(f"  {name}"))
+    return lines[place + 1]
+
+
+def test_cached_tokens_by_source_are_no_hit_rate(queued: Engine) -> None:
+    by_source = msgspec.structs.replace(queued.served.cached_by, device_ratio=1.0)
+    served = msgspec.structs.replace(queued.served, cached_by=by_source)
+    lines = section(page(msgspec.structs.replace(queued, served=served)), "cached tokens by source")
+    assert lines[0].strip().startswith("% of the cached tokens of the last 2 min")
+    assert words(lines[1])[:4] == ["GPU", "memory", "100.00", "%"]
 
 
 def test_lengths_by_bucket_and_the_context_that_held_all(queued: Engine) -> None:

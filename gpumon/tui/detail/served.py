@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from gpumon.efficiency.goodput import both
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.goodput import both, field_of_tokens
+from gpumon.efficiency.ratio import per, plus
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
@@ -18,6 +18,8 @@ from gpumon.tui.detail.values import bounds, said
 from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
 
+_TPOT_GOAL: Final = "TPOT in goal"
+"""Share of requests by their mean time per token, which the glossary has with `glossary.ITL_GOAL`."""
 _OF_REQUESTS: Final = "requests"
 _OF_TOKENS: Final = "tokens"
 _NAME: Final = 12
@@ -60,26 +62,37 @@ def goals(engine: Engine, figures: Figures) -> list[Section]:
     shares = engine.goodput
     rows = (
         (glossary.TTFT_GOAL.name, "ttft_goal", shares.ttft_goal, _OF_REQUESTS, shares.ttft_goal_assumed),
-        ("TPOT in goal", "tpot_goal", shares.tpot_goal, _OF_REQUESTS, shares.itl_goal_assumed),
+        (_TPOT_GOAL, "tpot_goal", shares.tpot_goal, _OF_REQUESTS, shares.itl_goal_assumed),
         (glossary.ITL_GOAL.name, "itl_goal", shares.itl_goal, _OF_TOKENS, shares.itl_goal_assumed),
     )
+    columns = {"ttft_goal": glossary.TTFT_GOAL.short, field_of_tokens(shares): glossary.ITL_GOAL.short}
     entries: list[Entry] = []
     assumes = False
     for name, field, share, counted, assumed in rows:
         if share == WithinGoal() or (field == "tpot_goal" and isinstance(share.count, Missing)):
             continue
-        entries.append(_within(name, field, share, counted, figures, assumed=assumed))
+        figure = _within(name, field, share, counted, figures, assumed=assumed)
+        if field in columns:
+            figure = _in_column(figure, columns[field])
+        entries.append(figure)
         assumes = assumes or assumed
     if not entries:
         return []
     together = both(shares)
     if together is not None:
         least, most = together
-        text = f"{bounds(least, most)} % of the requests were within both goals; no engine counts that"
-        entries.append(Sentence(f"from these shares, {text}"))
+        text = f"{bounds(least, most)} % of the requests were within both the TTFT and the TPOT goal"
+        entries.append(Sentence(f"from these shares, {text}; no engine counts that"))
     if assumes:
         entries.append(Sentence(_ASSUMED))
     return [Section(f"within the goals, {glossary.TTFT_GOAL.window}", entries)]
+
+
+def _in_column(figure: Figure, column: str) -> Figure:
+    """The figure with the title of the column that shows it."""
+    if not figure.formula:
+        return figure
+    return figure._replace(formula=f"{figure.formula}; column `{column}`")
 
 
 def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Figures, *, assumed: bool) -> Figure:
@@ -116,6 +129,7 @@ def outcomes(engine: Engine, figures: Figures) -> list[Section]:
     ever = engine.served.outcomes_since_start
     if recent == Outcomes():
         return []
+    came = _came(recent)
     titles = "".join(right(title, _COLUMN) for title in ("last 2 min", "share", "since its start"))
     entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
     for name, field in _OUTCOMES:
@@ -123,17 +137,27 @@ def outcomes(engine: Engine, figures: Figures) -> list[Section]:
         since: Reading = getattr(ever, field)
         if isinstance(now, Missing) and isinstance(since, Missing) and now.reason is Reason.NOT_EXPOSED:
             continue
-        share = per(now, recent.ended, Missing(Reason.IDLE))
+        share = per(now, came, Missing(Reason.IDLE))
         cells = (_count(now), _percent(share), _count(since))
         tone = "text"
         if field in _BAD and number(now):
             tone = "warn"
         numbers = "".join(right(text, _COLUMN) for text in cells)
         entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, tone))))
+    if number(recent.rejected) and not isinstance(came, Missing):
+        entries.append(Sentence(f"shares of the {came:,.0f} requests that ended or were turned away"))
     missing = []
     for name, why in _not_yet(recent):
         missing.append((name, figures.explain(why, "requests_per_s")))
     return [Section("how requests ended", entries, missing=missing)]
+
+
+def _came(outcomes: Outcomes) -> Reading:
+    """Requests that ended, and those turned away where the engine counts them: all that its clients sent."""
+    rejected = outcomes.rejected
+    if isinstance(rejected, Missing) and rejected.reason is Reason.NOT_EXPOSED:
+        return outcomes.ended
+    return plus(outcomes.ended, rejected)
 
 
 def _not_yet(recent: Outcomes) -> list[tuple[str, Missing]]:
@@ -262,8 +286,8 @@ def cached_by(engine: Engine, figures: Figures) -> list[Section]:
             entries.append(figures.of(reading, name, "cached_by", values.percent))
     if not entries:
         return []
-    entries.append(Sentence("shares of the prompt tokens of the last 2 min that needed no prefill"))
-    return [Section("prefix cache by source", entries)]
+    whole = Sentence("% of the cached tokens of the last 2 min; section rates has their share of all prompt tokens")
+    return [Section("cached tokens by source", [whole, *entries])]
 
 
 def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: Figures) -> list[Section]:
