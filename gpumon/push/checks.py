@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
 
 from gpumon.config.schema import Webhook
 from gpumon.push.delivery import Attempt, Receiver, Result, repeat_s
-from gpumon.push.records import Change, ChangeState, Kept, Message
+from gpumon.push.records import Answer, Change, ChangeState, Kept, Message
 from gpumon.push.standing import MOST_NAME, identity
-from gpumon.push.store import Store, webhook_file
+from gpumon.push.store import Side, Store, beside, webhook_file
 from gpumon.push.target import UnreadableError, target_of
 from gpumon.push.webhooks import failure_text, names_of
 from gpumon.readings.check import Check, CheckState
@@ -22,36 +26,85 @@ from gpumon.readings.text import clean
 AREA: Final = "webhook"
 _RESOLVED: Final = frozenset({"pagerduty", "alertmanager"})
 """Kinds whose test message has to be ended, too."""
+_SIDES: Final = {Side.DEMO: " to a simulated server", Side.TEST: " to a test message"}
+"""Sender beside the gpumon of this server -> how its last answer is called."""
+
+
+class _Known(NamedTuple):
+    """What is on disk about a webhook."""
+
+    kept: Kept
+    """What the gpumon of this server has kept."""
+    senders: tuple[str, ...]
+    """Every gpumon that sends now."""
+    last: Answer | None
+    """The last attempt, whoever made it."""
+    last_of: str
+    """Who made it, where that is not the gpumon of this server."""
 
 
 def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """A line for each webhook: whether its URL and key can be read, and what the gpumon that sends has kept."""
+    """A line for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
     result = []
     for webhook, name in zip(webhooks, names_of(webhooks), strict=True):
-        store = Store(webhook_file(environ, name, webhook))
-        result.append(_check(webhook, name, store.read(), store.holder()))
+        result.append(_check(webhook, name, _known(webhook_file(environ, name, webhook))))
     return result
 
 
-def _check(webhook: Webhook, name: str, kept: Kept, sender: int) -> Check:
+def _known(path: Path | None) -> _Known:
+    store = Store(path)
+    kept = store.read()
+    senders = []
+    sender = store.holder()
+    if sender:
+        senders.append(f"gpumon {sender} sends")
+    last = kept.last
+    last_of = ""
+    for side, words in _SIDES.items():
+        other = Store(beside(path, side))
+        answer = other.read().last
+        simulator = other.holder()
+        if simulator and side is Side.DEMO:
+            senders.append(f"gpumon {simulator} sends what it simulates")
+        if answer is not None and (last is None or answer.wall_s > last.wall_s):
+            last = answer
+            last_of = words
+    return _Known(kept, tuple(senders), last, last_of)
+
+
+def _check(webhook: Webhook, name: str, known: _Known) -> Check:
     try:
         target = target_of(webhook)
     except UnreadableError as unreadable:
         return Check(AREA, name, CheckState.FAIL, str(unreadable), "")
+    senders = known.senders or ("no gpumon sends now",)
+    failure = _failure(known)
+    if failure:
+        return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), _TRY.format(name=name))
     notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown}"]
     repeat = repeat_s(webhook)
     if repeat:
         notes.append(f"sent again every {period(repeat)}")
-    if sender:
-        notes.append(f"gpumon {sender} sends")
-    else:
-        notes.append("no gpumon sends now")
-    if kept.delivered_s:
-        notes.append(f"last delivery {rfc3339(kept.delivered_s)}")
-    failure = failure_text(kept)
-    if failure:
-        return Check(AREA, name, CheckState.FAIL, failure, _TRY.format(name=name))
+    notes += senders
+    notes.append(_last_text(known))
     return Check(AREA, name, CheckState.OK, "; ".join(notes))
+
+
+def _failure(known: _Known) -> str:
+    """Why nothing is delivered, with what waits; else the last attempt that failed. Empty where nothing fails."""
+    waiting = failure_text(known.kept)
+    if waiting or known.last is None or known.last.delivered:
+        return waiting
+    return _last_text(known)
+
+
+def _last_text(known: _Known) -> str:
+    """The last answer; of a file of an older gpumon, which has none, the last delivery."""
+    if known.last is not None:
+        return f"last answer{known.last_of} ({rfc3339(known.last.wall_s)}): {known.last.text}"
+    if known.kept.delivered_s:
+        return f"last delivery {rfc3339(known.kept.delivered_s)}"
+    return "not tried"
 
 
 _TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
@@ -69,7 +122,17 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
                 break
     finally:
         await receiver.close()
+    _keep_answer(beside(webhook_file(os.environ, name, webhook), Side.TEST), attempts[-1].answer(time.time()))
     return attempts
+
+
+def _keep_answer(path: Path | None, answer: Answer) -> None:
+    """Keep the answer to a test message, where a file can be."""
+    store = Store(path)
+    with contextlib.suppress(OSError):
+        if store.take():
+            store.write(msgspec.json.encode(Kept(last=answer)))
+    store.release()
 
 
 def _messages(kind: str) -> list[Message]:

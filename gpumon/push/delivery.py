@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from gpumon.config.schema import Webhook
 from gpumon.push.bodies import Context, body
-from gpumon.push.records import Message
+from gpumon.push.records import Answer, Message
 from gpumon.push.target import Target, UnreadableError, target_of
 from gpumon.readings.text import clean
-from gpumon.sources.fetch import Fetcher, FetchError, Limits
+from gpumon.sources.fetch import MAY_LOAD, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
 
 REFUSED: Final = frozenset({400, 413, 422})
@@ -32,6 +32,8 @@ MOST_ANSWER: Final = 120
 MOST_ANSWER_BYTES: Final = 1 << 20
 MOST_WAIT_S: Final = 3600.0
 """Longest wait that a receiver may ask for."""
+NOT_RUNNING: Final = "it does not run, or the address is wrong"
+"""Said of a receiver that does not listen."""
 CONNECT_S: Final = 5.0
 REPEAT_S: Final = 14400.0
 ALERTMANAGER_REPEAT_S: Final = 60.0
@@ -59,6 +61,10 @@ class Attempt(NamedTuple):
     shown_url: str = ""
     unverified: bool = False
     """Whether a secret went to a server that could not be identified."""
+
+    def answer(self, wall_s: float) -> Answer:
+        """The attempt as it is kept."""
+        return Answer(wall_s, self.result is Result.DELIVERED, self.text)
 
 
 def repeat_s(webhook: Webhook) -> float:
@@ -97,7 +103,8 @@ class Receiver:
         try:
             answer = await fetcher.send("POST", target.url, target.headers, content, MOST_ANSWER_BYTES)
         except FetchError as failure:
-            return Attempt(Result.AGAIN, _said(target, failure.text), sent=shown, shown_url=target.shown)
+            why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
+            return Attempt(Result.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
         text = _said(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
         said = f"HTTP {answer.status}"
         if text:

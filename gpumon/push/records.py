@@ -83,6 +83,16 @@ class Told(msgspec.Struct):
     """Stable id of the engine or GPU."""
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What came of the last attempt to deliver something."""
+
+    wall_s: float
+    """Unix time."""
+    delivered: bool
+    text: str
+    """The answer, or why there is none, without secrets."""
+
+
 class Kept(msgspec.Struct):
     """What a webhook remembers from one run to the next."""
 
@@ -106,3 +116,5 @@ class Kept(msgspec.Struct):
     """Why it takes nothing."""
     delivered_s: float = 0.0
     """Unix time of the last delivery; 0: none."""
+    last: Answer | None = None
+    """The last attempt; None: there was none."""

@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,21 @@ def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Pat
     told = "\n".join((host, name, *receiver))
     digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return folder / "webhooks" / f"{_plain(host) or 'host'}-{_plain(name) or 'webhook'}-{digest}.json"
+
+
+class Side(str, Enum):
+    """Senders whose messages are not those of this server; each has a file of its own, for the last answer."""
+
+    DEMO = "demo"
+    TEST = "test"
+    """`gpumon webhook --test`."""
+
+
+def beside(path: Path | None, side: Side) -> Path | None:
+    """The file of such a sender beside that of the webhook; None where there is none."""
+    if path is None:
+        return None
+    return path.with_name(f"{path.stem}-{side.value}.json")
 
 
 def _plain(text: str) -> str:
@@ -137,3 +153,17 @@ class Store:
     @staticmethod
     def _lock_path(path: Path) -> Path:
         return path.with_suffix(".lock")
+
+
+class DemoStore(Store):
+    """What a simulated server sends: kept so that others can tell how it goes, and never gone on with."""
+
+    def take(self) -> bool:
+        """Take the lock where it is free: simulated servers are not one another's next run, so that each sends."""
+        if not super().take():
+            self.path = None
+        return True
+
+    def read(self) -> Kept:
+        """Nothing: each simulated server begins anew."""
+        return Kept()

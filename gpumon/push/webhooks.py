@@ -21,7 +21,7 @@ from gpumon.config.schema import Config, Webhook
 from gpumon.push.delivery import Attempt, Receiver, Result, repeat_s
 from gpumon.push.ledger import Ledger, Rule
 from gpumon.push.records import Kept, Message
-from gpumon.push.store import Store, webhook_file
+from gpumon.push.store import DemoStore, Side, Store, beside, webhook_file
 from gpumon.readings.exported import PREFIX, Sample
 from gpumon.readings.format import clock_utc, counted
 from gpumon.readings.frame import Fault
@@ -74,10 +74,12 @@ def webhooks_of(config: Config, options: Options, announce: Callable[[str], None
     for webhook, name in zip(config.webhook, names_of(config.webhook), strict=True):
         if options.demo and not webhook.simulated:
             continue
-        path = None
-        if not options.demo:
-            path = webhook_file(os.environ, name, webhook)
-        channels.append(Channel(webhook, name, Store(path)))
+        path = webhook_file(os.environ, name, webhook)
+        if options.demo:
+            store: Store = DemoStore(beside(path, Side.DEMO))
+        else:
+            store = Store(path)
+        channels.append(Channel(webhook, name, store))
     if not channels or options.for_fleet:
         return None
     return Webhooks(channels, announce)
@@ -252,6 +254,7 @@ class Channel:
         now_s = time.time()
         with self._lock:
             kept = self._ledger.kept
+            kept.last = attempt.answer(now_s)
             if attempt.result is Result.AGAIN:
                 self.counts["failed"] += 1
                 kept.failing_since_s = kept.failing_since_s or now_s

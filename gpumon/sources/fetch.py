@@ -39,6 +39,8 @@ between may forget a quiet connection without a word. Where the server closes it
 CONNECTED: Final = "connection.connect_tcp.complete"
 """Name of httpcore's trace event for a connection that was just made."""
 
+MAY_LOAD: Final = "down, or still loading"
+"""What an engine does that does not listen."""
 CAUSES: Final = (
     (
         ssl.SSLCertVerificationError,
@@ -54,7 +56,7 @@ CAUSES: Final = (
     (
         ConnectionRefusedError,
         EndpointState.REFUSED,
-        "nothing listens on {at}: down, or still loading",
+        f"nothing listens on {{at}}: {MAY_LOAD}",
     ),
 )
 """The innermost cause decides, from the most to the least specific."""

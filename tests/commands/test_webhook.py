@@ -79,6 +79,10 @@ def test_a_failed_test_message_ends_with_1_and_names_the_webhooks(tmp_path: Path
         assert out.splitlines()[-1] == "ops: it answers HTTP 404 (check the URL)"
         code, _, err = ran(env, "webhook", "oops", "--config", file)
         assert (code, err) == (2, "gpumon: no webhook is called 'oops'; known: ops\n")
+        code, out, _ = ran(env, "webhook", "--config", file)
+        assert code == 1, "also when it is asked for later"
+        assert "to a test message" in " ".join(out.split())
+        assert "it answers HTTP 404 (check the URL)" in " ".join(out.split())
     code, _, err = ran(env, "webhook")
     assert code == 2
     assert err.startswith("gpumon: there is no [[webhook]] in the config")
@@ -100,6 +104,10 @@ def test_serve_metrics_counts_says_and_goes_on(tmp_path: Path, env: dict[str, st
                 return text
 
             assert wait_until(lambda: 'gpumon_webhook_up{webhook="ops"} 0.0' in page())
+            code, out, _ = ran(env, "webhook", "--config", arguments[-1])
+            said = " ".join(out.split())
+            assert (code, f"gpumon {process.pid} sends what it simulates" in said) == (1, True), said
+            assert "nothing listens on its server: it does not run, or the address is wrong" in said
             assert 'gpumon_webhook_waiting_changes{webhook="ops"} 1.0' in page()
             assert wait_until(lambda: 'gpumon_faults{source="webhook ops"} 1.0' in page()), "a tick later"
             server.listen()

@@ -7,6 +7,7 @@ import json
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Alert, Config, Discovery, General, Recorder, Webhook
+from gpumon.push.delivery import NOT_RUNNING
 from gpumon.readings.snapshot import Snapshot
 from gpumon.session.host import HostSession, ThisHost
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -47,4 +48,4 @@ async def test_a_session_sends_shows_a_dead_receiver_and_ends() -> None:
         sent = {request.path: json.loads(request.body)["changes"][0]["title"] for request in server.requests}
     assert sent == {"/": "memory", "/hangs": "memory"}
     (fault,) = {(fault.source, fault.text.partition(";")[0]) for snapshot in shown for fault in snapshot.faults}
-    assert fault == ("webhook dead", f"nothing listens on 127.0.0.1:{dead.port}: down, or still loading")
+    assert fault == ("webhook dead", f"nothing listens on 127.0.0.1:{dead.port}: {NOT_RUNNING}")

@@ -129,7 +129,7 @@ def test_a_dead_receiver_loses_nothing_and_is_said(program: Callable[..., Progra
         assert server.states() == ["began kv_cache_full", "began throttled", "ended kv_cache_full"]
         running.see(THROTTLED)
         assert [line.partition(" (")[0].partition(";")[0] for line in running.lines] == [
-            f"webhook ops: nothing listens on 127.0.0.1:{server.port}: down, or still loading",
+            f"webhook ops: nothing listens on 127.0.0.1:{server.port}: it does not run, or the address is wrong",
             "webhook ops: delivers again",
         ]
 
@@ -257,7 +257,7 @@ def test_a_secret_url_stands_nowhere(program: Callable[..., Program], tmp_path: 
         assert wait_until(lambda: "HTTP 403" in running.fault())
         texts = [running.fault(), *running.lines, checks((webhook,))[0].text]
         server.refuse()
-        assert wait_until(lambda: "nothing listens on its server: down" in running.fault())
+        assert wait_until(lambda: "nothing listens on its server: it does not run" in running.fault())
         texts += [running.fault()]
         (channel,) = running.webhooks.channels
         running.close()
@@ -390,6 +390,19 @@ def test_a_bug_of_ours_costs_one_webhook_and_is_said(program: Callable[..., Prog
         running = program(broken, own(server, name="fine")).started(KV_FULL)
         assert wait_until(lambda: running.fault().startswith("webhook broken: gpumon failed on this webhook"))
         assert wait_until(lambda: server.states() == ["began kv_cache_full"])
+
+
+def test_a_webhook_that_was_not_tried_is_said_and_then_its_last_answer(program: Callable[..., Program]) -> None:
+    with Receiver(Reply(200, b"thanks"), Reply(400, b"no")) as server:
+        webhook = own(server)
+        (check,) = checks((webhook,))
+        assert (check.state, check.text.split("; ")[-2:]) == (CheckState.OK, ["no gpumon sends now", "not tried"])
+        running = program(webhook).started(KV_FULL)
+        assert wait_until(lambda: checks((webhook,))[0].text.endswith("Z): HTTP 200: thanks"))
+        assert f"gpumon {os.getpid()} sends; last answer (20" in checks((webhook,))[0].text
+        running.see(KV_FULL, THROTTLED)
+        assert wait_until(lambda: checks((webhook,))[0].state is CheckState.FAIL)
+        assert "it refuses the message with HTTP 400: no" in checks((webhook,))[0].text
 
 
 def test_a_simulated_server_is_sent_only_where_that_is_asked_for() -> None:
