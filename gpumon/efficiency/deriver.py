@@ -11,7 +11,7 @@ import msgspec
 from gpumon.efficiency.checks import Contradictions, Member
 from gpumon.efficiency.costs import CostLedger, host_costs
 from gpumon.efficiency.engine import EngineView, known_of, without_figures
-from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
+from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.points import Totals, chart_points
@@ -309,7 +309,7 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
 
 def _shown_faults(faults: Iterable[Fault]) -> tuple[FaultShown, ...]:
     """Faults of the sources, safe to print."""
-    return tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in faults)
+    return tuple(shown_fault(fault.source, fault.text, fault.since_wall_s, source_code(fault.text)) for fault in faults)
 
 
 def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> FaultShown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -10,8 +10,9 @@ from gpumon.efficiency.rates import layout, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import STARTS, EndpointState, EngineKind, EngineReading, GpuReading, GpuState
+from gpumon.readings.frame import NO_DRIVER, STARTS, EndpointState, EngineKind, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, FaultShown
 from gpumon.readings.verdict import Limit
 
 STATES: Final = {
@@ -45,9 +46,22 @@ _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Verdict on a GPU or an engine -> causes of its faults that it covers."""
+NO_DRIVER_CODE: Final = "no_driver"
 FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
+
+
+def source_code(text: str) -> str:
+    """Code of a source's own fault: `no_driver`, or empty."""
+    if text.startswith(NO_DRIVER):
+        return NO_DRIVER_CODE
+    return ""
+
+
+def is_loud(fault: FaultShown, engines: Sequence[Engine]) -> bool:
+    """Whether a fault asks for somebody; the missing driver of a host that watches engines elsewhere does not."""
+    return fault.code != NO_DRIVER_CODE or not engines
 
 
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:

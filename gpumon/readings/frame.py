@@ -469,6 +469,10 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Processes that use most of the cores, the largest first; only while nearly all cores are in use."""
 
 
+NO_DRIVER: Final = "no NVIDIA driver library"
+"""Begin of the fault of a host on which no driver was ever installed, as recordings have it, too."""
+
+
 class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something that does not work right now: which source, what and the fix, and since when (Unix time)."""
 

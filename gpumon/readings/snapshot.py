@@ -666,7 +666,7 @@ class FaultShown(msgspec.Struct, frozen=True, gc=False):
     text: str
     since: str
     code: str = ""
-    """Cause of the state of a GPU or an engine, e.g. `hw_thermal_slowdown`, `ecc`, `lost`."""
+    """Cause of the state of a GPU or an engine, e.g. `hw_thermal_slowdown`, `ecc`, `lost`; `no_driver`."""
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):

@@ -428,7 +428,10 @@ def cpu_saturated(case: Case) -> Finding | None:
     sure = Confidence.MEDIUM if pressure is None else Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure)
     level = Level.NOTE
-    fixes: tuple[Action, ...] = (action("free_cores"),)
+    gpus = None
+    if case.gpus:
+        gpus = "yes"
+    fixes: tuple[Action, ...] = (action("free_cores", gpus=gpus),)
     if _is_felt(case):
         level = Level.WARN
         parameters |= params(felt="yes")

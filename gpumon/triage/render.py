@@ -534,7 +534,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
     "use_free_gpu": "free for other work",
-    "free_cores": "CPU work for the GPUs is delayed: move other jobs away, fewer workers than cores, pin the engine (taskset)",
+    "free_cores": "[{gpus=yes}CPU work for the GPUs is delayed: ]move other jobs away, fewer workers than cores, pin the engine (taskset)",
     "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",

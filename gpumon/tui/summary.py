@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
 
+from gpumon.efficiency.faults import is_loud
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
@@ -68,9 +69,15 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     parts += _states(snapshot, total)
     parts += _worst(snapshot)
     parts += _figures(snapshot, total)
-    if snapshot.faults:
-        parts.append((counted(len(snapshot.faults), "fault"), "warn"))
+    faults = _loud_faults(snapshot)
+    if faults:
+        parts.append((counted(faults, "fault"), "warn"))
     return parts
+
+
+def _loud_faults(snapshot: Snapshot) -> int:
+    """Number of the faults that ask for somebody."""
+    return sum(is_loud(fault, snapshot.engines) for fault in snapshot.faults)
 
 
 def _states(snapshot: Snapshot, total: Totals) -> list[Piece]:
@@ -130,6 +137,6 @@ def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
     critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
     if critical or number_in(snapshot.gpus, lost) or number_in(snapshot.engines, DOWN):
         return LEVELS[Level.CRITICAL][:2]
-    if snapshot.faults:
+    if _loud_faults(snapshot):
         return LEVELS[Level.WARN][:2]
     return ("‖", "warn") if paused else ("●", "ok")

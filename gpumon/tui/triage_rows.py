@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.faults import is_told
+from gpumon.efficiency.faults import is_loud, is_told
 from gpumon.readings.format import cells, cut, left, memory
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
@@ -27,7 +27,7 @@ from gpumon.tui.fold import fitted, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, moment, spans
-from gpumon.tui.triage_words import EVENTS, event_mark, mark
+from gpumon.tui.triage_words import EVENTS, LEVELS, event_mark, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -168,7 +168,7 @@ def items(
 
 
 def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
-    """Urgent verdicts, then faults, then notes."""
+    """Urgent verdicts, then faults, then notes, with the faults that ask for nobody."""
     urgent = []
     notes = []
     for verdict in verdicts:
@@ -176,7 +176,12 @@ def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
             urgent.append(item_of(verdict, snapshot))
         elif verdict.level is Level.NOTE:
             notes.append(item_of(verdict, snapshot))
-    faults = [_of_fault(fault) for fault in _untold(snapshot, verdicts)]
+    faults = []
+    for fault in _untold(snapshot, verdicts):
+        if is_loud(fault, snapshot.engines):
+            faults.append(_of_fault(fault))
+        else:
+            notes.append(_of_quiet_fault(fault))
     return [*urgent, *faults, *notes]
 
 
@@ -351,6 +356,12 @@ def _of_fault(fault: FaultShown) -> Item:
     return Item(
         key, (" ! ", "warn"), "fault", fault.source, fault.since, fault.text, about=fault.source, level=Level.WARN
     )
+
+
+def _of_quiet_fault(fault: FaultShown) -> Item:
+    """A fault as a note: it can wait until there is room."""
+    glyph, tone, _ = LEVELS[Level.NOTE]
+    return _of_fault(fault)._replace(mark=(f" {glyph} ", tone), level=Level.NOTE, quiet=True)
 
 
 def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:

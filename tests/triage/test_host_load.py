@@ -57,3 +57,4 @@ def test_a_full_cpu_of_which_nobody_is_known_names_nobody() -> None:
     found = said(Stage().play(60, (), **FULL), Family.LIMIT, Kind.HOST)
     assert found.cause == "cpu_full"
     assert "uses" not in verdict_text(found)
+    assert actions_text(found).startswith("host: move other jobs away"), "no GPU waits where there is none"

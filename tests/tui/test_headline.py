@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.efficiency.deriver import bare
+from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Level, Limit, Snapshot
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
+from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import items
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -38,6 +41,25 @@ def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
     assert tones == {"alarm"}
     assert " tok/s " in shown
     assert len(shown) == width
+
+
+def without_driver(text: str = NO_DRIVER) -> Snapshot:
+    """A host that watches engines over the network, as the deriver gives it."""
+    frame = Frame(1, scenes.WALL_S, 1.0, 1.0, HostReading(), faults=(Fault("nvml", text, scenes.WALL_S),))
+    return replace(scenes.snapshot(), gpus=(), verdicts=(), faults=bare(frame).faults)
+
+
+def test_a_missing_driver_is_a_note_where_there_are_engines() -> None:
+    snapshot = without_driver()
+    shown, tones = line_of(snapshot, 120)
+    assert "no problem found; + 1 note" in shown
+    assert not tones & {"alarm", "warn"}
+    assert "fault" not in text(summary(snapshot, 120, 1, paused=False)[0])
+    alone = replace(snapshot, engines=())
+    assert line_of(alone, 120)[0].startswith(" ! 1  nvml fault: no NVIDIA driver library"), "nothing else is watched"
+    assert "1 fault" in text(summary(alone, 120, 1, paused=False)[0])
+    loud, _ = line_of(without_driver("the NVIDIA kernel driver is not loaded"), 120)
+    assert loud.startswith(" ! 1  nvml fault: the NVIDIA kernel driver is not loaded")
 
 
 HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (memory bandwidth 0 %, busy 100 %)"

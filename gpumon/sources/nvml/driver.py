@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pynvml
 
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import NO_DRIVER, GpuState
 from gpumon.readings.missing import Reason
 from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Pause, Rule
 from gpumon.sources.driver.fleet import Gpu
@@ -22,6 +23,12 @@ _CABLE = "its external power cable is not attached"
 _INTERRUPTS = "the kernel has trouble with its interrupts"
 _BLOCKED = "blocked by the operating system: in a container, pass its /dev/nvidia* node"
 _NO_VALUE = "the driver has no value right now"
+_KERNEL_DRIVER: Final = Path("/proc/driver/nvidia/version")
+"""There while the kernel module is loaded, also in a container."""
+_LIBRARY_LOST: Final = (
+    "the NVIDIA kernel driver runs, but its library (libnvidia-ml.so.1) is not found: install the driver's user part; "
+    "in a container, start it with --gpus all (NVIDIA Container Toolkit)"
+)
 _RULES: tuple[tuple[str, Rule], ...] = (
     ("INVALID_ARGUMENT NOT_SUPPORTED", NEVER),
     (
@@ -44,7 +51,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
 )
 _FIXES: dict[int, str] = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        "no NVIDIA driver library (libnvidia-ml.so.1): install the NVIDIA driver; "
+        f"{NO_DRIVER} (libnvidia-ml.so.1): install the NVIDIA driver; "
         "in a container, start it with --gpus all (NVIDIA Container Toolkit)"
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
@@ -89,6 +96,13 @@ def _rules_by_code() -> dict[int, Rule]:
         for name in names.split():
             rules[getattr(pynvml, f"NVML_ERROR_{name}")] = rule
     return rules
+
+
+def without_library(kernel_driver: Path) -> str:
+    """The fault of a library that is not found: that of a host without a driver, unless its kernel module is loaded."""
+    if kernel_driver.exists():
+        return _LIBRARY_LOST
+    return _FIXES[pynvml.NVML_ERROR_LIBRARY_NOT_FOUND]
 
 
 class Nvml:
@@ -144,6 +158,8 @@ class Nvml:
 
     def explain(self, code: int) -> str:
         """The fault behind a return code, and the fix."""
+        if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            return without_library(_KERNEL_DRIVER)
         return _FIXES.get(code, f"the NVIDIA driver cannot be used (NVML code {code}): see dmesg")
 
     def versions(self) -> tuple[str, str]:

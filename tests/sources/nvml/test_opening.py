@@ -6,7 +6,9 @@ import os
 import time
 from pathlib import Path
 
+from gpumon.readings.frame import NO_DRIVER
 from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.nvml.driver import without_library
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, running
 
@@ -55,6 +57,12 @@ async def test_no_library_at_all(tmp_path: Path) -> None:
         await source.close()
     assert "--gpus all" in faults(found)
     assert found.gpus == ()
+
+
+def test_a_library_that_is_missing_beside_a_kernel_module_is_no_host_without_a_driver(tmp_path: Path) -> None:
+    assert without_library(tmp_path / "version").startswith(NO_DRIVER)
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05")
+    assert without_library(tmp_path / "version").startswith("the NVIDIA kernel driver runs, but its library")
 
 
 async def test_a_driver_without_gpus_is_no_failure(fake_driver: FakeDriver) -> None:
