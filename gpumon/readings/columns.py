@@ -136,7 +136,7 @@ GPU_COLUMNS: Final[PaneColumns[Gpu]] = PaneColumns(
 )
 
 
-def _other_quantile(quantiles: Quantiles, value: Reading) -> str:
+def other_quantile(quantiles: Quantiles, value: Reading) -> str:
     """Another quantile than the p95."""
     return quantile(Quantiles(p95=value, first_bound_s=quantiles.first_bound_s))
 
@@ -182,16 +182,16 @@ ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
         TextColumn("batch", glossary.BATCH.short, 5, lambda engine: rate(engine.rates.batch)),
         TextColumn("preempt_s", glossary.PREEMPTIONS.short, 9, lambda engine: rate(engine.rates.preemptions_per_s)),
         TextColumn(
-            "ttft_p50", "ttft p50", 8, lambda engine: _other_quantile(engine.latency.ttft_s, engine.latency.ttft_s.p50)
+            "ttft_p50", "ttft p50", 8, lambda engine: other_quantile(engine.latency.ttft_s, engine.latency.ttft_s.p50)
         ),
         TextColumn(
-            "ttft_p99", "ttft p99", 8, lambda engine: _other_quantile(engine.latency.ttft_s, engine.latency.ttft_s.p99)
+            "ttft_p99", "ttft p99", 8, lambda engine: other_quantile(engine.latency.ttft_s, engine.latency.ttft_s.p99)
         ),
         TextColumn(
-            "itl_p50", "itl p50", 7, lambda engine: _other_quantile(engine.latency.itl_s, engine.latency.itl_s.p50)
+            "itl_p50", "itl p50", 7, lambda engine: other_quantile(engine.latency.itl_s, engine.latency.itl_s.p50)
         ),
         TextColumn(
-            "itl_p99", "itl p99", 7, lambda engine: _other_quantile(engine.latency.itl_s, engine.latency.itl_s.p99)
+            "itl_p99", "itl p99", 7, lambda engine: other_quantile(engine.latency.itl_s, engine.latency.itl_s.p99)
         ),
         TextColumn("flops", "FLOP/s", 6, lambda engine: amount(engine.efficiency.flops_per_s)),
         TextColumn("traffic", "B/s", 5, lambda engine: amount(engine.efficiency.bytes_per_s)),

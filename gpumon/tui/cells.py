@@ -1,4 +1,4 @@
-"""Columns of the tables whose cells are figures with a formula: the cell cursor stands on these."""
+"""Columns of the tables whose cells the thing's page explains: the cell cursor stands on these."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Final
 
 WASTE: Final = "waste"
 """An engine's wasted GPUs, which are no field: they follow from MFU, MBU and the number of its GPUs."""
+TOKENS_GOAL: Final = "tokens_goal"
+"""The share within the ITL goal, which is no field: an engine has it of requests or of tokens."""
+QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "itl_p50": "p50", "itl_p99": "p99"}
+"""Column of a latency -> its quantile, where that is not the p95."""
+GOALS: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
+"""Column of a share within a goal -> setting of the goal in `[goals]`."""
 _GPU: Final[Mapping[str, tuple[str, ...]]] = {
     "busy": ("busy_ratio",),
     "sm": ("sm_active_ratio",),
@@ -27,6 +33,7 @@ _GPU: Final[Mapping[str, tuple[str, ...]]] = {
     "memory_temperature": ("memory_temperature_c",),
     "fan": ("fan_ratio",),
     "energy": ("energy_j",),
+    "link": ("pcie_generation", "pcie_width"),
 }
 _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "running": ("running",),
@@ -36,6 +43,12 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "prefill": ("prefill_tokens_per_s",),
     "ttft": ("ttft_s",),
     "itl": ("itl_s",),
+    "ttft_p50": ("ttft_s",),
+    "ttft_p99": ("ttft_s",),
+    "itl_p50": ("itl_s",),
+    "itl_p99": ("itl_s",),
+    "ttft_ok": ("ttft_goal",),
+    "itl_ok": (TOKENS_GOAL,),
     "mfu": ("mfu_ratio",),
     "mbu": ("mbu_ratio",),
     "e2e": ("e2e_s",),
@@ -59,8 +72,37 @@ FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "gpu": _GPU,
     "engine": _ENGINE,
     "replicas": _ENGINE,
-    "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",)},
+    "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",), "cpu": ("cpu_ratio",), "rss": ("rss_bytes",)},
 }
-"""By kind of thing: column of its table -> fields of its page, which are added where they are several."""
+"""By kind of thing: column of its table -> fields of its page."""
+SUMS: Final = frozenset({"nvlink", "pcie"})
+"""Columns that add their fields."""
+_ENGINE_FACTS: Final[Mapping[str, str]] = {
+    "model": "model",
+    "full_model": "model",
+    "gpus": "GPUs",
+    "precision": "arithmetic in",
+    "version": "server",
+    "url": "server",
+}
+FACTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "gpu": {"name": "name"},
+    "engine": _ENGINE_FACTS,
+    "replicas": _ENGINE_FACTS,
+    "process": {
+        "user": "user",
+        "engine": "engine",
+        "container": "container",
+        "pod": "pod",
+        "type": "type",
+        "time": "runs for",
+    },
+}
+"""By kind of thing: column of words in its table -> name of the fact on its page."""
 FIRST: Final = "mfu"
 """Column that the cell cursor begins at, where it is in view."""
+
+
+def explained_columns(kind: str) -> frozenset[str]:
+    """The columns of a kind of thing that the cell cursor may stand on."""
+    return frozenset((*FIELDS.get(kind, ()), *FACTS.get(kind, ())))

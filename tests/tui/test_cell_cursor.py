@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import cells
+from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.cells import FIELDS
-from gpumon.tui.detail.cell import explained
+from gpumon.tui.cells import FACTS, FIELDS, explained_columns
+from gpumon.tui.detail.cell import Explained, explained
 from gpumon.tui.detail.things import of_kind
 from gpumon.tui.engine_table import TABLE as ENGINES
 from gpumon.tui.gpu_table import TABLE as GPUS
@@ -43,6 +45,54 @@ def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
         cell = explained((kind, first), column, snapshot, View(Config()))
         assert cell.text, column
         assert cell.place, column
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest"), [("gpu", {"index", "state", "engines"}), ("engine", {"engine"}), ("process", {"pid", "gpus"})]
+)
+def test_the_cursor_stands_on_every_column_but_names(kind: str, rest: set[str]) -> None:
+    assert COLUMNS[kind] - explained_columns(kind) == rest
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_words_are_explained_by_their_facts(kind: str) -> None:
+    snapshot = scenes.SCENES["live"]()
+    first = next(iter(of_kind(snapshot, kind)))
+    for column, name in FACTS[kind].items():
+        cell = explained((kind, first), column, snapshot, View(Config()))
+        assert cell.text.startswith(f"{name}: "), column
+        assert cell.place == name
+
+
+def test_a_share_within_a_goal_has_operands_window_goal_and_setting() -> None:
+    snapshot = scenes.SCENES["live"]()
+    by_request = WithinGoal(0.25, 0.25, 0.05, 200.0)
+    by_token = WithinGoal(0.9, 0.9, 0.05, 5000.0)
+    goodput = Goodput(WithinGoal(0.5, 0.5, 1.0, 200.0), by_token, by_request, True, True)
+    ttft, itl = goal_cells(snapshot, goodput)
+    assert ttft.text == (
+        "TTFT in goal 50.00 % = 100 of 200 requests within 1.000 s (assumed), last 2 min; config: [goals] ttft_p95_ms"
+    )
+    assert itl.text.startswith("TPOT in goal 25.00 % = 50 of 200 requests within 50.00 ms (assumed), last 2 min")
+    assert itl.place == "TPOT in goal"
+    _, itl = goal_cells(snapshot, msgspec.structs.replace(goodput, tpot_goal=WithinGoal()))
+    assert itl.text.startswith("ITL in goal 90.00 % = 4,500 of 5,000 tokens within 50.00 ms (assumed)")
+
+
+def goal_cells(snapshot: Snapshot, goodput: Goodput) -> list[Explained]:
+    """The cells `ttft ok` and `itl ok` of an engine with these shares."""
+    engine = msgspec.structs.replace(snapshot.engines[0], goodput=goodput)
+    with_engine = msgspec.structs.replace(snapshot, engines=(engine,))
+    key = ("engine", engine.key)
+    return [explained(key, column, with_engine, View(Config())) for column in ("ttft_ok", "itl_ok")]
+
+
+def test_other_quantiles_are_explained_as_what_they_are() -> None:
+    snapshot = scenes.SCENES["live"]()
+    key = ("engine", snapshot.engines[0].key)
+    text = explained(key, "ttft_p50", snapshot, View(Config())).text
+    assert text.startswith("TTFT p50 ")
+    assert "of 50 % of the requests" in text
 
 
 def test_a_figure_that_is_missing_says_why() -> None:

@@ -107,9 +107,9 @@ def test_the_row_that_a_column_shows_names_it_and_both_goals_are_named(queued: E
 
 
 def below(lines: list[str], name: str) -> str:
-    """The line below that of a figure: its formula."""
+    """The last line of a figure: its formula."""
     place = next(number for number, line in enumerate(lines) if line.startswith(f"  {name}"))
-    return lines[place + 1]
+    return next(line for line in lines[place:] if line.startswith("    = "))
 
 
 def test_cached_tokens_by_source_are_no_hit_rate(queued: Engine) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.goodput import field_of_tokens
+from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import quantile, ratio, whole
+from gpumon.readings.format import ratio, whole
 from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
-from gpumon.tui.cells import FIELDS, WASTE
-from gpumon.tui.detail.blocks import Figure, Section
+from gpumon.readings.text import clean
+from gpumon.tui.cells import FACTS, FIELDS, GOALS, QUANTILES, SUMS, TOKENS_GOAL, WASTE
+from gpumon.tui.detail.blocks import Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
+from gpumon.tui.detail.served import column_note
 from gpumon.tui.detail.things import Key, Thing, of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.replica_rows import as_engine
@@ -34,17 +38,56 @@ class Explained(NamedTuple):
 def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explained:
     """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
     thing = of_kind(snapshot, key[0]).get(key[1])
+    if thing is None:
+        return Explained("")
+    fact = FACTS.get(key[0], {}).get(column, "")
+    if fact:
+        return _fact(sections_of(thing, snapshot, view), fact)
     fields = FIELDS.get(key[0], {}).get(column, ())
-    if thing is None or not fields:
+    if not fields:
         return Explained("")
     if fields == (WASTE,):
         return _waste(_engine_of(thing))
+    if fields == (TOKENS_GOAL,):
+        fields = (_tokens_goal(_engine_of(thing)),)
     term = _term_of(key[0], fields[0])
-    sections = sections_of(thing, snapshot, view)
-    figures = _figures_of(sections, fields)
-    if figures:
-        return Explained(" + ".join(_in_one_line(figure, term) for figure in figures), figures[0].name)
-    return _latency(thing, fields[0], term)
+    figures = _figures_of(sections_of(thing, snapshot, view), fields)
+    if not figures and column in GOALS:
+        return Explained("no share within the goal: the engine exports no histogram of this latency", LATENCIES)
+    if not figures:
+        return _latency(thing, fields[0], QUANTILES.get(column, "p95"), term)
+    if column in GOALS:
+        return _goal(figures[0], GOALS[column], term)
+    between = " · "
+    if column in SUMS:
+        between = " + "
+    return Explained(between.join(_in_one_line(figure, term) for figure in figures), figures[0].name)
+
+
+def _fact(sections: Iterable[Section], name: str) -> Explained:
+    """The first fact of this name on a page, with its source."""
+    for section in sections:
+        for entry in section.entries:
+            if isinstance(entry, Fact) and entry.name == name:
+                parts = (f"{name}: {clean(entry.text)}", clean(entry.source))
+                return Explained(" · ".join(filter(None, parts)), name)
+    return Explained(f"{name}: not known")
+
+
+def _tokens_goal(thing: Thing) -> str:
+    """Field with the share within the ITL goal."""
+    if isinstance(thing, Engine):
+        return field_of_tokens(thing.goodput)
+    return "itl_goal"
+
+
+def _goal(figure: Figure, setting: str, term: Term | None) -> Explained:
+    """The share within a goal with its operands, its window, and the setting that has the goal."""
+    if figure.why is not None or term is None:
+        return Explained(_in_one_line(figure, term), figure.name)
+    formula = figure.formula.removesuffix(column_note(term.short))
+    text = _in_one_line(figure._replace(formula=formula), term)
+    return Explained(f"{text}, {term.window}; config: [goals] {setting}", figure.name)
 
 
 def _engine_of(thing: Thing) -> Thing:
@@ -106,15 +149,18 @@ def _in_one_line(figure: Figure, term: Term | None) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _latency(thing: Thing, field: str, term: Term | None) -> Explained:
-    """A quantile: its window, its meaning, and the other figures of the same histogram."""
+def _latency(thing: Thing, field: str, part: str, term: Term | None) -> Explained:
+    """A quantile: its window, and its meaning. `part`: p50, p95 or p99; the glossary has the p95."""
     engine = _engine_of(thing)
     quantiles = None
     if isinstance(engine, Engine):
         quantiles = value_of(engine, field)
     if not isinstance(quantiles, Quantiles) or term is None:
         return Explained("no figure of this row")
-    return Explained(f"{term.name} {quantile(quantiles)}, {term.window}. {term.meaning}", LATENCIES)
+    shown = other_quantile(quantiles, getattr(quantiles, part))
+    name = term.name.replace("p95", part)
+    meaning = term.meaning.replace("95 %", f"{part[1:]} %")
+    return Explained(f"{name} {shown}, {term.window}. {meaning}", LATENCIES)
 
 
 def _term_of(kind: str, field: str) -> Term | None:

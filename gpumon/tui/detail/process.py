@@ -15,6 +15,8 @@ _TYPES = {"compute": "compute (CUDA)", "graphics": "graphics", "mps": "client of
 _SOURCES = {
     "vram_bytes": "nvmlDeviceGetComputeRunningProcesses, each 4 s",
     "sm_ratio": "nvmlDeviceGetProcessUtilization smUtil, newest sample of the last 4 s",
+    "cpu_ratio": "/proc of the process",
+    "rss_bytes": "/proc of the process",
 }
 
 
@@ -24,11 +26,12 @@ _HOST: Final = "seen from inside a container: run gpumon on the host or with --p
 
 def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
-    return [_identity(seen, snapshot), _on_gpus(seen, view), _command(seen)]
+    return [_identity(seen, snapshot, view), _on_gpus(seen, view), _command(seen)]
 
 
-def _identity(seen: ProcessSeen, snapshot: Snapshot) -> Section:
+def _identity(seen: ProcessSeen, snapshot: Snapshot, view: View) -> Section:
     process = seen.on[0][1]
+    figures = Figures(process, _SOURCES, explain(Subject()))
     entries: list[Entry] = [
         Fact("pid", str(seen.pid)),
         Fact("name", process.name),
@@ -37,8 +40,23 @@ def _identity(seen: ProcessSeen, snapshot: Snapshot) -> Section:
         Fact("engine", _engine(process, snapshot)),
         Fact("container", process.container or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
+        Fact("runs for", _lasted(process, snapshot)),
+        figures("CPU, of one core", "cpu_ratio", _of_a_core),
+        figures("host memory", "rss_bytes", values.memory(view)),
     ]
     return Section("process", entries)
+
+
+def _lasted(process: Process, snapshot: Snapshot) -> str:
+    """How long a process has run, where its start is known."""
+    if process.started_s <= 0.0:
+        return "not known"
+    return values.lasting(max(0.0, snapshot.wall_s - process.started_s))
+
+
+def _of_a_core(share: float) -> values.Written:
+    """Time on the host's cores in percent of one core, which may be above 100."""
+    return f"{share * 100.0:.0f}", "%"
 
 
 def _user(process: Process) -> str:

@@ -88,11 +88,16 @@ def goals(engine: Engine, figures: Figures) -> list[Section]:
     return [Section(f"within the goals, {glossary.TTFT_GOAL.window}", entries)]
 
 
-def _in_column(figure: Figure, column: str) -> Figure:
+def column_note(title: str) -> str:
+    """End of a formula: the title of the column that shows the figure."""
+    return f"; column `{title}`"
+
+
+def _in_column(figure: Figure, title: str) -> Figure:
     """The figure with the title of the column that shows it."""
     if not figure.formula:
         return figure
-    return figure._replace(formula=f"{figure.formula}; column `{column}`")
+    return figure._replace(formula=figure.formula + column_note(title))
 
 
 def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Figures, *, assumed: bool) -> Figure:

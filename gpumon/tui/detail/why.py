@@ -139,6 +139,10 @@ _NO_GPM: Final = "nothing to do: older GPUs report busy and memory busy only"
 _NVLINK: Final = "no NVLink, or the driver does not count its traffic"
 _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
     **{
+        (field, Reason.NOT_EXPOSED): Why("/proc has no such figure of this process", "run gpumon as root, on the host")
+        for field in ("cpu_ratio", "rss_bytes")
+    },
+    **{
         (field, Reason.NOT_SUPPORTED): Why(_GPM, _NO_GPM)
         for field in ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio")
     },

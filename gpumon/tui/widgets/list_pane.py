@@ -11,7 +11,7 @@ from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
-from gpumon.tui.cells import FIELDS, FIRST
+from gpumon.tui.cells import FIRST, explained_columns
 from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -237,13 +237,13 @@ class ListPane(Pane, Generic[T]):
     def _cells(self) -> list[str]:
         """The columns in view that the cell cursor may stand on, from left to right."""
         columns = self.columns()
-        fields = FIELDS.get(self.listing.thing, {})
+        explained = explained_columns(self.listing.thing)
         if columns is None:
             return []
         shown = columns.columns(self.size.width, self.view.hidden, self.shift)
         result = []
         for column in shown:
-            if column.name in fields:
+            if column.name in explained:
                 result.append(column.name)
         return result
 
