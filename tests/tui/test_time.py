@@ -431,6 +431,26 @@ async def test_a_time_that_is_typed_leads_to_its_moment(typed: str, seconds: int
         assert app.monitor.paused
 
 
+@pytest.mark.parametrize(
+    ("typed", "seconds", "shown"),
+    [("08:52:18", 62, ""), ("08:52:12", 62, "08:52:20"), ("08:52:09", 82, "08:52:00"), ("08:52:02", 82, "")],
+)
+async def test_where_few_moments_are_kept_a_time_leads_to_the_nearest_one_and_that_is_said(
+    typed: str, seconds: int, shown: str
+) -> None:
+    """One moment in 20 s, as far back in a past that was made up; two seconds off are not worth a word."""
+    feed = recorded(1)
+    feed.timeline = Kept([marked(tick, scenes.snapshot(tick=tick)) for tick in range(-102, 0, 20)])
+    async with running(feed, 120, 40) as (app, pilot):
+        await run_named(app, pilot, typed)
+        await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
+        await until(lambda: title(app).strip().endswith(("08:52:20", "08:52:00")), pilot)
+        if shown:
+            await until(lambda: f"nothing is kept at {typed}: shown is {shown}, the nearest" in foot(app), pilot)
+        else:
+            assert "nothing is kept" not in foot(app)
+
+
 async def test_a_time_that_is_not_kept_names_the_command_for_recordings() -> None:
     async with running(recorded(120, marked), 120, 40) as (app, pilot):
         await run_named(app, pilot, "-2h")

@@ -349,6 +349,10 @@ class FleetPast:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)
 
+    async def nearest(self, wall_s: float) -> Arrival[FleetMoment] | None:
+        """The fleet at a time: what keeps its past is asked for any time."""
+        return await self.at(wall_s)
+
     async def step(self, wall_s: float, frames: int) -> Arrival[FleetMoment] | None:
         """So many refreshes on."""
         return await self.at(wall_s + frames * self.frame_s)

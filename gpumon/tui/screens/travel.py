@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -27,6 +27,8 @@ from gpumon.tui.widgets.title_bar import Playing
 
 SAME_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
+FAR_S: Final = 2.0
+"""A moment that is further from the time that was typed is said to be another: readings are a second apart, or two."""
 _GROUP: Final = "travel"
 
 
@@ -113,6 +115,9 @@ class Past(Protocol[S]):
     async def at(self, wall_s: float) -> Arrival[S] | None:
         """The last moment at or before a time; the first one where there is none. Raises NoPastError."""
 
+    async def nearest(self, wall_s: float) -> Arrival[S] | None:
+        """The moment for a time that was typed; its note says so where it is far from that. Raises NoPastError."""
+
     async def step(self, wall_s: float, frames: int) -> Arrival[S] | None:
         """The moment so many frames after the one of `wall_s`."""
 
@@ -154,6 +159,19 @@ class HostPast:
         assert self._control.timeline is not None
         return _arrival(await self._control.timeline.at(wall_s))
 
+    async def nearest(self, wall_s: float) -> Arrival[Snapshot] | None:
+        """The moment at a time, else the nearest one before or after it: what is far back may have fewer readings."""
+        arrival = await self.at(wall_s)
+        if arrival is None or _distance_s(arrival, wall_s) <= FAR_S:
+            return arrival
+        later = await self.step(wall_s, 1)
+        if later is not None and _distance_s(later, wall_s) < _distance_s(arrival, wall_s):
+            arrival = later
+        if _distance_s(arrival, wall_s) <= FAR_S:
+            return arrival
+        note = f"nothing is kept at {clock(wall_s)}: shown is {clock(arrival.snapshot.wall_s)}, the nearest moment"
+        return replace(arrival, note=note)
+
     async def step(self, wall_s: float, frames: int) -> Arrival[Snapshot] | None:
         """The moment so many frames after that of `wall_s`."""
         assert self._control.timeline is not None
@@ -178,6 +196,11 @@ def _arrival(moment: Moment | None) -> Arrival[Snapshot] | None:
         return None
     at_s = moment.snapshot.wall_s
     return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - SAME_S, at_s + SAME_S))
+
+
+def _distance_s(arrival: Arrival[Snapshot], wall_s: float) -> float:
+    """Seconds between a moment and a time."""
+    return abs(arrival.snapshot.wall_s - wall_s)
 
 
 class TravelScreen(Protocol[S]):
@@ -472,7 +495,8 @@ class TimeTravel(Generic[S]):
             return await self._at(aim_s)
         self._aim_s = None
         if ask.way is Way.TIME:
-            return await self._at(ask.by)
+            self._show_asked(ask.by)
+            return await self.past.nearest(ask.by)
         if ask.way is Way.FRAMES:
             return await self.past.step(shown.wall_s, int(ask.by))
         if ask.way is Way.CHANGES:
@@ -482,10 +506,14 @@ class TimeTravel(Generic[S]):
         return await self._at(span[0] if ask.way is Way.OLDEST else span[1])
 
     async def _at(self, wall_s: float) -> Arrival[S] | None:
+        self._show_asked(wall_s)
+        return await self.past.at(wall_s)
+
+    def _show_asked(self, wall_s: float) -> None:
+        """Have the title say what is asked for, where that takes a while."""
         if self.past.slow:
             self.asked_s = wall_s
             self._screen.show_title()
-        return await self.past.at(wall_s)
 
     def _where(self, ask: Ask) -> str:
         if ask.about:
