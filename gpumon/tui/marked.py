@@ -1,4 +1,4 @@
-"""What engines did since a moment that the user marked: sums by their totals, peaks as polls saw them since then."""
+"""Work of engines since a moment that the user marked: sums by their totals, peaks as polls saw them since then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon.efficiency.ratio import larger, minus, per
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Outcomes, Snapshot
 
 
 class Since(NamedTuple):
@@ -18,22 +18,35 @@ class Since(NamedTuple):
     cached: Reading
     requests: Reading
     """Requests that ended."""
+    failed: Reading
+    """Requests that ended with an error."""
+    aborted: Reading
+    rejected: Reading
+    """Requests that were turned away, which are not among `requests`."""
     peak_running: Reading
     peak_waiting: Reading
     busy_ratio: Reading
 
 
-class _Peaks:
-    """Most requests of an engine since the mark."""
+class _Watched:
+    """Most requests of an engine since the mark, and whether its counters began anew."""
 
     def __init__(self) -> None:
         self.running: Reading = NOT_EXPOSED
         self.waiting: Reading = NOT_EXPOSED
+        self.began_anew = False
+        self._ended = 0.0
 
     def take(self, engine: Engine) -> None:
         """Take in the requests of now."""
         self.running = larger(self.running, engine.load.running)
         self.waiting = larger(self.waiting, engine.load.waiting)
+        ended = engine.served.outcomes_since_start.ended
+        if isinstance(ended, Missing):
+            return
+        if ended < self._ended:
+            self.began_anew = True
+        self._ended = ended
 
 
 class Marked:
@@ -42,7 +55,7 @@ class Marked:
     def __init__(self, snapshot: Snapshot) -> None:
         self.wall_s = snapshot.wall_s
         self._engines = {engine.key: engine for engine in snapshot.engines}
-        self._peaks: dict[str, _Peaks] = {}
+        self._watched: dict[str, _Watched] = {}
         self.take(snapshot)
 
     def take(self, snapshot: Snapshot) -> None:
@@ -51,27 +64,34 @@ class Marked:
         listed = {engine.key: engine for engine in snapshot.engines}
         for key in tuple(self._engines):
             if key in listed:
-                self._peaks.setdefault(key, _Peaks()).take(listed[key])
+                self._watched.setdefault(key, _Watched()).take(listed[key])
             else:
                 del self._engines[key]
 
     def since(self, engine: Engine) -> Since | None:
         """What an engine did since the mark; None of one that was not listed all the time."""
         then = self._engines.get(engine.key)
-        peaks = self._peaks.get(engine.key)
-        if then is None or peaks is None:
+        watched = self._watched.get(engine.key)
+        if then is None or watched is None:
             return None
         total = engine.tokens_total
         before = then.tokens_total
         seen = engine.served.seen
         watched_s = minus(seen.seconds, then.served.seen.seconds)
+        outcomes = engine.served.outcomes_since_start
+        outcomes_then = then.served.outcomes_since_start
+        if watched.began_anew:
+            outcomes = Outcomes()
         return Since(
             decode=minus(total.decode, before.decode),
             prefill=minus(total.prefill_computed, before.prefill_computed),
             cached=minus(total.prefill_cached, before.prefill_cached),
             requests=minus(seen.requests, then.served.seen.requests),
-            peak_running=peaks.running,
-            peak_waiting=peaks.waiting,
+            failed=minus(outcomes.failed, outcomes_then.failed),
+            aborted=minus(outcomes.aborted, outcomes_then.aborted),
+            rejected=minus(outcomes.rejected, outcomes_then.rejected),
+            peak_running=watched.running,
+            peak_waiting=watched.waiting,
             busy_ratio=per(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
         )
 

@@ -155,6 +155,31 @@ def test_what_was_done_since_the_mark(queued: Engine) -> None:
     assert not any(line.startswith(" since the mark") for line in page(queued, view, before.wall_s - 1.0))
 
 
+def test_since_the_mark_stands_first_and_counts_outcomes_until_the_engine_restarts(queued: Engine) -> None:
+    before = with_outcomes(marked_before(queued), ended=100.0, failed=2.0, aborted=5.0, rejected=10.0)
+    now = with_outcomes(before, ended=158.0, failed=3.0, aborted=12.0, rejected=40.0)
+    (engine,) = now.engines
+    view = View(Config())
+    view.marked = Marked(before)
+    view.marked.take(now)
+    lines = page(engine, view, before.wall_s + 30.0)
+    titles = [line.strip() for line in lines if line.startswith(" ") and line[1:2].strip()]
+    assert titles[0].startswith("since the mark")
+    assert titles[1] == "engine"
+    figures = {line[2:20].strip(): words(line[20:])[0] for line in section(lines, "since the mark")}
+    assert (figures["errors"], figures["aborted"], figures["turned away"]) == ("1", "7", "30")
+    view.marked.take(with_outcomes(before, ended=1.0, failed=0.0, aborted=0.0, rejected=0.0))
+    lines = section(page(engine, view, before.wall_s + 60.0), "since the mark")
+    assert not any(line.startswith("  errors") for line in lines), "its counters began anew"
+
+
+def with_outcomes(snapshot: Snapshot, **counts: float) -> Snapshot:
+    (engine,) = snapshot.engines
+    outcomes = msgspec.structs.replace(engine.served.outcomes_since_start, **counts)
+    served = msgspec.structs.replace(engine.served, outcomes_since_start=outcomes)
+    return msgspec.structs.replace(snapshot, engines=(msgspec.structs.replace(engine, served=served),))
+
+
 def test_an_engine_that_came_after_the_mark_has_no_figures_of_it(queued: Engine) -> None:
     view = View(Config())
     view.marked = Marked(msgspec.structs.replace(scenes.snapshot(), engines=()))

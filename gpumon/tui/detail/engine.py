@@ -112,6 +112,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     figures = Figures(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     every = [
         *_end(engine, snapshot),
+        *served.since_mark(engine, view.marked, snapshot, figures),
         _identity(engine, service, figures),
         _load(engine, view, service, figures),
         _rates(engine, figures),
@@ -135,7 +136,6 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
-        *served.since_mark(engine, view.marked, snapshot, figures),
         *served.seen(engine, figures),
         *_since_start(engine, figures),
         *_advances(engine),
