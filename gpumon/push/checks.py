@@ -26,7 +26,7 @@ from gpumon.readings.text import clean
 AREA: Final = "webhook"
 _RESOLVED: Final = frozenset({"pagerduty", "alertmanager"})
 """Kinds whose test message has to be ended, too."""
-_SIDES: Final = {Side.DEMO: " to a simulated server", Side.TEST: " to a test message"}
+_SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test message"}
 """Sender beside the gpumon of this server -> how its last answer is called."""
 
 
