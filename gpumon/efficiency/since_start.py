@@ -22,14 +22,21 @@ def since_start(reading: EngineReading, wall_s: float, *, several_servers: bool)
         return SinceStart()
     length_s = wall_s - reading.started_wall_s
     if length_s < _LEAST_S:
-        return SinceStart(WARMING_UP, WARMING_UP, WARMING_UP, WARMING_UP, WARMING_UP, WARMING_UP)
+        return SinceStart(**dict.fromkeys(SinceStart.__struct_fields__, WARMING_UP))
+    ttft_s, ttft_count = _mean(reading, q.TTFT)
+    itl_s: Reading = NOT_EXPOSED
+    itl_count: Reading = NOT_EXPOSED
+    if not _speculates(reading):
+        itl_s, itl_count = _mean(reading, q.ITL)
     return SinceStart(
         seconds=length_s,
         prefill_tokens_per_s=_rate(reading, q.PREFILL_COMPUTED, length_s),
         decode_tokens_per_s=_rate(reading, q.DECODE_TOKENS, length_s),
         requests_per_s=_rate(reading, q.REQUESTS, length_s),
-        ttft_s=_mean(reading, q.TTFT),
-        itl_s=NOT_EXPOSED if _speculates(reading) else _mean(reading, q.ITL),
+        ttft_s=ttft_s,
+        itl_s=itl_s,
+        ttft_count=ttft_count,
+        itl_count=itl_count,
     )
 
 
@@ -45,8 +52,8 @@ def _rate(reading: EngineReading, counter: str, length_s: float) -> Reading:
     return sum(counts) / length_s
 
 
-def _mean(reading: EngineReading, histogram: str) -> Reading:
-    """The mean of everything that a histogram of all ranks has observed."""
+def _mean(reading: EngineReading, histogram: str) -> tuple[Reading, Reading]:
+    """The mean of everything that a histogram of all ranks has observed, and the number of observations."""
     total = 0.0
     count = 0.0
     for rank in reading.ranks:
@@ -54,7 +61,9 @@ def _mean(reading: EngineReading, histogram: str) -> Reading:
         if observed is not None:
             total += observed.sum
             count += observed.count
-    return total / count if count > 0.0 else NOT_EXPOSED
+    if count <= 0.0:
+        return NOT_EXPOSED, NOT_EXPOSED
+    return total / count, count
 
 
 def _speculates(reading: EngineReading) -> bool:

@@ -221,6 +221,10 @@ class SinceStart(msgspec.Struct, frozen=True, gc=False):
     requests_per_s: Reading = NOT_EXPOSED
     ttft_s: Reading = NOT_EXPOSED
     itl_s: Reading = NOT_EXPOSED
+    ttft_count: Reading = NOT_EXPOSED
+    """Observations that `ttft_s` is the mean of."""
+    itl_count: Reading = NOT_EXPOSED
+    """Observations that `itl_s` is the mean of."""
 
 
 class Window(msgspec.Struct, frozen=True, gc=False):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpumon.efficiency.ratio import larger, minus, per
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Outcomes, Snapshot
+from gpumon.efficiency.ratio import larger, minus, per, times
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, Outcomes, SinceStart, Snapshot
+
+_SAME_START_S: Final = 1.0
+"""Seconds by which a run may get shorter between two polls: its start is known to a second."""
 
 
 class Since(NamedTuple):
@@ -23,6 +26,9 @@ class Since(NamedTuple):
     aborted: Reading
     rejected: Reading
     """Requests that were turned away, which are not among `requests`."""
+    ttft_s: Reading
+    """Mean, from the engine's own histogram. So ITL."""
+    itl_s: Reading
     peak_running: Reading
     peak_waiting: Reading
     busy_ratio: Reading
@@ -36,17 +42,20 @@ class _Watched:
         self.waiting: Reading = NOT_EXPOSED
         self.began_anew = False
         self._ended = 0.0
+        self._runs_s = 0.0
 
     def take(self, engine: Engine) -> None:
         """Take in the requests of now."""
         self.running = larger(self.running, engine.load.running)
         self.waiting = larger(self.waiting, engine.load.waiting)
-        ended = engine.served.outcomes_since_start.ended
-        if isinstance(ended, Missing):
-            return
-        if ended < self._ended:
-            self.began_anew = True
-        self._ended = ended
+        ended = number(engine.served.outcomes_since_start.ended)
+        runs_s = number(engine.since_start.seconds)
+        if ended is not None:
+            self.began_anew = self.began_anew or ended < self._ended
+            self._ended = ended
+        if runs_s is not None:
+            self.began_anew = self.began_anew or runs_s < self._runs_s - _SAME_START_S
+            self._runs_s = runs_s
 
 
 class Marked:
@@ -80,8 +89,11 @@ class Marked:
         watched_s = minus(seen.seconds, then.served.seen.seconds)
         outcomes = engine.served.outcomes_since_start
         outcomes_then = then.served.outcomes_since_start
+        means = engine.since_start
+        means_then = then.since_start
         if watched.began_anew:
             outcomes = Outcomes()
+            means = SinceStart()
         return Since(
             decode=minus(total.decode, before.decode),
             prefill=minus(total.prefill_computed, before.prefill_computed),
@@ -90,6 +102,8 @@ class Marked:
             failed=minus(outcomes.failed, outcomes_then.failed),
             aborted=minus(outcomes.aborted, outcomes_then.aborted),
             rejected=minus(outcomes.rejected, outcomes_then.rejected),
+            ttft_s=_mean_between(means_then.ttft_s, means_then.ttft_count, means.ttft_s, means.ttft_count),
+            itl_s=_mean_between(means_then.itl_s, means_then.itl_count, means.itl_s, means.itl_count),
             peak_running=watched.running,
             peak_waiting=watched.waiting,
             busy_ratio=per(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
@@ -102,3 +116,10 @@ def _busy_s(engine: Engine) -> Reading:
     if isinstance(seen.seconds, Missing) or isinstance(seen.busy_ratio, Missing):
         return NOT_EXPOSED
     return seen.seconds * seen.busy_ratio
+
+
+def _mean_between(mean_then: Reading, count_then: Reading, mean: Reading, count: Reading) -> Reading:
+    """Mean of the observations between two moments, from the means and counts up to each of them."""
+    observed = minus(count, count_then)
+    total = minus(times(mean, count), times(mean_then, count_then))
+    return per(total, observed, Missing(Reason.IDLE))

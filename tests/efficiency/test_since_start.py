@@ -40,6 +40,8 @@ def test_one_poll_says_the_means_of_all_ranks_since_the_start(ranks: int) -> Non
         requests_per_s=4.0 * ranks,
         ttft_s=0.3,
         itl_s=0.02,
+        ttft_count=OBSERVED[q.TTFT].count * ranks,
+        itl_count=OBSERVED[q.ITL].count * ranks,
     )
 
 

@@ -173,6 +173,27 @@ def test_since_the_mark_stands_first_and_counts_outcomes_until_the_engine_restar
     assert not any(line.startswith("  errors") for line in lines), "its counters began anew"
 
 
+def test_mean_latencies_since_the_mark_are_of_what_was_observed_since(queued: Engine) -> None:
+    before = with_means(marked_before(queued), seconds=100.0, ttft_s=0.5, ttft_count=100.0, itl_s=0.02, itl_count=1e4)
+    now = with_means(before, seconds=130.0, ttft_s=0.8, ttft_count=200.0, itl_s=0.03, itl_count=2e4)
+    view = View(Config())
+    view.marked = Marked(before)
+    view.marked.take(now)
+    lines = section(page(now.engines[0], view, before.wall_s + 30.0), "since the mark")
+    figures = {line[2:20].strip(): words(line[20:])[:2] for line in lines}
+    assert figures["TTFT, mean"] == ["1.100", "s"]
+    assert figures["ITL, mean"] == ["40.00", "ms"]
+    view.marked.take(with_means(now, seconds=61.0))
+    lines = section(page(now.engines[0], view, before.wall_s + 99.0), "since the mark")
+    assert not any(line.startswith("  TTFT") for line in lines), "another process: its means are not of the mark"
+
+
+def with_means(snapshot: Snapshot, **means: float) -> Snapshot:
+    (engine,) = snapshot.engines
+    since_start = msgspec.structs.replace(engine.since_start, **means)
+    return msgspec.structs.replace(snapshot, engines=(msgspec.structs.replace(engine, since_start=since_start),))
+
+
 def with_outcomes(snapshot: Snapshot, **counts: float) -> Snapshot:
     (engine,) = snapshot.engines
     outcomes = msgspec.structs.replace(engine.served.outcomes_since_start, **counts)

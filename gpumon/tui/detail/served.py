@@ -312,6 +312,8 @@ def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figure
         ("errors", since.failed, values.whole),
         ("aborted", since.aborted, values.whole),
         ("turned away", since.rejected, values.whole),
+        ("TTFT, mean", since.ttft_s, values.seconds),
+        ("ITL, mean", since.itl_s, values.seconds),
         ("most running", since.peak_running, values.whole),
         ("most waiting", since.peak_waiting, values.whole),
         ("busy", since.busy_ratio, values.percent),
