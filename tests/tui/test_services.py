@@ -88,13 +88,16 @@ def test_no_page_speaks_of_what_does_not_apply(name: str) -> None:
 
 
 def test_the_sections_of_each() -> None:
-    common = ["engine", "rates", "MFU: arithmetic", "MBU: memory bandwidth", "energy"]
+    common = ["engine", "rates", "MFU: arithmetic", "MBU: memory bandwidth", "energy", "cost"]
     assert titles(TOKENS) == [*common, "trained since gpumon started"]
     assert titles(ENCODER) == [
         *("engine", "load", "rates", "latencies", "how requests ended", "lengths"),
-        *("MFU: arithmetic", "MBU: memory bandwidth", "energy", "tokens since gpumon started"),
+        *("MFU: arithmetic", "MBU: memory bandwidth", "energy", "cost", "tokens since gpumon started"),
     ]
-    assert titles(IMAGES) == ["engine", "load", "rates", "latencies", "how requests ended", "MFU, MBU", "energy"]
+    assert titles(IMAGES) == [
+        *("engine", "load", "rates", "latencies", "how requests ended"),
+        *("MFU, MBU", "energy", "cost"),
+    ]
 
 
 def test_what_cannot_be_has_no_advice() -> None:
