@@ -93,10 +93,13 @@ def test_no_garbage_from_the_terminal_ends_it(program: PtyProcess) -> None:
         program.read(0.15)
         assert program.wait(0.02) is None, garbage
     before = len(program.written)
-    program.type(b"\x1b")
-    program.read(0.4)
-    program.type(b"?")
-    program.read(60.0, lambda written: HELP in written[before:])
+    for _ in range(12):  # on a busy machine the two keys may come as one
+        program.type(b"\x1b")
+        program.read(0.4)
+        program.type(b"?")
+        program.read(5.0, lambda written: HELP in written[before:])
+        if HELP in program.written[before:]:
+            break
     assert HELP in program.written[before:]
     program.type(b"qq")  # out of the help, and out
     assert program.wait(60.0) == 0
