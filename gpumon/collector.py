@@ -76,7 +76,7 @@ class Push(Protocol):
 
     @property
     def troubles(self) -> Sequence[Callable[[float], Fault | None]]:
-        """What to ask at each tick (Unix time): why nothing arrives there."""
+        """Callables that are asked at each tick (Unix time), and answer why nothing arrives there."""
 
     async def close(self) -> None:
         """Send what waits, within two seconds."""

@@ -322,7 +322,7 @@ class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What GPUs and energy cost, in the currency of the user. There is no default: without a price no cost is shown."""
+    """Prices of GPUs and energy, in the currency of the user. There is no default: without a price no cost is shown."""
 
     gpu_hour: Price | None = None
     """Price of one hour of every GPU that `by_type` does not name."""
@@ -382,7 +382,7 @@ class Webhook(Keyed, frozen=True, forbid_unknown_fields=True):
     level: Literal["critical", "warn", "note"] = "warn"
     """Least level of what is sent."""
     silence: checks.Silences = ()
-    """What is not sent: CODE, CODE[NAME], CODE[NAME] HH:MM-HH:MM (local time); `*` is every code."""
+    """Verdicts that are not sent: CODE, CODE[NAME], CODE[NAME] HH:MM-HH:MM (local time); `*` is every code."""
     group_s: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0
     """Seconds that a change waits for others, to go out as one message."""
     repeat_s: Annotated[float, msgspec.Meta(ge=0.0, le=604800.0)] | None = None

@@ -1,4 +1,4 @@
-"""What an engine's users sent and got: outcomes, lengths and phases of requests, and where cached tokens came from."""
+"""Requests of an engine's users: outcomes, lengths and phases of requests, and where cached tokens came from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TIERS: Final[Mapping[str, str]] = {
 
 
 def served(reading: EngineReading, track: Track) -> Served:
-    """What was served in the last minutes, and since the start as far as the engine's counters and buckets tell it."""
+    """Figures of the requests served in the last minutes, and since the start as far as its counters and buckets tell."""
     return Served(
         outcomes=Outcomes(**{field: _counted(track, counter) for field, counter in _OUTCOMES.items()}),
         outcomes_since_start=_since_start(track),

@@ -22,7 +22,7 @@ MINUTES_S: Final = 120.0
 """Window of shares of requests, likewise, as few requests end in one minute. All frames of a little more than that are
 derived before a moment of the past (`history.derivation.RECENT_S`), so that its shares are what they were."""
 MINUTES_MARK_S: Final = 10.0
-"""Of polls that are kept for that window alone there is one in each multiple of so many seconds: the same ones whenever
+"""Polls that are kept for that window alone: one in each multiple of so many seconds: the same ones whenever
 the watching began."""
 LEAST_INTERVALS: Final = 2.0
 """A window holds at least so many intervals between readings: it grows with them."""
@@ -280,7 +280,7 @@ class Track:
         self.mean = LongMean()
         """Long mean of the generated tokens."""
         self.seen = SeenLoad()
-        """What ran and waited since the first poll."""
+        """Return what ran and waited since the first poll."""
         self._frames_s = -1.0
         self._was_reset = False
         self._paced_s = 0.0

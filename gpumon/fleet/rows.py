@@ -118,7 +118,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     cost_per_h: Known
     """Price of an hour of its GPUs; so the next, by the prices of the gpumon that shows the fleet."""
     cost_per_million_output_tokens: Reading
-    """Of rows whose GPUs all have a price."""
+    """Known for rows whose GPUs all have a price."""
     cost_per_million_all_tokens: Reading
     unused_gpu_s: Known
     """GPU-seconds without a request, or with nobody on the GPU, since the gpumon that reads them started."""

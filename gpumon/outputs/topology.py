@@ -74,7 +74,7 @@ def _legend(topology: Topology) -> Iterator[str]:
 
 
 def _remarks(topology: Topology) -> Iterator[str]:
-    """What is not as it could be, and what a placement should know."""
+    """Remarks on what is not as it could be, and on what a placement should know."""
     for board in topology.boards:
         if board.fault:
             yield f"! gpu {board.index}: {clean(board.fault)}"

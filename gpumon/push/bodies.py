@@ -39,7 +39,7 @@ _WORDS: Final = {
 
 
 class Context(NamedTuple):
-    """What a body needs beside its message."""
+    """Facts that a body needs beside its message."""
 
     name: str
     """Name of the webhook."""
@@ -57,7 +57,7 @@ def body(kind: str, message: Message, context: Context) -> bytes:
 
 
 def summary(message: Message) -> str:
-    """What a message is about in one line: `2 began, 1 ended on gpu-07`."""
+    """The subject of a message in one line: `2 began, 1 ended on gpu-07`."""
     counts = Counter(change.state for change in message.changes)
     parts = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
     if message.dropped:

@@ -31,10 +31,10 @@ _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test me
 
 
 class _Known(NamedTuple):
-    """What is on disk about a webhook."""
+    """The files of a webhook on disk."""
 
     kept: Kept
-    """What the gpumon of this server has kept."""
+    """The state that the gpumon of this server has kept."""
     senders: tuple[str, ...]
     """Every gpumon that sends now."""
     last: Answer | None

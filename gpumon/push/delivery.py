@@ -33,7 +33,7 @@ MOST_ANSWER_BYTES: Final = 1 << 20
 MOST_WAIT_S: Final = 3600.0
 """Longest wait that a receiver may ask for."""
 NOT_RUNNING: Final = "it does not run, or the address is wrong"
-"""Said of a receiver that does not listen."""
+"""Words for a receiver that does not listen."""
 CONNECT_S: Final = 5.0
 REPEAT_S: Final = 14400.0
 ALERTMANAGER_REPEAT_S: Final = 60.0
@@ -49,7 +49,7 @@ class Result(str, Enum):
 
 
 class Attempt(NamedTuple):
-    """What came of one request."""
+    """The outcome of one request."""
 
     result: Result
     text: str

@@ -1,4 +1,4 @@
-"""What a receiver was told, and what it has to be told next: group window, repeat, silence and the queue.
+"""The messages that a receiver was sent, and those that are due next: group window, repeat, silence and the queue.
 
 It knows no clock: the time is that of the snapshots. What stands is compared with what was told, so that a new gpumon
 goes on where the one before it ended.
@@ -91,7 +91,7 @@ class Ledger:
         return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
 
     def _see_one(self, item: Standing, snapshot: Snapshot, minute: int) -> None:
-        """What has begun, has another level, or is due again."""
+        """Return what has begun, has another level, or is due again."""
         told = self.kept.told.get(item.place)
         now_s = snapshot.wall_s
         if told is not None:
@@ -146,7 +146,7 @@ class Ledger:
             self._add(ended, now_s)
 
     def _is_over(self, place: str, told: Told, keys: Iterable[str], now_s: float) -> bool:
-        """Whether what is not there now has ended."""
+        """Return whether a thing that is not there now has ended."""
         if place in self._inherited and self._watched_s < SETTLE_S[told.change.level]:
             return False
         return told.key in keys or not 0.0 <= now_s - told.seen_s < UNLISTED_S

@@ -12,7 +12,7 @@ LEVELS: Final = ("critical", "warn", "note")
 
 
 class ChangeState(str, Enum):
-    """What happened to a verdict or an alert."""
+    """A change of a verdict or an alert."""
 
     BEGAN = "began"
     LEVEL = "level"
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True):
     text: str
     """The verdict in one line."""
     action: str
-    """What to try, the best first."""
+    """Actions to try, the best first."""
     level_before: str = ""
     """Level before the change, where that is another."""
     simulated: bool = False
@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct):
-    """What goes out as one request."""
+    """Changes that go out as one request."""
 
     number: int
     wall_s: float
@@ -84,7 +84,7 @@ class Told(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of the last attempt to deliver something."""
+    """The outcome of the last attempt to deliver something."""
 
     wall_s: float
     """Unix time."""
@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What a webhook remembers from one run to the next."""
+    """The state that a webhook keeps from one run to the next."""
 
     version: int = 1
     told: dict[str, Told] = {}

@@ -1,4 +1,4 @@
-"""What stands in a snapshot and may be sent: its verdicts, and its alerts on figures."""
+"""The items of a snapshot that may be sent: its verdicts, and its alerts on figures."""
 
 from __future__ import annotations
 

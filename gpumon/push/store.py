@@ -117,7 +117,7 @@ class Store:
             self._lock = None
 
     def read(self) -> Kept:
-        """What was kept; a damaged or foreign file counts as none."""
+        """Return the state that was kept; a damaged or foreign file counts as none."""
         if self.path is None:
             return Kept()
         try:
@@ -156,7 +156,7 @@ class Store:
 
 
 class DemoStore(Store):
-    """What a simulated server sends: kept so that others can tell how it goes, and never gone on with."""
+    """The state of a simulated server's webhook: kept so that others can tell how it goes, and never gone on with."""
 
     def take(self) -> bool:
         """Take the lock where it is free: simulated servers are not one another's next run, so that each sends."""

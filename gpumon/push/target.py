@@ -1,4 +1,4 @@
-"""Where a webhook sends: its URL and key, read anew for each message, and struck from all that is said."""
+"""The receiver of a webhook: its URL and key, read anew for each message, and struck from all that is said."""
 
 from __future__ import annotations
 

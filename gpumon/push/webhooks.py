@@ -301,7 +301,7 @@ class Channel:
 
 
 class _Events:
-    """What the thread of the webhooks waits for; told from any thread."""
+    """The event that the thread of the webhooks waits for; set from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -383,7 +383,7 @@ class Webhooks:
 
     @property
     def troubles(self) -> list[Callable[[float], Fault | None]]:
-        """What to ask at each tick (Unix time), for each webhook: why nothing arrives there."""
+        """Return a callable for each webhook that is asked at each tick (Unix time) why nothing arrives there."""
         return [channel.fault for channel in self.channels]
 
     def samples(self) -> Iterator[Sample]:

@@ -71,7 +71,7 @@ class PaneColumns(Generic[T]):
     extra: Sequence[TextColumn[T] | DrawnColumn]
     """Columns that a wider screen adds, in this order."""
     behind: Sequence[str] = ()
-    """What the pane adds behind them, which can be hidden, too."""
+    """Names of what the pane adds behind them, which can be hidden, too."""
 
     def can_be_hidden(self) -> Iterator[str]:
         """The names of the columns that can be hidden, from left to right."""

@@ -13,7 +13,7 @@ PROMISED: Final = 0.95
 
 
 class Goals(NamedTuple):
-    """What is promised to users, as p95 in seconds; None: nothing. Other limits stand in for what is not promised."""
+    """Goals promised to users, as p95 in seconds; None: nothing. Other limits stand in for what is not promised."""
 
     ttft_s: float | None = None
     itl_s: float | None = None

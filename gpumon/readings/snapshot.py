@@ -459,11 +459,11 @@ class Phases(Group, frozen=True, gc=False):
     prefill_s: Reading = NOT_EXPOSED
     decode_s: Reading = NOT_EXPOSED
     rest_s: Reading = NOT_EXPOSED
-    """What is left of `e2e_s`: tokenising, and the way through the API server."""
+    """The rest of `e2e_s`: tokenising, and the way through the API server."""
 
 
 class CachedBy(Group, frozen=True, gc=False):
-    """Where the prompt tokens of the last 2 minutes that needed no prefill came from: shares of them."""
+    """Sources of the prompt tokens of the last 2 minutes that needed no prefill: shares of them."""
 
     device_ratio: Reading = NOT_EXPOSED
     """The prefix cache in the GPUs' memory."""
@@ -478,7 +478,7 @@ class CachedBy(Group, frozen=True, gc=False):
 
 
 class Seen(Group, frozen=True, gc=False):
-    """What gpumon has seen of an engine since it started."""
+    """Counts and peaks of an engine since gpumon started."""
 
     seconds: Reading = WARMING_UP
     """Time between answers, without that in which it gave none."""
@@ -492,7 +492,7 @@ class Seen(Group, frozen=True, gc=False):
 
 
 class Served(Part, frozen=True, gc=False):
-    """What an engine's users sent and got."""
+    """Figures of the requests of an engine's users."""
 
     outcomes: Outcomes = Outcomes()
     """In the last 2 minutes."""

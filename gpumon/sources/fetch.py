@@ -40,7 +40,7 @@ CONNECTED: Final = "connection.connect_tcp.complete"
 """Name of httpcore's trace event for a connection that was just made."""
 
 MAY_LOAD: Final = "down, or still loading"
-"""What an engine does that does not listen."""
+"""Words for an engine that does not listen."""
 CAUSES: Final = (
     (
         ssl.SSLCertVerificationError,

@@ -22,7 +22,7 @@ _CODES: Final = frozenset((ALERT, EVERY, *(limit.value for limit in Limit)))
 
 
 class Silence(NamedTuple):
-    """What is not sent."""
+    """A rule for what is not sent."""
 
     code: str
     """Code of a verdict, `alert`, or `*`."""

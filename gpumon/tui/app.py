@@ -96,7 +96,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
         return self.monitor
 
     def works_with(self, control: Collecting) -> Context:
-        """What a screen of this application works with, but its snapshots."""
+        """Return what a screen of this application works with, but its snapshots."""
         return Context(control, self.files, self.palette, self.view, self.wall)
 
     async def begin_to_collect(self) -> None:

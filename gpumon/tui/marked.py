@@ -78,7 +78,7 @@ class Marked:
                 del self._engines[key]
 
     def since(self, engine: Engine) -> Since | None:
-        """What an engine did since the mark; None of one that was not listed all the time."""
+        """Figures of an engine since the mark; None of one that was not listed all the time."""
         then = self._engines.get(engine.key)
         watched = self._watched.get(engine.key)
         if then is None or watched is None:

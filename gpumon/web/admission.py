@@ -20,7 +20,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Admission:
-    """What a request has to bring with it."""
+    """Credentials that a request has to bring with it."""
 
     def __init__(self, key: str, names: tuple[str, ...], public: str) -> None:
         """`names`: hosts besides loopback's, where another address is listened at. `public`: of a reverse proxy."""

@@ -63,7 +63,7 @@ class _Open:
         self._calls = Calls(DRIVER.api, Timings(), [""])
 
     def read(self, name: str, *arguments: Any, key: str = "") -> Any:
-        """What a call gives, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
+        """Return what a call gives, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
         return self._calls.read(name, self.handle, *arguments, key=key)
 
     def board(self) -> Board:

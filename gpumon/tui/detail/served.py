@@ -1,4 +1,4 @@
-"""What the users of an engine sent and got, for its page: goals, outcomes, lengths, phases, speculation and cache."""
+"""Requests of the users of an engine, for its page: goals, outcomes, lengths, phases, speculation and cache."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def speculation(engine: Engine) -> list[Section]:
 
 
 def cached_by(engine: Engine, figures: Figures) -> list[Section]:
-    """Where cached prompt tokens came from; no section where the engine does not tell that, or nothing was cached."""
+    """Sources of cached prompt tokens; no section where the engine does not tell that, or nothing was cached."""
     of = engine.served.cached_by
     entries: list[Entry] = []
     for name, field in _TIERS:
@@ -296,7 +296,7 @@ def cached_by(engine: Engine, figures: Figures) -> list[Section]:
 
 
 def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: Figures) -> list[Section]:
-    """What it did since the user's mark; no section without one, or in a past that was counted from another start."""
+    """Its figures since the user's mark; no section without one, or in a past that was counted from another start."""
     if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
         return []
     moment = values.moment_of(marked.wall_s, snapshot.wall_s)

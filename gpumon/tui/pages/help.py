@@ -131,7 +131,7 @@ _Names = tuple[str, ...]
 
 
 class HelpBody(Protocol):
-    """What a screen shows, as its help knows it."""
+    """The body of a screen, as its help knows it."""
 
     fleet: bool
     """Whether it shows several hosts."""
@@ -144,7 +144,7 @@ class HelpScreen(Protocol):
 
     @property
     def body(self) -> HelpBody:
-        """What it shows."""
+        """Return its body."""
 
 
 class HelpPage(Pane):

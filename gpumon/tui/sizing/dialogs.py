@@ -45,7 +45,7 @@ class SizingScreen(Protocol):
 
     @property
     def control(self) -> Measured:
-        """What was measured here, and what is known by now."""
+        """Measurements made here, and the catalogues as they are by now."""
 
     @property
     def timeline(self) -> Timeline | None:
