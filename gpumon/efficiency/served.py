@@ -39,7 +39,7 @@ _TIERS: Final[Mapping[str, str]] = {
 
 
 def served(reading: EngineReading, track: Track) -> Served:
-    """Figures of the requests served in the last minutes, and since the start as far as its counters and buckets tell."""
+    """Figures of the requests served in the last minutes, and since the start as far as counters and buckets tell."""
     return Served(
         outcomes=Outcomes(**{field: _counted(track, counter) for field, counter in _OUTCOMES.items()}),
         outcomes_since_start=_since_start(track),
