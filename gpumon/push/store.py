@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import socket
-import stat
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 
 from gpumon.config.schema import Webhook
 from gpumon.push.records import Kept
+from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.state_folder import state_folder
 
 MOST_STORE_BYTES: Final = 64 << 20
@@ -120,35 +120,21 @@ class Store:
         """Return the state that was kept; a damaged or foreign file counts as none."""
         if self.path is None:
             return Kept()
-        try:
-            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        data = read_own(self.path, MOST_STORE_BYTES)
+        if data is None:
             return Kept()
-        with os.fdopen(file, "rb") as stream:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_STORE_BYTES:
-                return Kept()
-            try:
-                kept = msgspec.json.decode(stream.read(MOST_STORE_BYTES + 1), type=Kept)
-            except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-                return Kept()
+        try:
+            kept = msgspec.json.decode(data, type=Kept)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return Kept()
         if kept.version != Kept().version:
             return Kept()
         return kept
 
     def write(self, data: bytes) -> None:
         """The file appears whole or not at all; only its user can read it. Raises OSError."""
-        if self.path is None:
-            return
-        new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-        try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
-                stream.write(data)
-            new.replace(self.path)
-        except BaseException:  # whatever interrupts it, no half file is left
-            with contextlib.suppress(OSError):
-                new.unlink()
-            raise
+        if self.path is not None:
+            replace_own(self.path, data)
 
     @staticmethod
     def _lock_path(path: Path) -> Path:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import socket
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from gpumon.sources.last_seen.memory import MOST
+from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
 from gpumon.sources.last_seen.records import REMEMBERED_S, Listed, Served, Written, without_bulk
 from gpumon.sources.last_seen.state_folder import state_folder
@@ -109,20 +109,13 @@ class Store:
         return True
 
     def _read(self) -> Written | None:
-        try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except (OSError, ValueError):
+        data = read_own(self._path, MOST_STORE_BYTES)
+        if data is None:
             return None
         try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MOST_STORE_BYTES:
-                return None
-            with os.fdopen(os.dup(file), "rb") as stream:
-                written = msgspec.json.decode(stream.read(MOST_STORE_BYTES + 1), type=Written)
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            written = msgspec.json.decode(data, type=Written)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        finally:
-            os.close(file)
         is_own = written.host == self._host and written.pids == self._pids
         if written.version == VERSION and is_own:
             return written
@@ -131,15 +124,7 @@ class Store:
     def _replace(self, data: bytes) -> None:
         """The file appears whole or not at all; only its user can read it. Raises OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._path.with_name(f".{self._path.name}.{os.urandom(6).hex()}.new")
-        try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
-                stream.write(data)
-            new.replace(self._path)
-        except BaseException:  # whatever interrupts it, no half file is left
-            with contextlib.suppress(OSError):
-                new.unlink()
-            raise
+        replace_own(self._path, data)
 
 
 def _is_current(served: Served, wall_s: float) -> bool:
