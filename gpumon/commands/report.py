@@ -25,14 +25,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Sum it up, and print."""
     config = settings(chosen).loaded.config
-    from gpumon.config.prices import running_prices
+    from gpumon.config.prices import goals_of, running_prices
     from gpumon.history.summary import summed_up
     from gpumon.outputs import period
     from gpumon.sources.packaged import gpu_catalogue
 
     recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
     gpus = gpu_catalogue(config.gpu)
-    summed = summed_up(recording, gpus, running_prices(config, gpus), from_s, to_s)
+    summed = summed_up(recording, gpus, running_prices(config, gpus), from_s, to_s, goals_of(config.goals))
     if chosen.form == "json":
         write(period.encode(summed).decode() + "\n")
     elif chosen.form == "markdown":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -22,26 +22,47 @@ _NONE: Final = Missing(Reason.IDLE)
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
 
 
-def goodput(track: Track, goals: Goals) -> Goodput:
-    """The shares of the last minutes. Without a goal of its own a latency is held against the one that is assumed."""
+class Bounds(NamedTuple):
+    """Latencies that requests are held against."""
+
+    ttft_s: float
+    itl_s: float
+    ttft_assumed: bool
+    """The config has no such goal."""
+    itl_assumed: bool
+
+    def of(self, kind: EngineKind) -> tuple[tuple[str, str, float], ...]:
+        """Field of `Goodput`, quantity that it is counted from, and bound in seconds, for engines of a kind."""
+        if kind in _MEANS:
+            return (("ttft_goal", q.TTFT, self.ttft_s), ("tpot_goal", q.ITL, self.itl_s))
+        return (
+            ("ttft_goal", q.TTFT, self.ttft_s),
+            ("itl_goal", q.ITL, self.itl_s),
+            ("tpot_goal", q.TPOT, self.itl_s),
+        )
+
+
+def goal_bounds(goals: Goals) -> Bounds:
+    """The bounds of these goals. Without a goal of its own a latency is held against the one that is assumed."""
     ttft_s = goals.ttft_s
     if ttft_s is None:
         ttft_s = ASSUMED_TTFT_S
     itl_s = goals.itl_s
     if itl_s is None:
         itl_s = ASSUMED_ITL_S
-    tokens = _within_goal(track, q.ITL, itl_s)
-    requests = _within_goal(track, q.TPOT, itl_s)
-    if track.reading is not None and track.reading.kind in _MEANS:
-        requests = tokens
-        tokens = WithinGoal()
-    return Goodput(
-        ttft_goal=_within_goal(track, q.TTFT, ttft_s),
-        itl_goal=tokens,
-        tpot_goal=requests,
-        ttft_goal_assumed=goals.ttft_s is None,
-        itl_goal_assumed=goals.itl_s is None,
-    )
+    return Bounds(ttft_s, itl_s, goals.ttft_s is None, goals.itl_s is None)
+
+
+def goodput(track: Track, goals: Goals) -> Goodput:
+    """The shares of the last minutes."""
+    bounds = goal_bounds(goals)
+    kind = EngineKind.UNKNOWN
+    if track.reading is not None:
+        kind = track.reading.kind
+    shares = {}
+    for field, quantity, goal_s in bounds.of(kind):
+        shares[field] = _within_goal(track, quantity, goal_s)
+    return Goodput(**shares, ttft_goal_assumed=bounds.ttft_assumed, itl_goal_assumed=bounds.itl_assumed)
 
 
 def no_goodput(why: Missing) -> Goodput:

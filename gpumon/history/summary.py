@@ -13,10 +13,22 @@ from gpumon.efficiency.costs import cost_of, energy_cost_of
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.sums import (
+    TOKENS,
+    Counted,
+    GoodputCount,
+    GoodputSum,
+    Mean,
+    all_tokens,
+    quotient,
+    sum_of_all,
+    sum_of_known,
+)
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
-from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.goals import Goals
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit
@@ -33,13 +45,6 @@ _CHUNK_S: Final = 3600.0
 """Points are read by the hour."""
 _LONGEST_S: Final = 60.0
 """No points stand for more."""
-_TOTALS: Final = {
-    "prefill_computed_tokens": "prefill_computed",
-    "prefill_cached_tokens": "prefill_cached",
-    "decode_tokens": "decode",
-    "trained_tokens": "trained",
-}
-"""Fields of `EnginePeriod` and those of `TokensTotal` that they come from."""
 _MEANS: Final = {
     "running_mean": "running",
     "waiting_mean": "waiting",
@@ -50,32 +55,10 @@ _MEANS: Final = {
 """Fields of `EnginePeriod` and the series `NAME@KEY` that they are the means of."""
 
 
-class _Mean:
-    """Mean of a series, weighted by the seconds that its points stand for."""
-
-    __slots__ = ("seconds", "total")
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.total = 0.0
-
-    def add(self, value: float, seconds: float) -> None:
-        """Take in a point; NaN is a gap."""
-        if not math.isnan(value):
-            self.total += value * seconds
-            self.seconds += seconds
-
-    def reading(self, otherwise: Missing) -> Reading:
-        """The mean; `otherwise` where there is no point."""
-        if self.seconds:
-            return self.total / self.seconds
-        return otherwise
-
-
 class _Means(NamedTuple):
     """Figures of the points: mean of each series, seconds covered, gaps."""
 
-    means: Mapping[str, _Mean]
+    means: Mapping[str, Mean]
     covered_s: float
     gaps: tuple[tuple[float, float], ...]
     """Unix times from which to which nothing is recorded."""
@@ -91,37 +74,6 @@ class _Means(NamedTuple):
         return 0.0
 
 
-class _Counted:
-    """Grows a total by a counter that may begin anew."""
-
-    __slots__ = ("last", "seconds", "total")
-
-    def __init__(self) -> None:
-        self.last: float | None = None
-        self.total = 0.0
-        self.seconds = 0.0
-
-    def add(self, value: Reading, seconds: float) -> float:
-        """Take in the counter's newest value, and return its growth; `seconds`: since the one before."""
-        counter = number(value)
-        growth = 0.0
-        if counter is not None and self.last is not None:
-            growth = counter - self.last
-            if growth < 0.0:  # it began anew
-                growth = counter
-            self.total += growth
-            self.seconds += seconds
-        self.last = counter
-        return growth
-
-    @property
-    def reading(self) -> Reading:
-        """The growth; missing where the counter was not seen twice."""
-        if self.seconds:
-            return self.total
-        return NOT_EXPOSED
-
-
 class _Sample(NamedTuple):
     """A frame that counters are read from."""
 
@@ -133,16 +85,19 @@ class _Sample(NamedTuple):
 class _Counts:
     """Figures of the sampled frames: the things there were, for how long, and the growth of their counters."""
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: Prices, goals: Goals) -> None:
         self.prices = prices
+        self.goals = goals
         self.gpus: dict[str, Gpu] = {}
         self.seconds: dict[str, float] = {}
         """GPU -> recorded time in which it was there."""
         self.engines: dict[str, Engine] = {}
-        self.joules: dict[str, _Counted] = {}
+        self.joules: dict[str, Counted] = {}
         self.energy_costs: dict[str, Reading] = {}
-        self.unused: dict[str, _Counted] = {}
-        self.tokens: dict[tuple[str, str], _Counted] = {}
+        self.unused: dict[str, Counted] = {}
+        self.tokens: dict[tuple[str, str], Counted] = {}
+        self.served: dict[str, GoodputCount] = {}
+        self.goodput: dict[str, GoodputSum] = {}
         self.host = ""
         self.simulated = False
 
@@ -150,6 +105,8 @@ class _Counts:
         """Take the next values of the counters as a base line."""
         for counted in (*self.joules.values(), *self.unused.values(), *self.tokens.values()):
             counted.last = None
+        for served in self.served.values():
+            served.begin_anew()
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
         """`seconds`: since the frame before, as far as they are recorded."""
@@ -159,21 +116,31 @@ class _Counts:
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
             self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
-            joules = self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
+            joules = self.joules.setdefault(gpu.uuid, Counted()).add(raw.energy_j, seconds)
             spent = self.energy_costs.get(gpu.uuid, 0.0)
             self.energy_costs[gpu.uuid] = plus(spent, energy_cost_of(joules, per_kwh))
-            self.unused.setdefault(gpu.uuid, _Counted()).add(gpu.unused_s, seconds)
-        for engine in engines:
+            self.unused.setdefault(gpu.uuid, Counted()).add(gpu.unused_s, seconds)
+        for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
-            for field, total in _TOTALS.items():
-                counted = self.tokens.setdefault((engine.key, field), _Counted())
+            served = self.served.setdefault(engine.key, GoodputCount(self.goals))
+            self.goodput.setdefault(engine.key, GoodputSum()).add_sum(served.growth(reading))
+            for field, total in TOKENS.items():
+                counted = self.tokens.setdefault((engine.key, field), Counted())
                 counted.add(getattr(engine.tokens_total, total), seconds)
 
 
-def summed_up(past: FrameStore, catalogue: GpuCatalogue, prices: Prices, from_s: float, to_s: float) -> Period:
+def summed_up(
+    past: FrameStore,
+    catalogue: GpuCatalogue,
+    prices: Prices,
+    from_s: float,
+    to_s: float,
+    goals: Goals = Goals(),  # noqa: B008 - immutable
+) -> Period:
     """A part of a past, both ends included (Unix time). Reads a disk."""
     means = _means(past, from_s, to_s)
-    counts = _counts(past, catalogue, prices, from_s, to_s, means.gaps)
+    counts = _Counts(prices, goals)
+    _count(counts, past, catalogue, from_s, to_s, means.gaps)
     cards = set()
     indices: Counter[int] = Counter()
     for gpu in counts.gpus.values():
@@ -202,11 +169,11 @@ def summed_up(past: FrameStore, catalogue: GpuCatalogue, prices: Prices, from_s:
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
-    return _with_sums(whole, adding_up(counts.engines.values()), cards)
+    return _with_sums(whole, adding_up(counts.engines.values()), cards, counts)
 
 
 def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
-    means: dict[str, _Mean] = {}
+    means: dict[str, Mean] = {}
     gaps: list[tuple[float, float]] = []
     covered_s = 0.0
     last_s = math.nan
@@ -219,7 +186,7 @@ def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
         last_s = points.wall_s
         covered_s += seconds
         for series, value in points.values.items():
-            means.setdefault(series, _Mean()).add(value, seconds)
+            means.setdefault(series, Mean()).add(value, seconds)
     covered_s += _tail_s(past, from_s, to_s, last_s)
     return _Means(means, min(covered_s, to_s - from_s), tuple(gaps))
 
@@ -252,16 +219,15 @@ def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Poin
             begin_s = max(end_s, next_s - _LONGEST_S)
 
 
-def _counts(
+def _count(
+    counts: _Counts,
     past: FrameStore,
     catalogue: GpuCatalogue,
-    prices: Prices,
     from_s: float,
     to_s: float,
     gaps: Sequence[tuple[float, float]],
-) -> _Counts:
+) -> None:
     """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
-    counts = _Counts(prices)
     deriver = Deriver(catalogue)
     last: Frame | None = None
     for frame, broken in _sampled(past, from_s, to_s, gaps):
@@ -275,7 +241,6 @@ def _counts(
         last = frame
         snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
         counts.add(frame, snapshot.gpus, snapshot.engines, seconds)
-    return counts
 
 
 def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
@@ -386,7 +351,7 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
 
 
 def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
-    totals = {field: counts.tokens[engine.key, field].reading for field in _TOTALS}
+    totals = {field: counts.tokens[engine.key, field].reading for field in TOKENS}
     own_means = {}
     for field, series in _MEANS.items():
         own_means[field] = means.mean(f"{series}@{engine.key}")
@@ -395,10 +360,10 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
     energy_cost: Reading = Missing(Reason.NO_GPU)
     own_gpus = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
     if own_gpus and not _shares_gpus(engine, counts):
-        energy = _sum([gpu.energy_j for gpu in own_gpus])
-        cost = _sum([gpu.cost for gpu in own_gpus])
-        energy_cost = _sum([gpu.energy_cost for gpu in own_gpus])
-    made = _sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
+        energy = sum_of_all([gpu.energy_j for gpu in own_gpus])
+        cost = sum_of_all([gpu.cost for gpu in own_gpus])
+        energy_cost = sum_of_all([gpu.energy_cost for gpu in own_gpus])
+    made = sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -406,20 +371,15 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         kind=engine.kind.value,
         **totals,
         **own_means,
-        decode_tokens_per_s=_quotient(totals["decode_tokens"], seconds),
+        decode_tokens_per_s=quotient(totals["decode_tokens"], seconds),
         energy_j=energy,
-        tokens_per_j=_quotient(made, energy),
-        cost_per_million_tokens=times(_quotient(cost, made), 1e6),
+        tokens_per_j=quotient(made, energy),
+        cost_per_million_tokens=times(quotient(cost, made), 1e6),
         cost=cost,
         energy_cost=energy_cost,
-        cost_per_million_all_tokens=times(_quotient(cost, _all_tokens(totals)), 1e6),
+        cost_per_million_all_tokens=times(quotient(cost, all_tokens(totals)), 1e6),
+        goodput=counts.goodput[engine.key].period(),
     )
-
-
-def _all_tokens(totals: Mapping[str, Reading]) -> Reading:
-    """Prompt and decode tokens together; missing where no decode tokens are counted."""
-    prompts = [totals[field] for field in ("prefill_computed_tokens", "prefill_cached_tokens")]
-    return plus(totals["decode_tokens"], _sum_of_known(prompts))
 
 
 def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
@@ -431,61 +391,34 @@ def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
     return False
 
 
-def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:
+def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str], counts: _Counts) -> Period:
     """`cards`: uuids of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {}
-    for field in _TOTALS:
-        sums[field] = _sum_of_known([getattr(engine, field) for engine in in_totals])
+    for field in TOKENS:
+        sums[field] = sum_of_known([getattr(engine, field) for engine in in_totals])
+    goodput = GoodputSum()
+    for key in keys:
+        goodput.add_sum(counts.goodput[key])
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
-    energy = _sum([gpu.energy_j for gpu in gpus])
-    cost = _sum([gpu.cost for gpu in gpus])
-    made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
+    energy = sum_of_all([gpu.energy_j for gpu in gpus])
+    cost = sum_of_all([gpu.cost for gpu in gpus])
+    made = sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
         **sums,
         energy_j=energy,
-        tokens_per_j=_quotient(made, energy),
+        tokens_per_j=quotient(made, energy),
         cost=cost,
-        idle_cost=_sum([gpu.idle_cost for gpu in gpus]),
-        cost_per_million_tokens=times(_quotient(cost, made), 1e6),
-        energy_cost=_sum([gpu.energy_cost for gpu in gpus]),
-        unused_gpu_s=_sum([gpu.unused_s for gpu in gpus]),
-        unused_cost=_sum([gpu.unused_cost for gpu in gpus]),
-        cost_per_million_all_tokens=times(_quotient(cost, _all_tokens(sums)), 1e6),
+        idle_cost=sum_of_all([gpu.idle_cost for gpu in gpus]),
+        cost_per_million_tokens=times(quotient(cost, made), 1e6),
+        energy_cost=sum_of_all([gpu.energy_cost for gpu in gpus]),
+        unused_gpu_s=sum_of_all([gpu.unused_s for gpu in gpus]),
+        unused_cost=sum_of_all([gpu.unused_cost for gpu in gpus]),
+        cost_per_million_all_tokens=times(quotient(cost, all_tokens(sums)), 1e6),
+        goodput=goodput.period(),
     )
-
-
-def _sum(readings: Sequence[Reading]) -> Reading:
-    """The sum; the first reason where a part is missing."""
-    if not readings:
-        return NOT_EXPOSED
-    numbers = []
-    for reading in readings:
-        if isinstance(reading, Missing):
-            return reading
-        numbers.append(reading)
-    return math.fsum(numbers)
-
-
-def _sum_of_known(readings: Sequence[Reading]) -> Reading:
-    """The sum of what was counted: an engine that counts no such tokens has none."""
-    known = []
-    for reading in readings:
-        if not isinstance(reading, Missing):
-            known.append(reading)
-    return _sum(known)
-
-
-def _quotient(above: Reading, below: Reading) -> Reading:
-    if isinstance(above, Missing):
-        return above
-    if isinstance(below, Missing):
-        return below
-    if below > 0.0:
-        return above / below
-    return Missing(Reason.IDLE)
 
 
 MOST: Final = 200

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gpumon.outputs import markdown as md
+from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
 from gpumon.outputs.sizing import money
 from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
@@ -100,6 +101,9 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     yield "recorded", f"{_length(period.covered_s)} of {_length(period.seconds)}{gaps}"
     yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in _USED.items())
     yield "tokens", _tokens(period)
+    served = goodput_text(period.goodput)
+    if served:
+        yield "goodput", served
     yield "energy", _energy(period)
     cost = _cost(period)
     if cost:

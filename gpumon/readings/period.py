@@ -12,6 +12,36 @@ SCHEMA = 1
 """Version of the JSON of `gpumon report`."""
 
 
+class GoalPeriod(msgspec.Struct, frozen=True):
+    """What was served within a goal, summed up: requests, or tokens."""
+
+    count: Reading = NOT_EXPOSED
+    """Requests, or tokens, that were observed."""
+    within_low: Reading = NOT_EXPOSED
+    """At least so many of them were within the goal; `within_high`: at most. They are equal where the goal is the bound
+    of a bucket."""
+    within_high: Reading = NOT_EXPOSED
+    low_ratio: Reading = NOT_EXPOSED
+    """`within_low / count`; `high_ratio` likewise."""
+    high_ratio: Reading = NOT_EXPOSED
+    goal_s: Reading = NOT_EXPOSED
+
+
+class GoodputPeriod(msgspec.Struct, frozen=True):
+    """Requests with their latencies within the goals of the config, or within those that are assumed."""
+
+    ttft_goal: GoalPeriod = GoalPeriod()
+    """Requests by their TTFT."""
+    itl_goal: GoalPeriod = GoalPeriod()
+    """Tokens by the gap before them."""
+    tpot_goal: GoalPeriod = GoalPeriod()
+    """Requests that ended, by their mean time per token after the first."""
+    ttft_goal_assumed: bool = False
+    """The config has no such goal: 1 s is assumed."""
+    itl_goal_assumed: bool = False
+    """The config has no such goal: 50 ms are assumed."""
+
+
 class GpuPeriod(msgspec.Struct, frozen=True):
     """One GPU. Ratios are means over the time in which they were known."""
 
@@ -66,6 +96,7 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     energy_cost: Reading = NO_ENERGY_PRICE
     cost_per_million_all_tokens: Reading = NO_PRICE
     """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
+    goodput: GoodputPeriod = GoodputPeriod()
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -122,3 +153,5 @@ class Period(msgspec.Struct, frozen=True):
     """GPU-seconds: the sum of `unused_s`."""
     unused_cost: Reading = NO_PRICE
     cost_per_million_all_tokens: Reading = NO_PRICE
+    goodput: GoodputPeriod = GoodputPeriod()
+    """Sums over the engines, no means."""

@@ -16,10 +16,11 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summed_up
 from gpumon.readings.frame import Frame, GpuReading, GpuState
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.period import Period
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, Prices
-from gpumon.readings.quantities import DECODE_TOKENS
+from gpumon.readings.quantities import DECODE_TOKENS, TTFT
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
@@ -94,6 +95,43 @@ def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Mad
     assert part.busy_ratio == pytest.approx(sum(known) / len(known), abs=0.02)
     assert part.covered_s == pytest.approx(100.0, abs=0.1)
     assert (part.gaps, part.simulated, part.host) == (0, True, "box")
+
+
+def within_goal(made: Made, goal_s: float) -> tuple[float, float]:
+    """Requests that got a first token between the first and the last frame, and those of them within the goal."""
+    whole = 0.0
+    within = 0.0
+    for engine in made.frames[0].engines:
+        key = engine.key
+        ends = []
+        for frame in (made.frames[0], made.frames[-1]):
+            (reading,) = [one for one in frame.engines if one.key == key]
+            ends.append(reading.ranks[0].histograms[TTFT])
+        at = ends[0].bounds.index(goal_s)
+        whole += ends[1].counts[-1] - ends[0].counts[-1]
+        within += ends[1].counts[at] - ends[0].counts[at]
+    return whole, within
+
+
+def test_goodput_sums_the_requests_and_is_no_mean_of_shares(made: Made) -> None:
+    ends = made.frames[0].wall_s, made.frames[-1].wall_s
+    stays = made.frames[0].engines[0].key
+    told = summed_up(made.recording, CATALOGUE, FREE, *ends)
+    (engine,) = [one for one in told.engines if one.key == stays]
+    requests, within = within_goal(made, 1.0)
+    assert requests > 10
+    share = engine.goodput.ttft_goal
+    assert (share.count, share.within_low, share.within_high) == (requests, within, within)
+    assert share.low_ratio == pytest.approx(within / requests)
+    assert engine.goodput.ttft_goal_assumed
+    for field in ("count", "within_low", "within_high"):
+        parts = [getattr(one.goodput.ttft_goal, field) for one in told.engines]
+        known = [part for part in parts if not isinstance(part, Missing)]
+        assert getattr(told.goodput.ttft_goal, field) == pytest.approx(sum(known)), field
+    strict = summed_up(made.recording, CATALOGUE, FREE, *ends, Goals(ttft_s=0.06))
+    assert strict.goodput.ttft_goal.goal_s == 0.06
+    assert not strict.goodput.ttft_goal_assumed
+    assert float(strict.goodput.ttft_goal.within_high) < float(told.goodput.ttft_goal.within_low)
 
 
 def test_money_is_the_price_of_the_hours_and_idle_the_share_without_a_kernel(made: Made) -> None:

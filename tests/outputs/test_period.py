@@ -12,7 +12,7 @@ import pytest
 from gpumon.outputs.export import COLUMNS, header, rows
 from gpumon.outputs.period import encode, markdown, report
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
-from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import EnginePeriod, GoalPeriod, GoodputPeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.snapshot import Confidence, EventKind, Kind, Level, Limit, Verdict
 from tests.outputs import shots
@@ -163,3 +163,16 @@ def test_a_mean_over_part_of_the_time_says_so() -> None:
     assert "MFU 22% (known for 30 min)" in line
     assert "MBU 41%" in line
     assert "MBU 41% (" not in line
+
+
+def test_goodput_is_told_as_a_share_of_requests_with_bounds_where_the_goal_lies_inside_a_bucket() -> None:
+    first = GoalPeriod(12900.0, 12000.0, 12000.0, 12000.0 / 12900.0, 12000.0 / 12900.0, 1.0)
+    rest = GoalPeriod(12800.0, 6400.0, 9600.0, 0.5, 0.75, 0.05)
+    tokens = GoalPeriod(5e6, 4e6, 4e6, 0.8, 0.8, 0.05)
+    served = GoodputPeriod(first, tokens, rest, ttft_goal_assumed=True)
+    told = "93.0 % of 12.9k requests within TTFT 1.0s (assumed), 50.0 to 75.0 % of 12.8k requests within ITL 50ms"
+    assert f"goodput    {told}" in report(replace(HOUR, goodput=served), 140)
+    alone = GoodputPeriod(itl_goal=tokens)
+    assert "80.0 % of 5.0M tokens within ITL 50ms" in markdown(replace(HOUR, goodput=alone))
+    assert json.loads(encode(replace(HOUR, goodput=served)))["goodput"]["tpot_goal"]["low_ratio"] == 0.5
+    assert "goodput" not in report(HOUR)

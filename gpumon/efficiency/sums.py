@@ -1,0 +1,259 @@
+"""Sums over a stretch of time: means by seconds, growth of counters, requests within goals, and what may be missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
+from gpumon.efficiency.quantiles import difference
+from gpumon.efficiency.ratio import plus
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
+from gpumon.readings.goals import Goals
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.period import GoalPeriod, GoodputPeriod
+from gpumon.readings.snapshot import Goodput, WithinGoal
+
+TOKENS: Final = {
+    "prefill_computed_tokens": "prefill_computed",
+    "prefill_cached_tokens": "prefill_cached",
+    "decode_tokens": "decode",
+    "trained_tokens": "trained",
+}
+"""Fields of a stretch and those of `TokensTotal` that they come from."""
+GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
+"""Fields of `Goodput` and of `GoodputPeriod`."""
+
+
+class Mean:
+    """Mean of a figure, weighted by the seconds (or GPU-seconds) that its values stand for."""
+
+    __slots__ = ("seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.total = 0.0
+
+    def add(self, value: float, seconds: float) -> None:
+        """Take in a value; NaN is a gap."""
+        if not math.isnan(value):
+            self.total += value * seconds
+            self.seconds += seconds
+
+    def add_mean(self, other: Mean) -> None:
+        """Take in all that another mean is made of."""
+        self.total += other.total
+        self.seconds += other.seconds
+
+    def reading(self, otherwise: Missing) -> Reading:
+        """The mean; `otherwise` where there is no value."""
+        if self.seconds:
+            return self.total / self.seconds
+        return otherwise
+
+
+class Counted:
+    """Grows a total by a counter that may begin anew."""
+
+    __slots__ = ("last", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.total = 0.0
+        self.seconds = 0.0
+
+    def add(self, value: Reading, seconds: float) -> float:
+        """Take in the counter's newest value, and return its growth; `seconds`: since the one before."""
+        counter = number(value)
+        growth = 0.0
+        if counter is not None and self.last is not None:
+            growth = counter - self.last
+            if growth < 0.0:  # it began anew
+                growth = counter
+            self.total += growth
+            self.seconds += seconds
+        self.last = counter
+        return growth
+
+    @property
+    def reading(self) -> Reading:
+        """The growth; missing where the counter was not seen twice."""
+        if self.seconds:
+            return self.total
+        return NOT_EXPOSED
+
+
+class GoalSum:
+    """Requests, or tokens, of which it is known how many kept a goal."""
+
+    __slots__ = ("count", "goal_s", "high", "low", "other_goals")
+
+    def __init__(self) -> None:
+        self.count = 0.0
+        self.low = 0.0
+        """At least so many were within the goal; `high`: at most."""
+        self.high = 0.0
+        self.goal_s: Reading = NOT_EXPOSED
+        self.other_goals = False
+
+    def add(self, share: WithinGoal) -> None:
+        """Take in the share of some of them; one that is not known adds nothing."""
+        count = number(share.count)
+        low = number(share.low_ratio)
+        high = number(share.high_ratio)
+        if count is None or low is None or high is None:
+            return
+        self._take_goal(share.goal_s)
+        self.count += count
+        self.low += low * count
+        self.high += high * count
+
+    def add_sum(self, other: GoalSum) -> None:
+        """Take in all that another sum has."""
+        if not other.count:
+            return
+        self._take_goal(other.goal_s)
+        self.count += other.count
+        self.low += other.low
+        self.high += other.high
+
+    def _take_goal(self, goal_s: Reading) -> None:
+        if isinstance(self.goal_s, Missing):
+            self.goal_s = goal_s
+        self.other_goals = self.other_goals or goal_s != self.goal_s
+
+    def period(self) -> GoalPeriod:
+        """The sum as it is told."""
+        if not self.count:
+            return GoalPeriod()
+        if self.other_goals:
+            goal_s: Reading = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
+        else:
+            goal_s = self.goal_s
+        return GoalPeriod(
+            count=self.count,
+            within_low=self.low,
+            within_high=self.high,
+            low_ratio=self.low / self.count,
+            high_ratio=self.high / self.count,
+            goal_s=goal_s,
+        )
+
+
+class GoodputSum:
+    """What was served within the goals, by field of `Goodput`."""
+
+    __slots__ = ("goals", "itl_assumed", "ttft_assumed")
+
+    def __init__(self) -> None:
+        self.goals = {field: GoalSum() for field in GOALS}
+        self.ttft_assumed = False
+        self.itl_assumed = False
+
+    def add_sum(self, other: GoodputSum) -> None:
+        """Take in all that another sum has."""
+        for field, goal in self.goals.items():
+            goal.add_sum(other.goals[field])
+        self.ttft_assumed = self.ttft_assumed or other.ttft_assumed
+        self.itl_assumed = self.itl_assumed or other.itl_assumed
+
+    def add_rate(self, goodput: Goodput, requests: float) -> None:
+        """Take in `requests` that ended while the shares of the last minutes were these: as a gpumon exports them."""
+        self.ttft_assumed = self.ttft_assumed or goodput.ttft_goal_assumed
+        self.itl_assumed = self.itl_assumed or goodput.itl_goal_assumed
+        for field in ("ttft_goal", "tpot_goal"):
+            share: WithinGoal = getattr(goodput, field)
+            self.goals[field].add(WithinGoal(share.low_ratio, share.high_ratio, share.goal_s, requests))
+
+    def period(self) -> GoodputPeriod:
+        """The sums as they are told."""
+        goals = {field: goal.period() for field, goal in self.goals.items()}
+        return GoodputPeriod(**goals, ttft_goal_assumed=self.ttft_assumed, itl_goal_assumed=self.itl_assumed)
+
+
+class GoodputCount:
+    """What one engine served within its goals, from reading to reading of its histograms."""
+
+    def __init__(self, goals: Goals) -> None:
+        self._bounds: Bounds = goal_bounds(goals)
+        self._last: dict[tuple[str, str], HistogramReading] = {}
+        """Rank and quantity -> the histogram as it was read last."""
+
+    def begin_anew(self) -> None:
+        """Take the next histograms as a base line."""
+        self._last = {}
+
+    def growth(self, reading: EngineReading) -> GoodputSum:
+        """What was served since the reading before. A histogram that began anew counts from its beginning."""
+        grown = GoodputSum()
+        grown.ttft_assumed = self._bounds.ttft_assumed
+        grown.itl_assumed = self._bounds.itl_assumed
+        if reading.state is not EndpointState.OK:
+            return grown
+        for field, quantity, goal_s in self._bounds.of(reading.kind):
+            for observed in self._observed(reading, quantity):
+                if len(observed.bounds) > 1:
+                    grown.goals[field].add(share_within(observed, goal_s))
+        return grown
+
+    def _observed(self, reading: EngineReading, quantity: str) -> Iterator[HistogramReading]:
+        """The observations of each rank since the reading before."""
+        for rank in reading.ranks:
+            histogram = rank.histograms.get(quantity)
+            if histogram is None:
+                continue
+            before = self._last.get((rank.rank, quantity))
+            self._last[rank.rank, quantity] = histogram
+            observed = difference(before, histogram)
+            if observed is not None:
+                yield observed
+            elif before is not None and histogram.count < before.count:
+                yield histogram
+
+
+def running_requests(reading: EngineReading) -> Reading:
+    """Requests that run on all ranks of an engine in this very reading."""
+    running = [rank.gauges[q.RUNNING] for rank in reading.ranks if q.RUNNING in rank.gauges]
+    if running:
+        return math.fsum(running)
+    return NOT_EXPOSED
+
+
+def all_tokens(totals: Mapping[str, Reading]) -> Reading:
+    """Prompt and decode tokens together; missing where no decode tokens are counted."""
+    prompts = [totals[field] for field in ("prefill_computed_tokens", "prefill_cached_tokens")]
+    return plus(totals["decode_tokens"], sum_of_known(prompts))
+
+
+def sum_of_all(readings: Sequence[Reading]) -> Reading:
+    """The sum; the first reason where a part is missing."""
+    if not readings:
+        return NOT_EXPOSED
+    numbers = []
+    for reading in readings:
+        if isinstance(reading, Missing):
+            return reading
+        numbers.append(reading)
+    return math.fsum(numbers)
+
+
+def sum_of_known(readings: Iterable[Reading]) -> Reading:
+    """The sum of what was counted: an engine that counts no such tokens has none."""
+    known = []
+    for reading in readings:
+        if not isinstance(reading, Missing):
+            known.append(reading)
+    return sum_of_all(known)
+
+
+def quotient(above: Reading, below: Reading) -> Reading:
+    """`above / below`; idle where there is nothing to divide by."""
+    if isinstance(above, Missing):
+        return above
+    if isinstance(below, Missing):
+        return below
+    if below > 0.0:
+        return above / below
+    return Missing(Reason.IDLE)
