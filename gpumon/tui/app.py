@@ -252,7 +252,7 @@ def _draw_on(terminal: TextIO, app: ScreenApp[S]) -> None:
     """Have Textual draw on a terminal, in the size that this has at any time."""
     # Textual draws on this stream: a log of stderr is not to get the screen.
     gone = partial(asyncio.get_running_loop().call_soon_threadsafe, app.exit)
-    sys.__stderr__ = TerminalOutput(terminal, gone, app.palette)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
+    sys.__stderr__ = TerminalOutput(terminal, gone)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
     for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
         if cells < MOST_CELLS:
             os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size

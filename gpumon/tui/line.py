@@ -229,10 +229,7 @@ def _selection(code: Code, base: str | None) -> str:
 
 
 def _encode(line: Line, ranges: Ranges) -> str:
-    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset.
-
-    A line that ends on the plain ground says so by the short form of the reset: `output.joined` looks for it.
-    """
+    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
     codes = line.palette.codes
     ground = line.palette.ground
     text = line.characters
@@ -259,9 +256,7 @@ def _encode(line: Line, ranges: Ranges) -> str:
                 base, colour = code
             out.append(text[start:stop])
             start = stop
-    if base and base == ground:
-        out.append("\x1b[m")
-    elif base or colour:
+    if base or colour:
         out.append("\x1b[0m")
     return "".join(out)
 

@@ -4,46 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import termios
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
-if TYPE_CHECKING:
-    from gpumon.tui.palette import Palette
+from gpumon.tui.repaint import repainted
 
 _CHUNK: Final = 1024
 """Bytes per write: a terminal that takes nothing blocks for this much only, once its buffer was flushed."""
 _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what it was given, unless it takes nothing."""
-
-
-_WAY: Final = re.compile(r"(?:\r?\n)?\x1b\[([0-9]+);1H(?:\x1b\[([0-9]+)C)?")
-"""The way of the cursor to a line and along it, as Textual writes it."""
-
-
-@lru_cache(maxsize=8)
-def _lines_on(ground: str) -> re.Pattern[str]:
-    """The end of a line on the plain ground, the way of the cursor to the next one, and the same ground selected."""
-    return re.compile(rf"\x1b\[m(\x1b\[[0-9;]+H\x1b\[){re.escape(ground)};")
-
-
-def joined(frame: str, ground: str) -> str:
-    """A frame in which the cursor goes to its places directly, and the plain ground (`Palette.ground`) stays selected
-    from line to line."""
-    frame = _WAY.sub(_place, frame)
-    if not ground:
-        return frame
-    return _lines_on(ground).sub(r"\1", frame)
-
-
-def _place(way: re.Match[str]) -> str:
-    """One move of the cursor in the place of up to three."""
-    column = int(way[2] or 0) + 1
-    return f"\x1b[{way[1]};{column}H"
 
 
 class TerminalOutput:
@@ -52,8 +24,7 @@ class TerminalOutput:
     Textual writes from a thread of its own. Characters that the terminal's encoding lacks become `?`.
     """
 
-    def __init__(self, stream: TextIO, gone: Callable[[], object], palette: Palette) -> None:
-        self._palette = palette
+    def __init__(self, stream: TextIO, gone: Callable[[], object]) -> None:
         self._descriptor = stream.fileno()
         self._encoding = stream.encoding or "utf-8"
         self._gone = gone
@@ -64,7 +35,7 @@ class TerminalOutput:
 
     def write(self, text: str) -> int:
         """Write all of it, waiting where the terminal is slow."""
-        data = memoryview(joined(text, self._palette.ground).encode(self._encoding, "replace"))
+        data = memoryview(repainted(text).encode(self._encoding, "replace"))
         self.busy = True
         while data and self._open and not self._abandoned:
             data = data[self._written(data[:_CHUNK]) :]

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from gpumon.config.themes import load_theme
 from gpumon.tui.line import Line, Row, Slot
-from gpumon.tui.output import joined
 from gpumon.tui.palette import TONES, Palette
+from gpumon.tui.repaint import repainted
 from gpumon.tui.terminal import Depth
 
 WIDTH = 60
@@ -78,14 +78,13 @@ def test_changes_bring_the_terminal_to_where_a_full_line_would(
 
 
 @given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)))
-def test_a_frame_that_keeps_the_ground_from_line_to_line_looks_the_same(rows: list[Row], depth: Depth) -> None:
-    palette = PALETTES[depth]
+def test_a_repainted_frame_of_lines_looks_the_same(rows: list[Row], depth: Depth) -> None:
     lines = []
     for y, row in enumerate(rows, 1):
-        lines.append(f"\x1b[{y};1H{Line(row, WIDTH, palette, Slot()).render(CONSOLE)}")
-    frame = "\n".join(lines)
+        lines.append(f"\x1b[{y};1H{Line(row, WIDTH, PALETTES[depth], Slot()).render(CONSOLE)}")
+    frame = "\r\n".join(lines)
     glasses = []
-    for text in (frame, joined(frame, palette.ground)):
+    for text in (frame, repainted(frame)):
         screen = pyte.Screen(WIDTH + 4, len(rows) + 1)
         pyte.Stream(screen).feed(text)
         glasses.append([dict(screen.buffer[y]) for y in range(screen.lines)])
@@ -95,7 +94,7 @@ def test_a_frame_that_keeps_the_ground_from_line_to_line_looks_the_same(rows: li
 def test_the_ground_is_selected_once_in_a_frame() -> None:
     palette = PALETTES[Depth.TRUE]
     line = Line([("0", "text")], WIDTH, palette, Slot()).render(CONSOLE)
-    frame = joined(f"\x1b[1;1H{line}\n\x1b[2;1H{line}", palette.ground)
+    frame = repainted(f"\x1b[1;1H{line}\r\n\x1b[2;1H{line}")
     assert frame.count(palette.ground) == 1
 
 
@@ -125,7 +124,7 @@ def test_one_digit_costs_few_bytes() -> None:
     change = Line(new, WIDTH, PALETTES[Depth.TRUE], slot)
     assert change.changes(line) == [(38, 39)]
     patch = change.crop(0, 39).render(CONSOLE)
-    assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[m"
+    assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[0m"
     assert len(patch) < len(whole) / 3
 
 
