@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "models": "show model facts and their sources: list, search WORD..., show NAME",
     "profiles": "import load tests for sizing: add FILE..., list, show NAME, remove NAME",
     "report": "summarise a recording: utilisation, tokens, energy, cost, incidents",
+    "compare": "compare two moments: rates, latencies, verdicts, and what was changed between",
     "export": "print a recording as CSV or JSON lines",
     "serve-metrics": "serve metrics for Prometheus (docs/serve-metrics.md)",
     "rules": "print recording rules, alerts and a dashboard for Prometheus and Grafana (docs/rules.md)",

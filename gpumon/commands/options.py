@@ -193,16 +193,26 @@ def _takes_value(parser: argparse.ArgumentParser) -> dict[str, bool]:
     return takes
 
 
+MOMENT: Final = "FROM"
+"""Name of a word that is a moment, as `gpumon compare` has it."""
+
+
 def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """`--at -10m` as one word: argparse takes what begins with a dash for an option."""
+    """`--at -10m` as one word: argparse takes what begins with a dash for an option. A blank in front of a `-10m` that
+    belongs to no option keeps it from being taken for one."""
     times: set[str] = set()
+    takes_moments = False
     for action in actions(parser):
         if action.metavar == "TIME":
             times.update(action.option_strings)
+        takes_moments = takes_moments or action.metavar == MOMENT
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in times and word[:1] == "-" and word[1:2].isdigit():
+        is_before = word[:1] == "-" and word[1:2].isdigit()
+        if is_before and joined and joined[-1] in times:
             joined[-1] += f"={word}"
+        elif is_before and takes_moments:
+            joined.append(f" {word}")
         else:
             joined.append(word)
     return joined

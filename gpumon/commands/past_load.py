@@ -24,7 +24,7 @@ LOAD_S: Final = 7 * 86400.0
 """Seconds of a Prometheus whose load counts, without --from."""
 TRAFFIC_S: Final = 3600.0
 """Seconds of a Prometheus whose traffic is played, without --from."""
-_LONGEST_S: Final = 366 * 86400.0
+LONGEST_S: Final = 366 * 86400.0
 _MOMENTS: Final = 20
 """Scrapes before now that tell how fast the engines are, and of what lengths."""
 _CHUNK_S: Final = 60.0
@@ -86,7 +86,7 @@ def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tu
     """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
     from gpumon.commands.report import moment
 
-    span = now_s - _LONGEST_S, now_s
+    span = now_s - LONGEST_S, now_s
     if chosen.until:
         end_s = moment("--to", chosen.until, span)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, time, timedelta, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 _LENGTH: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -83,3 +83,27 @@ def _local(at: datetime, zone: timezone | None) -> datetime:
 
 def _day(wall_s: float, zone: timezone | None) -> date:
     return datetime.fromtimestamp(wall_s, zone).astimezone(zone).date()
+
+
+class Stretch(NamedTuple):
+    """Time from one moment to another (Unix times); a moment alone has no length."""
+
+    begin_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return self.end_s - self.begin_s
+
+
+def stretch_of(text: str, span: tuple[float, float], zone: timezone | None = None) -> Stretch:
+    """A moment (`03:10`) or a stretch (`03:00..03:10`) of a recording. Raises ValueError or OutsideError."""
+    first, dots, last = text.partition("..")
+    begin_s = moment_of(first, span, zone)
+    if not dots:
+        return Stretch(begin_s, begin_s)
+    end_s = moment_of(last, span, zone)
+    if end_s <= begin_s:
+        raise ValueError(f"is no stretch of time: {text[:60]!a} ends before it begins")
+    return Stretch(begin_s, end_s)

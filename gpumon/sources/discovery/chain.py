@@ -6,6 +6,7 @@ from __future__ import annotations
 import os.path
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.readings.check import Check, CheckState
@@ -13,6 +14,7 @@ from gpumon.readings.frame import (
     CPU_OFFLOAD_GB,
     EMBEDDINGS,
     GPU_LAYERS,
+    SERVER_COMMAND,
     SERVES,
     WEIGHTS_ON_CPU,
     EndpointState,
@@ -24,7 +26,7 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
-from gpumon.sources.discovery.command_line import Launch, ranks
+from gpumon.sources.discovery.command_line import Launch, ranks, shown_command
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import Process
 from gpumon.specs import hints
@@ -37,6 +39,8 @@ NO_ENGINE: Final = "no serving engine by its command line: not asked"
 NO_PORT: Final = "no port is open: it is loading its model, or it serves no requests from outside"
 SWITCHED_OFF: Final = "its command line switches them off"
 MODEL_CHARACTERS: Final = 80
+MOST_COMMAND: Final = 1024
+"""Characters of a command line."""
 SOURCE: Final = "discovery"
 PATIENCE_S: Final = 6.0
 """Longer than a list of NVML's processes gets old."""
@@ -128,6 +132,20 @@ class Chain(NamedTuple):
         if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
             lacking[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
         return lacking
+
+    def told(self, said: Mapping[str, str]) -> dict[str, str]:
+        """What stands in the `info` of its server's readings beside what the server has `said`: hints, and how it was
+        started."""
+        told = self.hints(said)
+        if self.server is not None and len(self.server.argv) > 1:
+            told[SERVER_COMMAND] = _command(self.server.argv)
+        return told
+
+
+@lru_cache(maxsize=256)
+def _command(argv: tuple[str, ...]) -> str:
+    """A command line as everybody may read it; cached, as it is the same at every poll."""
+    return clean(shown_command(argv), MOST_COMMAND)
 
 
 def shown(process: Process) -> str:

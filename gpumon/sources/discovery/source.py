@@ -314,7 +314,7 @@ class Discovery:
         return msgspec.structs.replace(
             reading,
             model=(chain.launch.stored_as if chain.launch is not None else "") or reading.model or clean(chain.model),
-            info={**reading.info, **chain.hints(reading.info)} if IDENTITY in reading.info else reading.info,
+            info={**reading.info, **chain.told(reading.info)} if IDENTITY in reading.info else reading.info,
             model_root=reading.model_root or (chain.launch.model if chain.launch is not None else ""),
             tp=reading.tp or tp,
             pp=reading.pp or pp,

@@ -1,0 +1,133 @@
+"""`gpumon compare`: two moments of a recording or a Prometheus, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import MOMENT, Usage, add_config, add_forms, length, settings
+from gpumon.commands.streams import OK, width, write
+
+if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+    from gpumon.readings.before_after import BeforeAfter
+    from gpumon.readings.when import Stretch
+
+MOMENTS: Final = 60
+"""Moments that are asked of a Prometheus for each span."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add options: both moments, of what, how long the spans are, and in which form."""
+    times = "03:10, 2026-11-22T03:10Z, -10m (before the end), or a span: 03:00..03:10"
+    parser.add_argument("before", metavar=MOMENT, type=str.strip, help=f"moment before a change: {times}")
+    parser.add_argument("after", metavar="TO", type=str.strip, help="moment after it, likewise")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's recording)"
+    )
+    parser.add_argument(
+        "--for",
+        metavar="LENGTH",
+        dest="length_s",
+        type=length,
+        default=300.0,
+        help="length of the span that ends at each moment (default 5m)",
+    )
+    parser.add_argument("--prometheus", metavar="URL", help="compare the hosts that this Prometheus scrapes")
+    add_config(parser)
+    add_forms(parser, json="one JSON object (docs/compare.md)", markdown="tables to paste into a ticket")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Compare, and print."""
+    from gpumon.outputs import before_after as printed
+
+    if chosen.file and chosen.prometheus:
+        raise Usage("FILE and --prometheus are two pasts: give one of them")
+    config = settings(chosen).loaded.config
+    if chosen.prometheus:
+        answer = asyncio.run(_of_prometheus(chosen, config))
+    else:
+        answer = _of_recording(chosen, config)
+    if chosen.form == "json":
+        write(printed.encode(answer).decode() + "\n")
+    elif chosen.form == "markdown":
+        write(printed.markdown(answer))
+    else:
+        write(printed.report(answer, width()))
+    return OK
+
+
+def _of_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
+    """The comparison of two spans of a recording. Raises ConfigError."""
+    from gpumon.commands.report import opened, tell_damage
+    from gpumon.history.compared import compared
+    from gpumon.session.build import maker
+
+    recording, held = opened(chosen.file, None, None)
+    before, after = _spans(chosen, held)
+    answer = compared(recording, maker(config), before, after)
+    tell_damage(recording)
+    return answer
+
+
+def _spans(chosen: argparse.Namespace, held: tuple[float, float]) -> tuple[Stretch, Stretch]:
+    """The two spans that the command line names. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.history.compared import TooShortError, spans_of
+    from gpumon.readings.when import Stretch
+
+    before = _stretch("FROM", chosen.before, held)
+    after = _stretch("TO", chosen.after, held)
+    try:
+        return spans_of(before, after, chosen.length_s, Stretch(*held))
+    except TooShortError as wrong:
+        raise ConfigError(str(wrong)) from None
+
+
+def _stretch(name: str, text: str, held: tuple[float, float]) -> Stretch:
+    """The moment or span that a word of the command line names. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.readings.when import OutsideError, stretch_of
+
+    try:
+        return stretch_of(text, held)
+    except (ValueError, OutsideError) as wrong:
+        raise ConfigError(f"{name} {wrong}") from None
+
+
+async def _of_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
+    """The comparison of two spans of the hosts of a Prometheus. Raises ConfigError."""
+    from gpumon.commands.past_load import LONGEST_S, prometheus_source
+    from gpumon.config.errors import ConfigError
+    from gpumon.efficiency.before_after import before_after
+    from gpumon.efficiency.span import TakenSpan
+    from gpumon.fleet.course import HostCourse
+    from gpumon.history.derivation import WARM_UP_S
+    from gpumon.session.build import maker
+
+    make = maker(config)
+    async with prometheus_source(config) as (source, newest):
+        stretches = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
+        spans = []
+        for stretch in stretches:
+            span = TakenSpan(stretch.begin_s, stretch.end_s)
+            step_s = max(newest.interval_s, stretch.seconds / MOMENTS)
+            begin_s = stretch.begin_s - max(WARM_UP_S, 4.0 * step_s)
+            moments: set[float] = set()
+            for host in newest.hosts:
+                course = HostCourse(make, charted=False)
+                name = host.name if len(newest.hosts) > 1 else ""
+                for at_s, frame in await source.past(host.name, begin_s, stretch.end_s, step_s):
+                    moment = course.take(frame, at_s, max(frame.interval_s, step_s))
+                    if at_s >= stretch.begin_s:
+                        span.take(moment.snapshot, at_s, frame.engines, name)
+                        moments.add(at_s)
+            for _ in moments:
+                span.end_moment()
+            spans.append(span)
+    before, after = spans
+    if not before.moments and not after.moments:
+        raise ConfigError("prometheus: it has nothing of either span")
+    return before_after(before, after)

@@ -1,0 +1,404 @@
+"""Two spans held against each other: figures with their noise, what was set differently, and verdicts of each side.
+
+A difference is a change if it is larger than the noise, and than `LEAST` of the figure. The noise is the mean of two
+spreads: of each span the highest less the lowest of the means of its parts. Two quantiles in one bucket of a histogram
+are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.facts import OPTION, STARTED, differing
+from gpumon.efficiency.goodput import share_within
+from gpumon.efficiency.quantiles import ENOUGH, quantile
+from gpumon.efficiency.ratio import per, plus, times
+from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
+from gpumon.readings import quantities as q
+from gpumon.readings.before_after import (
+    BeforeAfter,
+    ComparedSpan,
+    FactChange,
+    FigureChange,
+    Judgement,
+    SeenOn,
+    ThingChange,
+    VerdictChange,
+)
+from gpumon.readings.format import rfc3339
+from gpumon.readings.frame import HistogramReading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.verdict import Kind, Level
+
+LEAST_PARTS: Final = 3
+"""Parts of a span that must have a figure for its noise to be known."""
+LEAST: Final = 0.03
+"""Share of a figure below which a difference is none, however steady both sides are: windows do not end exactly with
+their spans."""
+LOADS_ALIKE: Final = 1.2
+"""Loads that differ by less than this factor are about the same: latencies may be held against each other."""
+_PER_MILLION_S: Final = 1e6 / 3600.0
+
+Of = Callable[[SpanParts], Reading]
+
+
+class FigureSpec(NamedTuple):
+    """A figure of a kind of thing."""
+
+    code: str
+    unit: str
+    better: str
+    of: Of
+    bucket: Callable[[SpanParts], object] | None = None
+    """Bounds of the bucket that a quantile lies in; None where it is in none."""
+    goal: str = ""
+    """Field with the goal of a share within it."""
+
+
+def _mean(code: str, unit: str, better: str = "") -> FigureSpec:
+    def of(stretch: SpanParts) -> Reading:
+        return stretch.mean(code)
+
+    return FigureSpec(code, unit, better, of)
+
+
+def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
+    """Mean of a histogram's observations; of an engine without one, of the means that it has."""
+
+    def of(stretch: SpanParts) -> Reading:
+        observed = stretch.histogram(quantity)
+        if observed is None:
+            return stretch.mean(code)
+        return per(observed.sum, observed.count, Missing(Reason.IDLE))
+
+    return FigureSpec(code, unit, better, of)
+
+
+def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
+    """A quantile of all observations of a stretch: no mean of quantiles."""
+
+    def of(stretch: SpanParts) -> Reading:
+        observed = stretch.histogram(quantity)
+        if observed is None or len(observed.bounds) < 2:
+            return NOT_EXPOSED
+        if observed.count < ENOUGH:
+            return Missing(Reason.FEW if observed.count else Reason.IDLE)
+        value, _, _ = quantile(observed, share)
+        return value
+
+    def bucket(stretch: SpanParts) -> object:
+        observed = stretch.histogram(quantity)
+        if observed is None or observed.count < ENOUGH or len(observed.bounds) < 2:
+            return None
+        _, low, high = quantile(observed, share)
+        return low, high
+
+    return FigureSpec(code, "s", "lower", of, bucket)
+
+
+def _within(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
+    """Least share of the observations within a goal, by the first of these histograms that there is."""
+
+    def of(stretch: SpanParts) -> Reading:
+        goal_s = stretch.mean(goal)
+        observed = _first_observed(stretch, quantities)
+        if observed is None or isinstance(goal_s, Missing):
+            return NOT_EXPOSED
+        return share_within(observed, goal_s).low_ratio
+
+    return FigureSpec(code, "ratio", "higher", of, goal=goal)
+
+
+def _first_observed(stretch: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
+    """Observations by the first of these histograms that has some."""
+    for quantity in quantities:
+        observed = stretch.histogram(quantity)
+        if observed is not None and len(observed.bounds) > 1 and observed.count > 0.0:
+            return observed
+    return None
+
+
+def _cost_per_million(stretch: SpanParts) -> Reading:
+    """Price of an hour over the tokens generated in it."""
+    return times(per(stretch.mean("cost_per_hour"), stretch.mean("decode_tokens_per_s")), _PER_MILLION_S)
+
+
+def _tokens_per_joule(stretch: SpanParts) -> Reading:
+    return per(stretch.mean("decode_tokens_per_s"), stretch.mean("power_w"))
+
+
+_COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)
+_PER_JOULE: Final = FigureSpec("tokens_per_j", "tokens_per_j", "higher", _tokens_per_joule)
+_LOAD: Final = (
+    _mean("requests_per_s", "per_s"),
+    _mean("running", "number"),
+    _mean("waiting", "number", "lower"),
+)
+FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
+    Kind.HOST: (
+        *_LOAD,
+        _mean("prefill_tokens_per_s", "tokens_per_s"),
+        _mean("decode_tokens_per_s", "tokens_per_s", "higher"),
+        _mean("busy_ratio", "ratio"),
+        _mean("power_w", "w"),
+        _PER_JOULE,
+        _mean("cost_per_hour", "money", "lower"),
+        _COST,
+        _mean("cpu_ratio", "ratio"),
+    ),
+    Kind.ENGINE: (
+        *_LOAD,
+        _observed_mean("prompt_tokens_mean", q.PROMPT_LENGTH, "number", ""),
+        _observed_mean("answer_tokens_mean", q.OUTPUT_LENGTH, "number", ""),
+        _mean("prefill_tokens_per_s", "tokens_per_s"),
+        _mean("cached_tokens_per_s", "tokens_per_s"),
+        _mean("decode_tokens_per_s", "tokens_per_s", "higher"),
+        _mean("trained_tokens_per_s", "tokens_per_s", "higher"),
+        _observed_mean("ttft_mean_s", q.TTFT, "s", "lower"),
+        _quantile("ttft_p50_s", q.TTFT, 0.5),
+        _quantile("ttft_p95_s", q.TTFT, 0.95),
+        _within("ttft_goal_ratio", (q.TTFT,), "ttft_goal_s"),
+        _observed_mean("itl_mean_s", q.ITL, "s", "lower"),
+        _quantile("itl_p50_s", q.ITL, 0.5),
+        _quantile("itl_p95_s", q.ITL, 0.95),
+        _within("itl_goal_ratio", (q.TPOT, q.ITL), "itl_goal_s"),
+        _observed_mean("e2e_mean_s", q.E2E, "s", "lower"),
+        _observed_mean("queue_mean_s", q.QUEUE, "s", "lower"),
+        _mean("kv_usage_ratio", "ratio"),
+        _mean("preemptions_per_s", "per_s", "lower"),
+        _mean("failures_per_s", "per_s", "lower"),
+        _mean("rejections_per_s", "per_s", "lower"),
+        _mean("acceptance_ratio", "ratio", "higher"),
+        _mean("mfu_ratio", "ratio", "higher"),
+        _mean("mbu_ratio", "ratio", "higher"),
+        _mean("power_w", "w"),
+        _PER_JOULE,
+        _mean("cost_per_hour", "money", "lower"),
+        _COST,
+    ),
+    Kind.GPU: (
+        _mean("busy_ratio", "ratio"),
+        _mean("sm_active_ratio", "ratio"),
+        _mean("mfu_ratio", "ratio", "higher"),
+        _mean("mbu_ratio", "ratio", "higher"),
+        _mean("bandwidth_bytes_per_s", "bytes_per_s"),
+        _mean("vram_used_bytes", "bytes"),
+        _mean("power_w", "w"),
+        _mean("temperature_c", "c", "lower"),
+        _mean("sm_clock_hz", "hz"),
+    ),
+}
+"""Figures by kind of thing, in the order in which they are shown. Load comes first."""
+_LOADS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")
+"""Figures that a load is taken from, the first that both sides know."""
+_KINDS: Final = (Kind.HOST, Kind.ENGINE, Kind.GPU)
+
+
+def before_after(before: TakenSpan, after: TakenSpan) -> BeforeAfter:
+    """Both spans as one answer."""
+    things = []
+    for kind in _KINDS:
+        for thing in dict.fromkeys((*before.things, *after.things)):
+            if thing.kind is kind:
+                things.append(_thing_change(thing, before.things.get(thing), after.things.get(thing)))
+    return BeforeAfter(
+        before=_span(before),
+        after=_span(after),
+        simulated=before.simulated or after.simulated,
+        things=tuple(things),
+        verdicts=_verdicts(before, after),
+    )
+
+
+def _span(span: TakenSpan) -> ComparedSpan:
+    return ComparedSpan(
+        begin=rfc3339(span.begin_s),
+        end=rfc3339(span.end_s),
+        seconds=span.end_s - span.begin_s,
+        covered_s=max(0.0, span.last_s - span.first_s),
+        moments=span.moments,
+    )
+
+
+def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | None) -> ThingChange:
+    """A thing on both sides, or on the one where it was seen."""
+    figures = []
+    for spec in FIGURES[thing.kind]:
+        figure = figure_change(spec, before, after)
+        if not isinstance(figure.before, Missing) or not isinstance(figure.after, Missing):
+            figures.append(figure)
+    some = after or before
+    assert some is not None, "a thing of neither side"
+    code, load_ratio = load_change(before, after)
+    return ThingChange(
+        kind=thing.kind,
+        key=thing.key,
+        name=some.name,
+        seen=_seen(before, after),
+        load_ratio=load_ratio,
+        load=code,
+        is_comparable=_are_alike(load_ratio),
+        figures=tuple(figures),
+        changes=fact_changes(before, after),
+    )
+
+
+def _seen(before: ThingSpan | None, after: ThingSpan | None) -> SeenOn:
+    if before is None:
+        return SeenOn.AFTER
+    if after is None:
+        return SeenOn.BEFORE
+    return SeenOn.BOTH
+
+
+def load_change(before: ThingSpan | None, after: ThingSpan | None) -> tuple[str, Reading]:
+    """Figure that the load is taken from, and the load after over that before."""
+    if before is None or after is None:
+        return "", NOT_EXPOSED
+    for code in _LOADS:
+        ratio = per(_load(after.whole, code), _load(before.whole, code))
+        if not isinstance(ratio, Missing):
+            return code, ratio
+    return "", NOT_EXPOSED
+
+
+def _load(parts: SpanParts, code: str) -> Reading:
+    """A load: requests that ended and those that were turned away, or tokens."""
+    load = parts.mean(code)
+    rejected = number(parts.mean("rejections_per_s"))
+    if code == "requests_per_s" and rejected is not None:
+        return plus(load, rejected)
+    return load
+
+
+def _are_alike(load_ratio: Reading) -> bool:
+    """Whether two loads are about the same, or nothing is known of them."""
+    ratio = number(load_ratio)
+    return ratio is None or 1.0 / LOADS_ALIKE <= ratio <= LOADS_ALIKE
+
+
+def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> FigureChange:
+    """One figure on both sides, with its noise and whether it changed."""
+    old = _value(spec, before)
+    new = _value(spec, after)
+    noise = _noise(spec, before, after)
+    goal_s: Reading = NOT_EXPOSED
+    some = after or before
+    if spec.goal and some is not None:
+        goal_s = some.whole.mean(spec.goal)
+    return FigureChange(
+        code=spec.code,
+        unit=spec.unit,
+        better=spec.better,
+        before=old,
+        after=new,
+        noise=noise,
+        judgement=_judgement(old, new, noise, is_same_bucket=_is_same_bucket(spec, before, after)),
+        goal_s=goal_s,
+    )
+
+
+def _value(spec: FigureSpec, observed: ThingSpan | None) -> Reading:
+    if observed is None:
+        return NOT_EXPOSED
+    return spec.of(observed.whole)
+
+
+def _noise(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> Reading:
+    """The mean of the two spreads; missing where one is not known."""
+    spreads = []
+    for observed in (before, after):
+        if observed is None:
+            return NOT_EXPOSED
+        spread = _spread([spec.of(part) for part in observed.each()])
+        if isinstance(spread, Missing):
+            return spread
+        spreads.append(spread)
+    return sum(spreads) / len(spreads)
+
+
+def _spread(means: Iterable[Reading]) -> Reading:
+    """The highest less the lowest of the means of the parts."""
+    known = []
+    for mean in means:
+        if not isinstance(mean, Missing):
+            known.append(mean)
+    if len(known) < LEAST_PARTS:
+        return Missing(Reason.FEW)
+    return max(known) - min(known)
+
+
+def _is_same_bucket(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> bool:
+    """Whether two quantiles lie in one bucket, in which nothing tells them apart."""
+    if spec.bucket is None or before is None or after is None:
+        return False
+    bucket = spec.bucket(before.whole)
+    return bucket is not None and bucket == spec.bucket(after.whole)
+
+
+def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucket: bool) -> Judgement:
+    if isinstance(before, Missing) or isinstance(after, Missing):
+        return Judgement.NOT_JUDGED
+    if is_same_bucket or before == after:
+        return Judgement.WITHIN_NOISE
+    if isinstance(noise, Missing):
+        return Judgement.NOT_JUDGED
+    apart = abs(after - before)
+    if apart > noise and apart > LEAST * max(abs(before), abs(after)):
+        return Judgement.CHANGED
+    return Judgement.WITHIN_NOISE
+
+
+def fact_changes(before: ThingSpan | None, after: ThingSpan | None) -> tuple[FactChange, ...]:
+    """What is set differently after."""
+    if before is None or after is None:
+        return ()
+    changes = []
+    for code, old, new in differing(before.facts, after.facts):
+        kind, _, name = code.partition(" ")
+        is_inside = code in before.mixed or code in after.mixed
+        changes.append(FactChange(kind if kind == OPTION else code, name, old, new, is_inside))
+    return tuple(sorted(changes, key=_is_consequence))
+
+
+def _is_consequence(change: FactChange) -> bool:
+    """Whether a change is what follows from the others, and is told last: new options need a restart."""
+    return change.code == STARTED
+
+
+def _verdicts(before: TakenSpan, after: TakenSpan) -> tuple[VerdictChange, ...]:
+    """Verdicts of both sides, the most urgent first."""
+    changes = []
+    for place in dict.fromkeys((*before.verdicts, *after.verdicts)):
+        old = before.verdicts.get(place)
+        new = after.verdicts.get(place)
+        newest = new or old
+        assert newest is not None, "a verdict of neither side"
+        changes.append(
+            VerdictChange(
+                verdict=newest.verdict,
+                level=_most_urgent(old, new),
+                before_ratio=_share(old, before.moments),
+                after_ratio=_share(new, after.moments),
+            )
+        )
+    return tuple(sorted(changes, key=_urgency))
+
+
+def _share(stood: VerdictSpan | None, moments: int) -> float:
+    if stood is None or not moments:
+        return 0.0
+    return min(1.0, stood.moments / moments)
+
+
+_PLACES: Final = {level: place for place, level in enumerate(Level)}
+
+
+def _most_urgent(*both: VerdictSpan | None) -> Level:
+    levels = [stood.level for stood in both if stood is not None]
+    return min(levels, key=_PLACES.__getitem__)
+
+
+def _urgency(change: VerdictChange) -> int:
+    return _PLACES[change.level]

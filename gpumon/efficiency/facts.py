@@ -1,0 +1,221 @@
+"""Settings of engines, GPUs and the host as words, so that two moments can be told apart by what was set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.format import amount
+from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading
+from gpumon.readings.missing import Reading, number
+from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Snapshot
+from gpumon.readings.text import clean
+
+OPTION: Final = "option"
+"""Code of a fact about an option of a command line; its name follows after a blank."""
+OPTIONS_KNOWN: Final = "options_known"
+"""Key beside the options: the command line is known, so that an option which is not among them was not given."""
+STARTED: Final = "started"
+"""Code of the start of an engine's process, in whole seconds of Unix time."""
+POOL: Final = "kv_pool"
+"""Code of the size of the KV pool in tokens."""
+CLOCK: Final = "clock"
+"""Code of the highest SM clock that a busy GPU reached while nothing but a setting held it back."""
+_MOST_TEXT: Final = 200
+_SETTINGS: Final = {
+    "block_size": "block_size",
+    "gpu_memory_utilization": "memory_share",
+    "enable_prefix_caching": "prefix_caching",
+    "sliding_window": "sliding_window",
+    CPU_OFFLOAD_GB: "cpu_offload",
+}
+"""Key of `EngineReading.info` -> code of the fact."""
+_SWITCHES: Final = {0.0: "off", 1.0: "on"}
+_NOT_CHOSEN: Final = frozenset({"--port", "-p"})
+"""Options that say where it listens: that is what an engine is known by."""
+
+Facts = dict[str, str]
+"""Code -> value in words. What is not known is not in it."""
+
+
+def engine_facts(engine: Engine, reading: EngineReading | None, processes: Iterable[Process]) -> Facts:
+    """Settings of an engine that answers; empty of one that does not. `processes`: those on its GPUs."""
+    if engine.state is not EndpointState.OK:
+        return {}
+    hardware = engine.hardware
+    dimensions = engine.dimensions
+    facts = {
+        "version": clean(engine.version, _MOST_TEXT),
+        "model": clean(engine.model, _MOST_TEXT),
+        "weights": dimensions.weight_precision,
+        "kv_cache": dimensions.kv_precision,
+        "gpu_type": hardware.gpu_type,
+        "gpus": _whole(hardware.gpu_count),
+        "tp": _size(hardware.tp),
+        "pp": _size(hardware.pp),
+        "ranks": _size(hardware.ranks),
+        POOL: _whole(engine.load.kv_pool_tokens),
+    }
+    command = _command(engine, processes)
+    if reading is not None:
+        facts |= _facts_of_reading(reading)
+        command = reading.info.get(SERVER_COMMAND, "") or command
+    facts |= options_of(command)
+    return _known(facts)
+
+
+def _facts_of_reading(reading: EngineReading) -> Facts:
+    """Settings that a snapshot does not have."""
+    facts = {"slots": _slots(reading), "model_root": clean(reading.model_root, _MOST_TEXT)}
+    if reading.started_wall_s > 0.0:
+        facts[STARTED] = f"{reading.started_wall_s:.0f}"
+    for key, code in _SETTINGS.items():
+        facts[code] = clean(reading.info.get(key, ""), _MOST_TEXT)
+    return facts
+
+
+def _slots(reading: EngineReading) -> str:
+    """Requests that may run at once, all ranks together."""
+    slots = []
+    for rank in reading.ranks:
+        if q.MOST_RUNNING in rank.gauges:
+            slots.append(rank.gauges[q.MOST_RUNNING])
+    if slots:
+        return f"{sum(slots):.0f}"
+    return ""
+
+
+def _command(engine: Engine, processes: Iterable[Process]) -> str:
+    """Command line of the engine's process on a GPU; empty where several differ, or none has options."""
+    commands = set()
+    for process in processes:
+        if process.engine == engine.name and " -" in process.command:
+            commands.add(process.command)
+    if len(commands) == 1:
+        return commands.pop()
+    return ""
+
+
+def options_of(command: str) -> Facts:
+    """Options of a command line with their values, as facts; empty without a command line."""
+    words = clean(command, 4 * _MOST_TEXT).split()
+    facts = {}
+    for place, word in enumerate(words):
+        if not _is_option(word):
+            continue
+        name, _, value = word.partition("=")
+        if not value:
+            value = _value_after(words, place)
+        if name not in _NOT_CHOSEN:
+            facts[f"{OPTION} {name}"] = value or "on"
+    if words:
+        facts[OPTIONS_KNOWN] = "yes"
+    return facts
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word is the name of an option, and no negative number."""
+    return word.startswith("-") and not word[1:2].isdigit() and len(word) > 1
+
+
+def _value_after(words: Sequence[str], place: int) -> str:
+    """The words behind an option up to the next one."""
+    values: list[str] = []
+    for word in words[place + 1 :]:
+        if _is_option(word):
+            break
+        values.append(word)
+    return " ".join(values)
+
+
+def gpu_facts(gpu: Gpu) -> Facts:
+    """Settings of a GPU."""
+    facts = {
+        "gpu_name": clean(gpu.name, _MOST_TEXT),
+        "mig": gpu.mig_profile,
+        "power_limit": _with_unit(gpu.power_limit_w, " W"),
+        "clock_limit": megahertz(gpu.sm_clock_max_hz),
+        "memory_clock_limit": megahertz(gpu.memory_clock_max_hz),
+        "pcie_width": _whole(gpu.pcie_width),
+        "ecc": _switch(gpu.ecc_mode),
+        "persistence": _switch(gpu.persistence_mode),
+    }
+    return _known(facts)
+
+
+def host_facts(host: Host, snapshot: Snapshot) -> Facts:
+    """Settings of a machine, and the number of its GPUs."""
+    cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    return _known({"driver": host.driver, "cuda": host.cuda, "gpus": f"{len(cards)}"})
+
+
+def _known(facts: Mapping[str, str]) -> Facts:
+    """The facts that have a value."""
+    known = {}
+    for code, value in facts.items():
+        if value:
+            known[code] = value
+    return known
+
+
+def _whole(value: Reading) -> str:
+    return _with_unit(value, "")
+
+
+def _with_unit(value: Reading, unit: str) -> str:
+    known = number(value)
+    if known is None:
+        return ""
+    return f"{known:.0f}{unit}"
+
+
+def _size(value: int) -> str:
+    if value > 0:
+        return f"{value}"
+    return ""
+
+
+def megahertz(value: Reading) -> str:
+    """A clock in MHz; empty where it is missing."""
+    known = number(value)
+    if known is None:
+        return ""
+    return f"{known / 1e6:.0f} MHz"
+
+
+def _switch(value: Reading) -> str:
+    known = number(value)
+    if known is None:
+        return ""
+    return _SWITCHES.get(known, amount(known))
+
+
+def differing(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
+    """Code and both values of each fact that is another one now. A fact that only one side knows is no difference, but
+    for an option where both command lines are known."""
+    options_known = OPTIONS_KNOWN in before and OPTIONS_KNOWN in after
+    for code in dict.fromkeys((*before, *after)):
+        old = before.get(code, "")
+        new = after.get(code, "")
+        if old == new or (code in _TOLERANCES and _is_near(old, new, _TOLERANCES[code])):
+            continue
+        is_option = code.startswith(f"{OPTION} ") and options_known
+        if (old and new) or is_option:
+            yield code, old, new
+
+
+_TOLERANCES: Final = {STARTED: 2.5, POOL: 0.01, CLOCK: 0.03}
+"""Fact -> difference up to which it is the same: seconds of a start, which is known to a second or two; the share of a
+KV pool, whose size an engine measures at each start; the share of a clock, which warmth lowers by some steps."""
+
+
+def _is_near(old: str, new: str, tolerance: float) -> bool:
+    """Whether two numbers differ by at most this: an amount from 1 on, else a share of the larger one."""
+    if not old or not new:
+        return False
+    before = float(old.split()[0])
+    after = float(new.split()[0])
+    if tolerance < 1.0:
+        return abs(after - before) <= tolerance * max(before, after)
+    return abs(after - before) <= tolerance

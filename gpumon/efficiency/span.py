@@ -1,0 +1,321 @@
+"""One span of a past, taken in moment by moment: means, histograms and settings of each thing, by parts of the span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from gpumon.efficiency.facts import CLOCK, Facts, engine_facts, gpu_facts, host_facts, megahertz
+from gpumon.efficiency.quantiles import difference, merge, merge_common
+from gpumon.efficiency.ratio import plus
+from gpumon.efficiency.service import adding_up
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Kind, Level, Limit, Verdict
+
+PARTS: Final = 6
+"""Parts of a span, whose means say how much a figure moves by itself."""
+LEAST_PART_S: Final = 10.0
+"""Shortest part: rates are means of 10 s, and shorter parts would only repeat them."""
+LOADED: Final = 0.5
+"""Busy share from which on a GPU's clock is one under load."""
+HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
+ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
+    "requests_per_s": attrgetter("rates.requests_per_s"),
+    "running": attrgetter("load.running"),
+    "waiting": attrgetter("load.waiting"),
+    "kv_usage_ratio": attrgetter("load.kv_usage_ratio"),
+    "prefill_tokens_per_s": attrgetter("rates.prefill_tokens_per_s"),
+    "cached_tokens_per_s": attrgetter("rates.cached_tokens_per_s"),
+    "decode_tokens_per_s": attrgetter("rates.decode_tokens_per_s"),
+    "preemptions_per_s": attrgetter("rates.preemptions_per_s"),
+    "failures_per_s": attrgetter("rates.failures_per_s"),
+    "rejections_per_s": attrgetter("rates.rejections_per_s"),
+    "acceptance_ratio": attrgetter("rates.acceptance_ratio"),
+    "trained_tokens_per_s": attrgetter("rates.trained_tokens_per_s"),
+    "mfu_ratio": attrgetter("efficiency.mfu_ratio"),
+    "mbu_ratio": attrgetter("efficiency.mbu_ratio"),
+    "power_w": attrgetter("hardware.power_w"),
+    "cost_per_hour": attrgetter("costs.cost_per_hour"),
+    "ttft_goal_s": attrgetter("goodput.ttft_goal.goal_s"),
+    "itl_goal_s": attrgetter("goodput.itl_goal.goal_s"),
+    "tpot_goal_s": attrgetter("goodput.tpot_goal.goal_s"),
+    "ttft_mean_s": attrgetter("latency.ttft_s.mean"),
+    "itl_mean_s": attrgetter("latency.itl_mean_s"),
+    "e2e_mean_s": attrgetter("latency.e2e_s.mean"),
+    "queue_mean_s": attrgetter("latency.queue_s.mean"),
+}
+"""Figures of an engine that are averaged over the moments."""
+GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {
+    "busy_ratio": attrgetter("busy_ratio"),
+    "sm_active_ratio": attrgetter("sm_active_ratio"),
+    "mfu_ratio": attrgetter("mfu_ratio"),
+    "mbu_ratio": attrgetter("mbu_ratio"),
+    "bandwidth_bytes_per_s": attrgetter("bandwidth_bytes_per_s"),
+    "vram_used_bytes": attrgetter("vram_used_bytes"),
+    "power_w": attrgetter("power_w"),
+    "temperature_c": attrgetter("temperature_c"),
+    "sm_clock_hz": attrgetter("sm_clock_hz"),
+    "cost_per_hour": attrgetter("cost_per_hour"),
+}
+_SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
+"""Figures of engines that the host has the sums of."""
+_CPU: Final = "cpu_ratio"
+
+
+class ThingKey(NamedTuple):
+    """Identity of a thing."""
+
+    kind: Kind
+    key: str
+
+
+class SpanPart:
+    """What was seen of a thing in one part of the span."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self.edges: dict[str, tuple[HistogramReading | None, HistogramReading | None]] = {}
+        """Histogram before the part, or at its first moment, and at its last one."""
+
+
+class SpanParts:
+    """Parts of a thing's span, seen as one."""
+
+    def __init__(self, parts: Sequence[SpanPart], reasons: Mapping[str, Missing]) -> None:
+        self._parts = parts
+        self._reasons = reasons
+
+    def mean(self, field: str) -> Reading:
+        """The mean of a figure over the moments at which it was known."""
+        count = sum(part.counts.get(field, 0) for part in self._parts)
+        if not count:
+            return self._reasons.get(field, NOT_EXPOSED)
+        return sum(part.sums.get(field, 0.0) for part in self._parts) / count
+
+    def histogram(self, quantity: str) -> HistogramReading | None:
+        """Observations in these parts. None where there are none to be had: no such histogram, or a restart."""
+        grown = []
+        for part in self._parts:
+            if quantity in part.edges:
+                increase = difference(*part.edges[quantity])
+                if increase is not None:
+                    grown.append(increase)
+        return merge(grown)
+
+
+class ThingSpan:
+    """A thing over one span."""
+
+    def __init__(self, name: str, parts: int) -> None:
+        self.name = name
+        self.parts = [SpanPart() for _ in range(parts)]
+        self.facts: Facts = {}
+        """The newest of each."""
+        self.mixed: set[str] = set()
+        """Codes of facts that changed within the span."""
+        self._reasons: dict[str, Missing] = {}
+        self._newest: dict[str, HistogramReading | None] = {}
+        self._fastest_hz = 0.0
+
+    @property
+    def whole(self) -> SpanParts:
+        """The whole span."""
+        return SpanParts(self.parts, self._reasons)
+
+    def each(self) -> list[SpanParts]:
+        """Each part by itself."""
+        return [SpanParts([part], self._reasons) for part in self.parts]
+
+    def take(self, place: int, figures: Mapping[str, Reading]) -> None:
+        """Take in the figures of a moment in the part of this number."""
+        part = self.parts[place]
+        for field, value in figures.items():
+            if isinstance(value, Missing):
+                self._reasons[field] = value
+            elif math.isfinite(value):
+                part.sums[field] = part.sums.get(field, 0.0) + value
+                part.counts[field] = part.counts.get(field, 0) + 1
+
+    def take_histograms(self, place: int, reading: EngineReading) -> None:
+        """Take in the histograms of a poll."""
+        edges = self.parts[place].edges
+        for quantity in HISTOGRAMS:
+            now = _of_all_ranks(reading, quantity)
+            if now is None:
+                continue
+            first = self._newest.get(quantity, now)
+            if quantity in edges:
+                first, _ = edges[quantity]
+            edges[quantity] = (first, now)
+            self._newest[quantity] = now
+
+    def take_facts(self, facts: Mapping[str, str]) -> None:
+        """Take in the settings of a moment."""
+        for code, value in facts.items():
+            if self.facts.get(code, value) != value:
+                self.mixed.add(code)
+            self.facts[code] = value
+
+    def take_clock(self, gpu: Gpu) -> None:
+        """Take in the clock of a busy GPU that nothing but a setting may hold back."""
+        clock_hz = number(gpu.sm_clock_hz)
+        busy = number(gpu.busy_ratio)
+        is_free = all(reason in _CHOSEN for reason in gpu.throttle)
+        if clock_hz is None or busy is None or busy < LOADED or not is_free:
+            return
+        self._fastest_hz = max(self._fastest_hz, clock_hz)
+        self.facts[CLOCK] = megahertz(self._fastest_hz)
+
+
+_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
+"""Clock event reasons that somebody set: a clock that they hold is a setting, too."""
+
+
+def _of_all_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
+    histograms = []
+    for rank in reading.ranks:
+        if quantity in rank.histograms:
+            histograms.append(rank.histograms[quantity])
+    return merge_common(histograms)
+
+
+class VerdictSpan(NamedTuple):
+    """A verdict, as it stood last, and how often it stood."""
+
+    verdict: Verdict
+    level: Level
+    moments: int
+
+
+_URGENCY: Final = {level: place for place, level in enumerate(Level)}
+VerdictPlace = tuple[Kind, str, Limit, str]
+"""Kind and key of a thing, limit and cause."""
+
+
+class TakenSpan:
+    """One of the two spans that are compared: everything that was seen in it."""
+
+    def __init__(self, begin_s: float, end_s: float) -> None:
+        self.begin_s = begin_s
+        self.end_s = end_s
+        self.things: dict[ThingKey, ThingSpan] = {}
+        self.verdicts: dict[VerdictPlace, VerdictSpan] = {}
+        self.moments = 0
+        self.simulated = False
+        self.first_s = math.inf
+        self.last_s = -math.inf
+        self._parts = max(1, min(PARTS, int((end_s - begin_s) / LEAST_PART_S)))
+        self._polled: dict[str, EngineReading] = {}
+
+    def take(self, snapshot: Snapshot, wall_s: float, readings: Iterable[EngineReading], host: str = "") -> None:
+        """Take in a moment of a machine. `host`: its name, where there are several; its things then have it before
+        their own."""
+        place = self._place(wall_s)
+        self.first_s = min(self.first_s, wall_s)
+        self.last_s = max(self.last_s, wall_s)
+        self.simulated = self.simulated or snapshot.simulated
+        by_key = {reading.key: reading for reading in readings}
+        before = f"{host}/" if host else ""
+        self._take_host(place, snapshot, host)
+        processes: list[Process] = []
+        for gpu in snapshot.gpus:
+            processes += gpu.processes
+        for engine in snapshot.engines:
+            self._take_engine(place, engine, by_key.get(engine.key), processes, before)
+        for gpu in snapshot.gpus:
+            self._take_gpu(place, gpu, before)
+        for verdict in snapshot.verdicts:
+            self._take_verdict(verdict, before)
+
+    def end_moment(self) -> None:
+        """Count the moment that was taken in, of all machines."""
+        self.moments += 1
+
+    def _place(self, wall_s: float) -> int:
+        """Number of the part that a time lies in."""
+        share = (wall_s - self.begin_s) / max(self.end_s - self.begin_s, 1e-9)
+        return min(max(int(share * self._parts), 0), self._parts - 1)
+
+    def _observed(self, kind: Kind, key: str, name: str) -> ThingSpan:
+        thing = ThingKey(kind, key)
+        observed = self.things.get(thing)
+        if observed is None:
+            observed = self.things[thing] = ThingSpan(name, self._parts)
+        return observed
+
+    def _take_host(self, place: int, snapshot: Snapshot, host: str) -> None:
+        observed = self._observed(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
+        observed.take(place, host_figures(snapshot))
+        observed.take_facts(host_facts(snapshot.host, snapshot))
+
+    def _take_engine(
+        self, place: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], before: str
+    ) -> None:
+        key = f"{before}{engine.key}"
+        observed = self._observed(Kind.ENGINE, key, clean(f"{before}{engine.name}", 80))
+        observed.take(place, {field: get(engine) for field, get in ENGINE_FIELDS.items()})
+        if reading is None:
+            observed.take_facts(engine_facts(engine, None, processes))
+        elif reading.state is EndpointState.OK and self._polled.get(key) is not reading:
+            self._polled[key] = reading
+            observed.take_histograms(place, reading)
+            observed.take_facts(engine_facts(engine, reading, processes))
+
+    def _take_gpu(self, place: int, gpu: Gpu, before: str) -> None:
+        name = f"{before}gpu {gpu.index}"
+        if gpu.mig_profile:
+            name = f"{name} {gpu.mig_profile}"
+        observed = self._observed(Kind.GPU, f"{before}{gpu.uuid}", name)
+        observed.take(place, {field: get(gpu) for field, get in GPU_FIELDS.items()})
+        if gpu.state is GpuState.OK:
+            observed.take_facts(gpu_facts(gpu))
+            observed.take_clock(gpu)
+
+    def _take_verdict(self, verdict: Verdict, before: str) -> None:
+        if verdict.level is Level.OK or verdict.code is Limit.EVALUATING:
+            return
+        place = (verdict.kind, f"{before}{verdict.key}", verdict.code, verdict.cause)
+        level: Level = verdict.level
+        moments = 1
+        stood = self.verdicts.get(place)
+        if stood is not None:
+            level = min(level, stood.level, key=_URGENCY.__getitem__)
+            moments += stood.moments
+        self.verdicts[place] = VerdictSpan(verdict, level, moments)
+
+
+def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
+    """Sums over engines and GPUs, each missing where a part of it is."""
+    engines = adding_up(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
+    cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    figures: dict[str, Reading] = {
+        _CPU: snapshot.host.cpu_ratio,
+        "power_w": _sum(gpu.power_w for gpu in cards),
+        "busy_ratio": _mean(gpu.busy_ratio for gpu in cards),
+        "cost_per_hour": snapshot.costs.cost_per_hour,
+    }
+    for field in _SUMS:
+        get = ENGINE_FIELDS[field]
+        figures[field] = _sum(get(engine) for engine in engines)
+    return figures
+
+
+def _sum(parts: Iterable[Reading]) -> Reading:
+    values = [*parts]
+    if values:
+        return plus(*values)
+    return Missing(Reason.NO_ENGINE)
+
+
+def _mean(parts: Iterable[Any]) -> Reading:
+    values = [value for value in parts if not isinstance(value, Missing)]
+    if values:
+        return float(sum(values) / len(values))
+    return NOT_EXPOSED

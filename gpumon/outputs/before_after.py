@@ -1,0 +1,198 @@
+"""Two spans side by side as text, Markdown or JSON: what `gpumon compare` prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gpumon.outputs import markdown as md
+from gpumon.outputs.json import as_object
+from gpumon.outputs.schema import document
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
+from gpumon.readings.before_after import SCHEMA, BeforeAfter, ComparedSpan, FigureChange, ThingChange, VerdictChange
+from gpumon.readings.change_words import (
+    amount_text,
+    changed_figures,
+    difference_text,
+    fact_text,
+    figure_name,
+    is_shown,
+    load_text,
+)
+from gpumon.readings.format import period
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Kind
+from gpumon.triage.render import LEVELS, LIMITS, verdict_text
+
+NOTHING: Final = "nothing known was set differently"
+_ROOM: Final = 10
+_RULE: Final = (
+    "A difference is a change if it is larger than the noise (the spread of the means of six parts of a span, averaged "
+    "over both) and than 3%. `?`: the noise is not known."
+)
+
+
+def encode(answer: BeforeAfter) -> bytes:
+    """One line of JSON, without a newline; docs/compare.md."""
+    return msgspec.json.encode({"schema": SCHEMA, **as_object(answer)})
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
+    definitions: dict[str, object] = {}
+    root = document(BeforeAfter, "gpumon compare", SCHEMA, definitions)
+    return {**root, "$defs": dict(sorted(definitions.items()))}
+
+
+def report(answer: BeforeAfter, width: int = 100) -> str:
+    """Both spans, then each thing: its load, what was set differently, and its figures; verdicts at the end."""
+    width = max(60, width)
+    lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated(answer)}"]
+    for thing in answer.things:
+        if thing.kind is not Kind.GPU:
+            lines += ["", *_thing(thing, width)]
+    lines += ["", *_gpus(answer, width)]
+    lines += ["", *_verdict_lines(answer.verdicts, width), "", *labelled("note", _RULE, width, "", _ROOM)]
+    return cut_lines(lines, width)
+
+
+def markdown(answer: BeforeAfter) -> str:
+    """The same as tables to paste into a ticket."""
+    lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated(answer)}"]
+    for thing in answer.things:
+        figures = _figures_of(thing)
+        if not figures and not thing.changes:
+            continue
+        lines += ["", f"### {md.safe(_head(thing))}"]
+        if thing.changes:
+            lines += ["", f"Changed: {md.safe('; '.join(fact_texts(thing)))}"]
+        if figures:
+            lines += ["", *md.table(columns_of(figures, _FIGURE))]
+    if answer.verdicts:
+        lines += ["", *md.table(columns_of(answer.verdicts, _VERDICT))]
+    return "\n".join(lines) + "\n"
+
+
+def _simulated(answer: BeforeAfter) -> str:
+    if answer.simulated:
+        return "  SIMULATED"
+    return ""
+
+
+def span_text(span: ComparedSpan) -> str:
+    """`2026-11-22 03:05:00 to 03:10:00 UTC (5 min)`, with what is known of it where that is not all."""
+    begin = _local(span.begin)
+    end = _local(span.end)
+    known = ""
+    if not span.moments:
+        known = ", nothing is recorded"
+    elif span.covered_s < 0.9 * span.seconds - 2.0:
+        known = f", {period(span.covered_s)} of it recorded"
+    return f"{begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} {end.tzname() or ''} ({period(span.seconds)}{known})"
+
+
+def _head(thing: ThingChange) -> str:
+    """Name of a thing, with its load."""
+    name = f"{thing.kind.value} {thing.name}"
+    if thing.kind is not Kind.ENGINE:
+        name = thing.name
+    load = load_text(thing)
+    if load:
+        return f"{name}: {load}"
+    return name
+
+
+def fact_texts(thing: ThingChange) -> list[str]:
+    """What was set differently, in words."""
+    return [fact_text(change, _clock_of) for change in thing.changes]
+
+
+def _clock_of(unix_s: str) -> str:
+    """`at 03:12:04` of a Unix time in whole seconds."""
+    return f"at {datetime.fromtimestamp(float(unix_s)).astimezone():%H:%M:%S}"
+
+
+def _thing(thing: ThingChange, width: int) -> Iterator[str]:
+    yield _head(thing)
+    changed = "; ".join(fact_texts(thing)) or NOTHING
+    yield from labelled("changed", changed, width, "  ", _ROOM)
+    figures = _figures_of(thing)
+    if figures:
+        for line in table(columns_of(figures, _FIGURE), width - 2):
+            yield f"  {line}"
+
+
+def _figures_of(thing: ThingChange) -> list[FigureChange]:
+    """The figures that are shown: all of a host and an engine, of a GPU those that changed."""
+    if thing.kind is Kind.GPU:
+        return changed_figures(thing.figures)
+    return [figure for figure in thing.figures if is_shown(figure)]
+
+
+def _gpus(answer: BeforeAfter, width: int) -> Iterator[str]:
+    """GPUs that differ, and how many do not."""
+    same = 0
+    for thing in answer.things:
+        if thing.kind is not Kind.GPU:
+            continue
+        if not thing.changes and not changed_figures(thing.figures) and not load_text(thing):
+            same += 1
+            continue
+        yield from _thing(thing, width)
+    if same:
+        yield f"{same} GPU{'s' if same > 1 else ''} without a change"
+
+
+_FIGURE: Final[tuple[ColumnSpec[FigureChange], ...]] = (
+    ColumnSpec("figure", figure_name),
+    ColumnSpec("before", lambda figure: amount_text(figure.unit, figure.before), right=True),
+    ColumnSpec("after", lambda figure: amount_text(figure.unit, figure.after), right=True),
+    ColumnSpec("change", difference_text, right=True),
+    ColumnSpec("noise", lambda figure: amount_text(figure.unit, figure.noise), right=True, keep=1),
+)
+_VERDICT: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
+    ColumnSpec("before", lambda change: _share(change.before_ratio), right=True),
+    ColumnSpec("after", lambda change: _share(change.after_ratio), right=True),
+    ColumnSpec("level", lambda change: LEVELS[change.level], keep=3),
+    ColumnSpec("where", lambda change: clean(change.verdict.scope, 28)),
+    ColumnSpec("verdict", lambda change: verdict_words(change)),
+)
+
+
+def verdict_words(change: VerdictChange) -> str:
+    """Name of the limit, and its sentence as it was told last."""
+    text = clean(verdict_text(change.verdict), 200)
+    name = LIMITS[change.verdict.code]
+    if text:
+        return f"{name}: {text}"
+    return name
+
+
+def _share(ratio: float) -> str:
+    """Share of a span in which a verdict stood."""
+    if ratio <= 0.0:
+        return "no"
+    if ratio >= 0.995:
+        return "all"
+    return f"{max(1.0, ratio * 100):.0f}%"
+
+
+def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[str]:
+    if not verdicts:
+        yield "no verdict stood in either span"
+        return
+    yield "verdicts, and the share of each span in which they stood"
+    columns: list[Column] = columns_of(verdicts, _VERDICT)
+    yield from table(columns, width)
+
+
+def _local(rfc3339: str) -> datetime:
+    return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schema()), indent=2) + b"\n")

@@ -1,0 +1,258 @@
+"""Two spans side by side in words: names of figures and settings, amounts, and what a difference is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from gpumon.readings import format as human
+from gpumon.readings.before_after import FactChange, FigureChange, Judgement, SeenOn, ThingChange
+from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.verdict import Kind
+
+ARROW: Final = "->"
+NONE: Final = "-"
+FIGURE_NAMES: Final[Mapping[str, str]] = {
+    "requests_per_s": "requests/s",
+    "running": "running",
+    "waiting": "waiting",
+    "prompt_tokens_mean": "prompt tokens",
+    "answer_tokens_mean": "answer tokens",
+    "prefill_tokens_per_s": "prefill tok/s",
+    "cached_tokens_per_s": "cached tok/s",
+    "decode_tokens_per_s": "decode tok/s",
+    "trained_tokens_per_s": "trained tok/s",
+    "ttft_mean_s": "TTFT mean",
+    "ttft_p50_s": "TTFT p50",
+    "ttft_p95_s": "TTFT p95",
+    "ttft_goal_ratio": "TTFT in goal",
+    "itl_mean_s": "ITL mean",
+    "itl_p50_s": "ITL p50",
+    "itl_p95_s": "ITL p95",
+    "itl_goal_ratio": "ITL in goal",
+    "e2e_mean_s": "E2E mean",
+    "queue_mean_s": "queue mean",
+    "kv_usage_ratio": "KV cache",
+    "preemptions_per_s": "preemptions/s",
+    "failures_per_s": "failures/s",
+    "rejections_per_s": "rejections/s",
+    "acceptance_ratio": "acceptance",
+    "mfu_ratio": "MFU",
+    "mbu_ratio": "MBU",
+    "power_w": "power",
+    "tokens_per_j": "tok/J",
+    "cost_per_hour": "$/h",
+    "cost_per_million_output_tokens": "$/1M out",
+    "busy_ratio": "busy",
+    "sm_active_ratio": "SM active",
+    "bandwidth_bytes_per_s": "bandwidth",
+    "vram_used_bytes": "VRAM",
+    "temperature_c": "temperature",
+    "sm_clock_hz": "SM clock",
+    "cpu_ratio": "CPU",
+}
+FACT_NAMES: Final[Mapping[str, str]] = {
+    "version": "version",
+    "model": "model",
+    "model_root": "model files",
+    "weights": "weights",
+    "kv_cache": "KV cache format",
+    "gpu_type": "GPU type",
+    "gpus": "GPUs",
+    "tp": "tensor parallel",
+    "pp": "pipeline stages",
+    "ranks": "ranks",
+    "slots": "request slots",
+    "kv_pool": "KV pool tokens",
+    "block_size": "KV block size",
+    "memory_share": "memory share",
+    "prefix_caching": "prefix caching",
+    "sliding_window": "sliding window",
+    "cpu_offload": "CPU offload GiB",
+    "gpu_name": "GPU",
+    "mig": "MIG profile",
+    "power_limit": "power limit",
+    "clock": "SM clock under load",
+    "clock_limit": "highest SM clock",
+    "memory_clock_limit": "highest memory clock",
+    "pcie_width": "PCIe lanes",
+    "ecc": "ECC",
+    "persistence": "persistence mode",
+    "driver": "driver",
+    "cuda": "CUDA",
+}
+LOAD_NAMES: Final[Mapping[str, str]] = {
+    "requests_per_s": "requests/s",
+    "trained_tokens_per_s": "trained tokens/s",
+    "decode_tokens_per_s": "decode tokens/s",
+}
+_RARE: Final = frozenset(
+    {"preemptions_per_s", "failures_per_s", "rejections_per_s", "acceptance_ratio", "cached_tokens_per_s"}
+)
+"""Figures that are left out where both sides are 0."""
+_SAME: Final = 0.03
+"""Share of a figure up to which a difference is called none."""
+_SAME_LOAD: Final = (0.95, 1.05)
+"""Load ratios between these are called the same."""
+
+
+def _money(value: Reading) -> str:
+    known = number(value)
+    if known is None:
+        return NONE
+    if known == 0.0 or known >= 0.1:
+        return f"{known:,.2f}"
+    return f"{known:.2g}"
+
+
+def _ratio(value: Reading) -> str:
+    known = number(value)
+    if known is None:
+        return NONE
+    if 0.0 < known < 0.0995:
+        return f"{known * 100:.1f}%"
+    return f"{known * 100:.0f}%"
+
+
+def _clock(value: Reading) -> str:
+    known = number(value)
+    if known is None:
+        return NONE
+    return f"{known / 1e6:.0f}MHz"
+
+
+def _gibibytes(value: Reading) -> str:
+    return f"{human.memory(value)}GiB"
+
+
+def _celsius(value: Reading) -> str:
+    return f"{human.celsius(value)}°C"
+
+
+_AMOUNTS: Final[Mapping[str, Callable[[Reading], str]]] = {
+    "ratio": _ratio,
+    "s": human.seconds,
+    "per_s": human.figure,
+    "number": human.rate,
+    "tokens_per_s": human.rate,
+    "tokens_per_j": human.figure,
+    "bytes_per_s": lambda value: human.amount(value, "B/s"),
+    "bytes": _gibibytes,
+    "w": human.watts,
+    "c": _celsius,
+    "hz": _clock,
+    "money": _money,
+}
+
+
+def amount_text(unit: str, value: Reading) -> str:
+    """A figure with its unit; `-` where it is missing."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    return _AMOUNTS[unit](value)
+
+
+def figure_name(figure: FigureChange) -> str:
+    """Name of a figure, with its goal where it is a share within one."""
+    name = FIGURE_NAMES[figure.code]
+    goal_s = number(figure.goal_s)
+    if goal_s is None:
+        return name
+    return f"{name.removesuffix('in goal')}<= {human.seconds(goal_s)}"
+
+
+def difference_text(figure: FigureChange) -> str:
+    """`-38%`, `x2.1`, `+7 points`; `in noise`, or `same` where hardly anything differs; with `?` where the noise is not
+    known; empty with one side."""
+    before = number(figure.before)
+    after = number(figure.after)
+    if before is None or after is None:
+        return ""
+    if figure.judgement is Judgement.WITHIN_NOISE:
+        if abs(after - before) <= _SAME * max(abs(before), abs(after)):
+            return "same"
+        return "in noise"
+    text = _apart(figure.unit, before, after)
+    if figure.judgement is Judgement.NOT_JUDGED:
+        return f"{text} ?"
+    return text
+
+
+def _apart(unit: str, before: float, after: float) -> str:
+    """How far two figures are apart."""
+    if unit == "ratio":
+        return f"{(after - before) * 100:+.0f} points"
+    if unit == "c":
+        return f"{after - before:+.0f}°C"
+    if before <= 0.0:
+        return "from 0"
+    ratio = after / before
+    if ratio >= 2.0:
+        return f"x{human.figure(ratio)}"
+    return f"{(ratio - 1.0) * 100:+.0f}%"
+
+
+def is_better(figure: FigureChange) -> bool | None:
+    """Whether a change is an improvement; None for no change, and for figures that are neither good nor bad."""
+    before = number(figure.before)
+    after = number(figure.after)
+    if figure.judgement is not Judgement.CHANGED or not figure.better or before is None or after is None:
+        return None
+    return (after > before) is (figure.better == "higher")
+
+
+def is_shown(figure: FigureChange) -> bool:
+    """Whether a figure is worth a line: rare ones are left out while both sides are 0."""
+    return not (figure.code in _RARE and figure.before == 0.0 and figure.after == 0.0)
+
+
+def load_text(thing: ThingChange) -> str:
+    """How the loads compare: `at 1.4 times the load (requests/s): latencies are not comparable`; empty: not known."""
+    if thing.seen is not SeenOn.BOTH:
+        return f"seen {thing.seen.value} only"
+    ratio = number(thing.load_ratio)
+    if ratio is None:
+        if thing.kind is Kind.GPU:
+            return ""
+        return "no load is known on both sides"
+    of = LOAD_NAMES[thing.load]
+    least, most = _SAME_LOAD
+    if least <= ratio <= most:
+        return f"at the same load ({of})"
+    text = f"at {human.figure(ratio)} times the load ({of})"
+    if thing.is_comparable:
+        return text
+    return f"{text}: latencies are not comparable"
+
+
+def fact_text(change: FactChange, restarted: Callable[[str], str] = str) -> str:
+    """A setting in words: `--max-num-seqs 64 -> 256`. `restarted` writes the time of a start."""
+    inside = ""
+    if change.inside:
+        inside = " (within a span)"
+    if change.code == "started":
+        return f"restarted {restarted(change.after)}{inside}"
+    if change.code == "option":
+        return f"{_option_text(change)}{inside}"
+    return f"{FACT_NAMES[change.code]} {change.before} {ARROW} {change.after}{inside}"
+
+
+def _option_text(change: FactChange) -> str:
+    if not change.before:
+        return f"{change.name} {_given(change.after)}(not given before)"
+    if not change.after:
+        return f"{change.name} {_given(change.before)}is not given any more"
+    return f"{change.name} {change.before} {ARROW} {change.after}"
+
+
+def _given(value: str) -> str:
+    """The value of an option, with a blank behind; empty for a switch."""
+    if value == "on":
+        return ""
+    return f"{value} "
+
+
+def changed_figures(things: Sequence[FigureChange]) -> list[FigureChange]:
+    """The figures that differ by more than the noise."""
+    return [figure for figure in things if figure.judgement is Judgement.CHANGED]

@@ -1,0 +1,80 @@
+"""`gpumon compare` on a recording, as the installed command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpumon.history.recorder import Recorder
+from gpumon.outputs import before_after
+from tests.accuracy.triage import frames
+from tests.history.changed import MORE_SLOTS
+from tests.history.pasts import lived
+from tests.outputs.validator import problems
+from tests.program import run_gpumon
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("comparing") / "a.gpumon"
+    recorder = Recorder(path, {"host": "box"})
+    lived((frame for _, frame in frames(MORE_SLOTS, 240.0)), recorder)
+    recorder.close()
+    return path
+
+
+def run(*arguments: str | Path, code: int = 0) -> str:
+    done = run_gpumon(*map(str, arguments), env={"COLUMNS": "100", "TZ": "UTC"})
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def test_text_markdown_and_json_say_the_same(recording: Path) -> None:
+    told = json.loads(run("compare", "-145s", "-0s", recording, "--for", "90s", "--json"))
+    engine = next(thing for thing in told["things"] if thing["kind"] == "engine")
+    options = [change for change in engine["changes"] if change["code"] == "option"]
+    assert [(option["name"], option["before"], option["after"]) for option in options] == [
+        ("--max-num-seqs", "12", "64")
+    ]
+    text = run("compare", "-145s", "-0s", recording, "--for", "90s")
+    assert "--max-num-seqs 12 -> 64" in text
+    assert "at the same load (requests/s)" in text
+    table = run("compare", "-145s", "-0s", recording, "--for", "90s", "--markdown")
+    assert "| TTFT p95 |" in table
+    assert "--max-num-seqs 12 -&gt; 64" in table
+
+
+def test_the_json_keeps_its_schema(recording: Path) -> None:
+    told = json.loads(run("compare", "-145s", "-0s", recording, "--for", "90s", "--json"))
+    schema = json.loads((DOCS / "compare.schema.json").read_text(encoding="utf-8"))
+    assert list(problems(told, schema)) == []
+
+
+def test_the_written_schema_is_that_of_the_types() -> None:
+    written = json.loads((DOCS / "compare.schema.json").read_text(encoding="utf-8"))
+    assert written == json.loads(json.dumps(before_after.schema()))
+
+
+def test_spans_are_taken_as_they_are_written(recording: Path) -> None:
+    told = json.loads(run("compare", "-240s..-145s", "-60s..-0s", recording, "--json"))
+    assert (told["before"]["seconds"], told["after"]["seconds"]) == (95.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("yesterday", "-0s", "{}"), "FROM is no time: 'yesterday'; write it as 03:10"),
+        (("-60s", "-5h", "{}"), "TO is outside of the recording: -5h; it goes"),
+        (("-60s", "-59s", "{}"), "a comparison needs 10 s on each side"),
+        (("-60s..-20s", "-30s..-0s", "{}"), "the two spans overlap: give others, or a shorter --for"),
+        (("-60s", "-0s", "{}", "--prometheus", "http://127.0.0.1:9"), "FILE and --prometheus are two pasts"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(recording: Path, arguments: tuple[str, ...], said: str) -> None:
+    text = run("compare", *(word.format(recording) for word in arguments), code=2)
+    assert said in text
+    assert text.count("\n") == 1
