@@ -239,9 +239,9 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
                 break
             snapshot = answer
             if form == "json":
-                sink(encode(snapshot, control.prices) + b"\n")
+                sink(encode(snapshot, control.prices, config.fleet.owners) + b"\n")
             else:
-                sink(report(snapshot, control.prices, columns))
+                sink(report(snapshot, control.prices, columns, config.fleet.owners))
             printed += 1
             slot_s = max(slot_s + control.interval_s, time.monotonic())
             if printed == options.count or slot_s >= end_s:

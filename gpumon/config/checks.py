@@ -60,6 +60,10 @@ def _labels_problem(labels: tuple[str, ...]) -> str:
     return "" if labels else "must name at least one label"
 
 
+def _owners_problem(labels: tuple[str, ...]) -> str:
+    return _labels_problem(labels) if labels else ""
+
+
 def _host_address(address: str) -> str:
     """host:port is a URL here, too: ssh takes its port from its own config."""
     if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII):
@@ -225,6 +229,7 @@ UrlOrNone = Annotated[str, check(lambda url: urls.problem(url) if url else "", u
 """Empty: none."""
 Matchers = Annotated[str, check(matchers_problem)]
 LabelNames = Annotated[tuple[str, ...], check(_labels_problem)]
+OwnerLabels = Annotated[tuple[str, ...], check(_owners_problem)]
 Tenant = Annotated[str, form(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
 HostAddress = Annotated[str, check(_host_problem, _host_address, hidden=True)]
 Command = Annotated[str, form(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]

@@ -79,7 +79,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("log", ("L",), "log of the engine"),
     Command("mark", ("M",), "count engines from now on"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
-    Command("fleet.models", ("m",), "rows: hosts, or models", "", scope="fleet"),
+    Command("fleet.models", ("m",), "rows: hosts, models, owners", "", scope="fleet"),
     Command("log.follow", ("F",), "follow the log, or not", scope="log"),
     Command("log.error", ("e",), "first error of the log, next", scope="log"),
     *(

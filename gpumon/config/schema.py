@@ -223,6 +223,14 @@ class Prometheus(Keyed, frozen=True, forbid_unknown_fields=True):
     """GPUs of one engine, by a glob of its model's name, where no label tells them."""
 
 
+class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows of a fleet's screen."""
+
+    owners: checks.OwnerLabels = ()
+    """Labels by which rows can be grouped beside hosts and models, in this order; empty: `namespace`, and labels that
+    group what the fleet has."""
+
+
 class Host(Reached, frozen=True, forbid_unknown_fields=True):
     """A machine of the fleet that is reached without a Prometheus: by ssh, or its `gpumon serve-metrics`."""
 
@@ -418,4 +426,5 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     webhook: tuple[Webhook, ...] = ()
     prometheus: Prometheus = Prometheus()
     host: tuple[Host, ...] = ()
+    fleet: Fleet = Fleet()
     exporter: Exporter = Exporter()

@@ -93,6 +93,7 @@ class Fleet:
             worker_gpus=host.worker_gpus,
             ready=host.ready is not None,
             latencies={} if host.ready is not None else _latencies(course, moment.snapshot),
+            owners=host.owners,
         )
 
     def _forget(self, here: set[str], wall_s: float) -> None:

@@ -143,7 +143,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     """The hosts, GPUs and engines that the row is worked out from."""
 
 
-class _Whole(NamedTuple):
+class Whole(NamedTuple):
     """A host as it counts: one that is gone has no figures."""
 
     shown: HostShown
@@ -154,14 +154,18 @@ class _Whole(NamedTuple):
 def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
     rows = []
-    for shown, known, served in _wholes(snapshot):
-        gpus = []
-        for gpu in known.gpus:
-            if not gpu.parent_uuid:
-                gpus.append(Placed(shown.name, _with_slices(gpu, known.gpus), gpu.mfu_ratio, gpu.mbu_ratio))
-        parts = Parts((shown,), tuple(gpus), served, prices)
-        rows.append(_row(shown.name, shown.name, parts, known.verdicts))
+    for whole in wholes_of(snapshot):
+        shown, known, served = whole
+        parts = Parts((shown,), tuple(placed_gpus(whole)), served, prices)
+        rows.append(row_of(shown.name, shown.name, parts, known.verdicts))
     return rows
+
+
+def placed_gpus(whole: Whole) -> Iterator[Placed]:
+    """All GPUs of a host, without MIG slices."""
+    for gpu in whole.snapshot.gpus:
+        if not gpu.parent_uuid:
+            yield Placed(whole.shown.name, _with_slices(gpu, whole.snapshot.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
 
 
 def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
@@ -186,22 +190,22 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
 
     A GPU that several models share is in the row of each, with the part of MFU and MBU that is the row's.
     """
-    wholes = _wholes(snapshot)
-    of_workers = _worker_gpus(wholes)
+    wholes = wholes_of(snapshot)
+    of_workers = worker_gpus(wholes)
     rows = []
     for model, replicas in sorted(_replicas_by_model(wholes).items()):
         rows.append(_model_row(model, replicas, of_workers, prices))
     without_engine, unplaced = _left_over(wholes, of_workers)
     if without_engine.hosts:
         parts = without_engine.parts(prices)
-        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
+        rows.append(row_of("", NO_ENGINE, parts, verdicts_on(parts, hosts=True)))
     if unplaced.hosts:
         parts = unplaced.parts(prices)
-        rows.append(_row(UNPLACED_KEY, NOT_PLACED, parts, _verdicts_on(parts)))
+        rows.append(row_of(UNPLACED_KEY, NOT_PLACED, parts, verdicts_on(parts)))
     return rows
 
 
-def _left_over(wholes: Sequence[_Whole], of_workers: Mapping[str, Sequence[Placed]]) -> tuple[_Leftover, _Leftover]:
+def _left_over(wholes: Sequence[Whole], of_workers: Mapping[str, Sequence[Placed]]) -> tuple[_Leftover, _Leftover]:
     """The hosts and GPUs that no engine is on, and those that engines of their host may be on."""
     with_workers = set()
     for workers in of_workers.values():
@@ -241,9 +245,9 @@ class _Leftover:
         return Parts(tuple(self.hosts), tuple(self._gpus), (), prices)
 
 
-def _replicas_by_model(wholes: Sequence[_Whole]) -> dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]]:
+def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tuple[Whole, list[Served]]]]:
     """The hosts of each model with the engines that serve it there, by the key of the model."""
-    replicas: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
+    replicas: dict[tuple[str, ...], list[tuple[Whole, list[Served]]]] = {}
     for whole in wholes:
         here: dict[tuple[str, ...], list[Served]] = {}
         for served in whole.served:
@@ -253,7 +257,7 @@ def _replicas_by_model(wholes: Sequence[_Whole]) -> dict[tuple[str, ...], list[t
     return replicas
 
 
-def _free_gpus(whole: _Whole, with_workers: set[str]) -> list[Placed]:
+def _free_gpus(whole: Whole, with_workers: set[str]) -> list[Placed]:
     """The GPUs of a host that no engine, and no worker of one, is known to be on."""
     in_use: set[int] = set()
     for served in whole.served:
@@ -266,7 +270,7 @@ def _free_gpus(whole: _Whole, with_workers: set[str]) -> list[Placed]:
     return free
 
 
-def _worker_gpus(wholes: Sequence[_Whole]) -> dict[str, list[Placed]]:
+def worker_gpus(wholes: Sequence[Whole]) -> dict[str, list[Placed]]:
     """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
     by_uuid = {}
     for whole in wholes:
@@ -288,7 +292,7 @@ def _worker_gpus(wholes: Sequence[_Whole]) -> dict[str, list[Placed]]:
     return workers
 
 
-def _has_engine(whole: _Whole, with_workers: set[str]) -> bool:
+def _has_engine(whole: Whole, with_workers: set[str]) -> bool:
     """Whether an engine, or a worker of one, is on the host."""
     return bool(whole.served) or any(gpu.uuid in with_workers for gpu in whole.snapshot.gpus)
 
@@ -312,10 +316,10 @@ def total(rows: Sequence[Row]) -> Row:
             engines[id(served.engine)] = served
     prices = rows[0].parts.prices if rows else {}
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
-    return _row("", "total", parts, _verdicts_on(parts, hosts=True))
+    return row_of("", "total", parts, verdicts_on(parts, hosts=True))
 
 
-def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
+def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
     """The hosts as they count, in the order of the snapshot."""
     figures = [_figures_of(host) for host in snapshot.hosts]
     # A frontend may stand on another host than its workers.
@@ -328,7 +332,7 @@ def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
         served = []
         for engine in known.engines:
             served.append(Served(host.name, engine, id(engine) in in_totals, host.latencies.get(engine.key)))
-        wholes.append(_Whole(host, known, tuple(served)))
+        wholes.append(Whole(host, known, tuple(served)))
     return wholes
 
 
@@ -341,7 +345,7 @@ def _figures_of(host: HostShown) -> Snapshot:
 
 def _model_row(
     model: tuple[str, ...],
-    replicas: Sequence[tuple[_Whole, Sequence[Served]]],
+    replicas: Sequence[tuple[Whole, Sequence[Served]]],
     of_workers: Mapping[str, Sequence[Placed]],
     prices: Mapping[str, float],
 ) -> Row:
@@ -361,7 +365,7 @@ def _model_row(
     parts = Parts(tuple(hosts), tuple(gpus), tuple(engines), prices)
     names = Counter(served.engine.model for served in engines)
     name = names.most_common(1)[0][0] or NO_MODEL
-    row = _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
+    row = row_of(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
     return _with_others(row, elsewhere)
 
 
@@ -388,7 +392,7 @@ def _with_others(row: Row, number: int) -> Row:
     return msgspec.structs.replace(row, gpus=row.gpus + number, gpu_types=types, **wider)
 
 
-def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
+def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
     host = whole.shown.name
     for gpu in whole.snapshot.gpus:
@@ -408,7 +412,7 @@ def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
         yield Placed(host, gpu, mfu, mbu)
 
 
-def _verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
+def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
     """The verdicts on the GPUs and engines of a row that is no host's; with `hosts` those on hosts, too."""
     keys = {(served.host, served.engine.key) for served in parts.engines}
     keys |= {(placed.host, placed.gpu.uuid) for placed in parts.gpus}
@@ -420,7 +424,7 @@ def _verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
                 yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
 
 
-def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
+def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
     """The row of these parts, under the worst of the verdicts."""
     hosts = parts.hosts
     gpus = parts.gpus

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from typing import Final, NamedTuple
 
+from gpumon.fleet.owners import OF_SCRAPED_PODS, owners_on
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
@@ -36,7 +37,8 @@ class _Term(NamedTuple):
 class _Texts(NamedTuple):
     """Texts that a term is held against, lower case."""
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, tuple[str, ...]]
+    """The values of each label on the row; an empty one where something has no such label."""
     by_kind: Mapping[str, tuple[str, ...]]
     """`host`, `model`, `engine` and `gpu`: the names of those there; `verdict`: those of what is not well."""
 
@@ -52,8 +54,9 @@ class Selection:
     def parse(cls, text: str) -> Selection:
         """A selection such as `host=gpu0* model!=*llama* h100`. Raises SelectionError.
 
-        `label=glob` and `label!=glob` go by a label of the host, or by `host`, `model`, `engine` or `gpu`: the names
-        of its things, one of which has to match (or none of which may); `verdict=kv` by what is not well.
+        `label=glob` and `label!=glob` go by a label of the host or of what is on it, or by `host`, `model`, `engine` or
+        `gpu`: the names of its things, one of which has to match (or none of which may); `verdict=kv` by what is not
+        well.
         A bare word is a part of one of those names;
         with `*`, `?` or `[` in it, it is a glob. Quotes hold words with spaces together.
         """
@@ -87,9 +90,9 @@ class Selection:
         if not self._terms:
             return True
         if isinstance(row, Row):
-            texts = _texts_of_row(row)
+            texts = _texts_of_row(row, self.labels)
         else:
-            texts = _texts_of_host(row)
+            texts = _texts_of_host(row, self.labels)
         return all(_matches(term, texts) for term in self._terms)
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
@@ -128,7 +131,7 @@ def _matches(term: _Term, texts: _Texts) -> bool:
         return _matches_any_name(term, texts)
     names = texts.by_kind.get(term.label.lower())
     if names is None or term.label in texts.labels:
-        names = (texts.labels.get(term.label, "").lower(), *(names or ()))
+        names = (*texts.labels.get(term.label, ("",)), *(names or ()))
     return any(term.pattern(text) for text in names) is term.wanted
 
 
@@ -140,10 +143,25 @@ def _matches_any_name(term: _Term, texts: _Texts) -> bool:
     return False
 
 
-def _texts_of_host(host: HostShown) -> _Texts:
+def _label_values(
+    labels: Mapping[str, str], hosts: Sequence[HostShown], wanted: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """The labels of a row, and the owners by each of the wanted ones that it has not."""
+    values: dict[str, tuple[str, ...]] = {name: (value.lower(),) for name, value in labels.items()}
+    for label in wanted:
+        if label in values and label not in OF_SCRAPED_PODS:
+            continue
+        owners: set[str] = set()
+        for host in hosts:
+            owners |= owners_on(host, label)
+        values[label] = tuple(owner.lower() for owner in sorted(owners)) or ("",)
+    return values
+
+
+def _texts_of_host(host: HostShown, wanted: Iterable[str]) -> _Texts:
     snapshot = host.snapshot
     return _Texts(
-        host.labels,
+        _label_values(host.labels, (host,), wanted),
         {
             "host": (host.name.lower(), *_lower([snapshot.host.name])),
             "model": _lower(engine.model for engine in snapshot.engines),
@@ -154,10 +172,10 @@ def _texts_of_host(host: HostShown) -> _Texts:
     )
 
 
-def _texts_of_row(row: Row) -> _Texts:
+def _texts_of_row(row: Row, wanted: Iterable[str]) -> _Texts:
     parts = row.parts
     return _Texts(
-        row.labels,
+        _label_values(row.labels, parts.hosts, wanted),
         {
             "host": _lower(row.hosts),
             "model": _lower(row.models),

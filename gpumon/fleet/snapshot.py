@@ -49,6 +49,8 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     """Whether its own gpumon worked the snapshot out."""
     latencies: Mapping[str, Latencies] = {}
     """By `Engine.key`; what its own gpumon worked out has none."""
+    owners: Mapping[str, Mapping[str, str]] = {}
+    """UUID of a GPU or `Engine.key` -> labels of its pod and its series, as `HostFrame.owners`."""
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, eq=False):

@@ -1,4 +1,4 @@
-"""A fleet printed: a table of hosts and one of models, or one JSON object."""
+"""A fleet printed: tables of hosts, of models and of owners, or one JSON object."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, Latency
 from gpumon.fleet.rows import Row, by_name, ordered, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
@@ -31,13 +32,21 @@ _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<=
 _NAME: Final = 48
 _VERDICT: Final = 70
 _MOST_LINES: Final = 30
+_COST: Final = "cost"
+"""Column that stands where there are prices."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
-    """The fleet as one line of JSON, without a newline: the hosts with their snapshots, and the rows over them."""
+def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequence[str] = ()) -> bytes:
+    """The fleet as one line of JSON, without a newline: the hosts with their snapshots, and the rows over them.
+
+    `owners`: labels that the config names; without any those that group the fleet.
+    """
     snapshot, rows, models, whole = summed(snapshot, prices)
+    groups = {}
+    for label in owner_labels(snapshot, owners):
+        groups[clean(label)] = [_row_object(row) for row in by_owner(snapshot, label, prices)]
     hosts = []
     for host, row in zip(snapshot.hosts, rows, strict=True):
         seen = None
@@ -64,6 +73,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
             "faults": [as_object(fault) for fault in snapshot.faults],
             "hosts": hosts,
             "models": [_row_object(row) for row in models],
+            "owners": groups,
             "total": _row_object(whole),
         }
     )
@@ -100,12 +110,13 @@ def _printed(value: Any) -> Any:
     return value
 
 
-def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160) -> str:
-    """A table of hosts with their sum, those with the worst verdicts first, one of models, and what does not work."""
-    return stripped(_lines(snapshot, prices, width))
+def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160, owners: Sequence[str] = ()) -> str:
+    """A table of hosts with their sum, those with the worst verdicts first, one of models, one of each label of
+    `owners`, and what does not work."""
+    return stripped(_lines(snapshot, prices, width, owners))
 
 
-def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> Iterator[str]:
+def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
     snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
     if trouble := troubles(rows):
@@ -121,6 +132,9 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
         yield from table(_columns("host", [*hosts, whole]), width)
         yield ""
         yield from table(_columns("model", ordered(models, "tokens")), width)
+        for label in owners:
+            yield ""
+            yield from table(_columns(clean(label, _NAME), [*by_owner(snapshot, label, prices), whole]), width)
     yield from _verdicts(snapshot, ordered(rows))
     for fault in snapshot.faults:
         yield ""
@@ -244,11 +258,12 @@ def _gpus(row: Row) -> str:
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
     """The columns: if there is no room, the one with the lowest number leaves first."""
     name: ColumnSpec[Row] = ColumnSpec(first, lambda row: clean(row.name, _NAME))
-    if first == "model":
-        second: ColumnSpec[Row] = ColumnSpec("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
+    if first == "host":
+        second: ColumnSpec[Row] = ColumnSpec("state", _state, right=True, keep=8)
     else:
-        second = ColumnSpec("state", _state, right=True, keep=8)
-    return columns_of(rows, (name, second, *_FIGURES))
+        second = ColumnSpec("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
+    columns = columns_of(rows, (name, second, *_FIGURES))
+    return [column for column in columns if column.title != _COST or set(column.texts) != {NONE}]
 
 
 def _state(row: Row) -> str:
@@ -281,6 +296,14 @@ def _idle(row: Row) -> str:
     if isinstance(gpus, Missing):
         return NONE
     return f"{gpus:.1f}"
+
+
+def _cost(row: Row) -> str:
+    """Price of an hour of its GPUs, if they all have one."""
+    cost = row.cost_per_h
+    if isinstance(cost.value, Missing) or cost.gpus < cost.of:
+        return NONE
+    return f"{cost.value:,.2f}/h"
 
 
 def _vram(row: Row) -> str:
@@ -326,6 +349,7 @@ def _figure(title: str, text: Callable[[Row], str], keep: int) -> ColumnSpec[Row
 _FIGURES: Final[tuple[ColumnSpec[Row], ...]] = (
     _figure("gpus", _gpu_count, 9),
     _figure("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
+    _figure(_COST, _cost, 4),
     _figure("idle", _idle, 8),
     _figure("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
     _figure("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),

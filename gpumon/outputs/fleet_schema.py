@@ -66,6 +66,7 @@ def schema() -> dict[str, Any]:
         faults={"type": "array", "items": definition(FaultShown, definitions)},
         hosts={"type": "array", "items": host},
         models={"type": "array", "items": row},
+        owners={"type": "object", "additionalProperties": {"type": "array", "items": row}},
         total=row,
     )
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gpumon snapshot of a fleet"}

@@ -26,6 +26,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     """`EngineReading.key` -> UUIDs of the GPUs of its worker pods, most of them on other hosts."""
     exporters_down: int = 0
     """Exporters of it (its own gpumon is one) that do not answer."""
+    owners: dict[str, dict[str, str]] = {}
+    """UUID of a GPU or `EngineReading.key` -> labels of its pod and its series. Text from outside."""
 
 
 class FleetFrame(msgspec.Struct, frozen=True):

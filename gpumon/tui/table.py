@@ -336,7 +336,7 @@ def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
 
 def across(one: Reading, other: Reading, room: int) -> str:
     """Words in `room` cells for two shares that are missing for one reason; empty if each speaks for itself."""
-    if not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
+    if not room or not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
         return ""
     if one.reason not in _SPEAKING:
         return ""
@@ -353,13 +353,16 @@ def efficiency(
     sizes: tuple[int, int],
     mfu: Callable[[T], tuple[Reading, str]],
     mbu: Callable[[T], tuple[Reading, str]],
+    *,
+    together: bool = True,
 ) -> tuple[Column[T], Column[T]]:
     """The columns MFU and MBU, of so many cells: a value, and its mark where it is in doubt, of each.
 
-    Where both are missing for one reason, and both are shown, its words stand across them.
+    Where both are missing for one reason, and both are shown, its words stand across them; not unless they are
+    `together` on every screen.
     """
     names = (f"{pane}.mfu", f"{pane}.mbu")
-    room = sum(sizes)
+    room = sum(sizes) if together else 0
 
     def first(item: T, view: View, tone: str) -> Row:
         value, doubt = mfu(item)

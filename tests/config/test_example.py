@@ -21,6 +21,7 @@ from gpumon.config.schema import (
     Endpoint,
     Exporter,
     Feed,
+    Fleet,
     General,
     Goals,
     Gpu,
@@ -58,6 +59,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "prometheus": Prometheus,
     "host": Host,
     "exporter": Exporter,
+    "fleet": Fleet,
 }
 TABLES_INSIDE = {"prices.by_type", "prices.kwh_hours", "prometheus.gpus_per_engine", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""

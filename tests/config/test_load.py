@@ -21,7 +21,7 @@ SECRET = "hunter2"
 
 SECTIONS = (
     "general, screen, levels, goals, prices, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, "
-    "recorder, alert, webhook, prometheus, host, exporter"
+    "recorder, alert, webhook, prometheus, host, fleet, exporter"
 )
 
 SECRET_URL = (

@@ -56,6 +56,13 @@ def refused(host: HostFrame) -> HostFrame:
     return replace(host, engines=engines)
 
 
+def owned(host: HostFrame) -> HostFrame:
+    """Its first four GPUs, which an engine has, are `chat`'s, the next two `search`'s; the others have no owner."""
+    namespaces = (*["chat"] * 4, *["search"] * 2)
+    owners = {gpu.uuid: {"namespace": name} for gpu, name in zip(host.gpus, namespaces, strict=False)}
+    return replace(host, owners=owners)
+
+
 MIXED: Mapping[str, Callable[[HostFrame], HostFrame]] = {"gpu02": lost, "gpu04": refused}
 """What is wrong with which host."""
 

@@ -14,6 +14,7 @@ from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame
 from gpumon.session.fleet import FleetSession
 from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.fleet.shown import MODELS
 from gpumon.tui.screens.palette import does_here
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S
@@ -97,7 +98,7 @@ async def test_commands_that_do_nothing_here_are_not_offered() -> None:
 async def test_commands_by_their_name() -> None:
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
         await pilot.press("colon", *"models", "enter")
-        await until(lambda: app.monitor.body.table.models, pilot)
+        await until(lambda: app.monitor.body.table.grouping == MODELS, pilot)
         await pilot.press("colon", *"models by busy", "enter")
         await until(lambda: getattr(app.monitor.body.table.order, "name", "") == "busy", pilot)
         await pilot.press("question_mark", "ctrl+p", *"settings", "enter")

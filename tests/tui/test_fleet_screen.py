@@ -9,14 +9,16 @@ from textual.geometry import Region
 
 from gpumon.config.keymap import COMMANDS
 from gpumon.config.schema import Config, Prices, Prometheus
+from gpumon.config.schema import Fleet as FleetSettings
 from gpumon.fleet.fleet import GONE_HOST_S
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.fleet.shown import HOSTS, MODELS
 from gpumon.tui.screens.monitor import MonitorScreen
 from tests.history.frames import WALL_S
 from tests.records import replace
-from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, watching
+from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, lost, owned, watching
 from tests.tui.running import foot, text_of, until
 
 LONG_FAULT = "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
@@ -128,18 +130,53 @@ async def test_the_same_order_again_turns_it_round() -> None:
 async def test_models_and_hosts() -> None:
     async with watching(Scrapes(5), 120, 40) as (app, pilot):
         await pilot.press("m")
-        assert app.monitor.body.table.models
+        assert app.monitor.body.table.grouping == MODELS
         lines = text_of(app)
         assert any(line.startswith("─── models ") for line in lines)
         assert any("Qwen3-30B-A3B" in name for name in rows_of(app))
         await pilot.press("enter")
-        assert not app.monitor.body.table.models
+        assert app.monitor.body.table.grouping == HOSTS
         assert app.monitor.body.table.wanted.startswith('model="')
         assert rows_of(app)
         await pilot.press("escape")
         assert len(rows_of(app)) == 5
         await pilot.press("m", "m")
-        assert not app.monitor.body.table.models
+        assert app.monitor.body.table.grouping == HOSTS
+
+
+async def test_m_goes_on_to_the_owners_by_each_label() -> None:
+    config = replace(CONFIG, prices=Prices(gpu_hour=2.0), fleet=FleetSettings(owners=("namespace", "rack")))
+    source = Scrapes(5, wrong={"gpu01": owned, "gpu02": lost})
+    async with watching(source, 80, 24, config=config) as (app, pilot):
+        assert "m models" in foot(app)
+        await pilot.press("m")
+        assert "m namespace" in foot(app)
+        await pilot.press("m")
+        assert set(rows_of(app)) == {"chat", "search", "no namespace label"}
+        lines = text_of(app)
+        assert any(line.startswith("─── by namespace ") for line in lines)
+        head = next(line for line in lines if " cost/h" in line)
+        assert all(title in head for title in ("owner", "gpus", "idle", "decode", "mfu", "cost/h", "idle/h", "verdict"))
+        chat = next(line for line in lines if line[1:].startswith("chat "))
+        assert chat.split()[1] == "4"
+        assert "8.00" in chat, "4 GPUs at 2.00 an hour"
+        await pilot.press("g", *["down"] * rows_of(app).index("chat"), "enter")
+        assert app.monitor.body.table.grouping == HOSTS
+        assert app.monitor.body.table.wanted == 'namespace="chat"'
+        assert rows_of(app) == ["gpu01"]
+        await pilot.press("escape", "m", "m", "m")
+        assert set(rows_of(app)) == {"0", "1", "2"}
+        await pilot.press("m")
+        assert app.monitor.body.table.grouping == HOSTS
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+async def test_who_waits_has_a_column_wherever_mfu_has_one(width: int) -> None:
+    async with watching(Scrapes(5), width, 24) as (app, _):
+        head = next(line for line in text_of(app) if line.startswith(" host "))
+        assert " wait " in head
+        assert " ttft p95" in head
+        assert width < 80 or " mfu" in head
 
 
 async def test_models_say_on_the_wall_how_to_get_to_the_hosts() -> None:
@@ -154,7 +191,7 @@ async def test_enter_on_gpus_without_engine_says_why_it_does_nothing() -> None:
         names = rows_of(app)
         at = names.index("no engine")
         await pilot.press("g", *["down"] * at, "enter")
-        assert app.monitor.body.table.models
+        assert app.monitor.body.table.grouping == MODELS
         assert "no engine runs there" in foot(app)
 
 
@@ -659,7 +696,7 @@ async def test_keys_of_the_user_hold_here_too() -> None:
     config = Config(prometheus=Prometheus(url="http://a:1"), keys={"fleet.models": "v", "filter": "x"})
     async with watching(Scrapes(3), 80, 24, config=config) as (app, pilot):
         await pilot.press("v")
-        assert app.monitor.body.table.models
+        assert app.monitor.body.table.grouping == MODELS
         await pilot.press("x")
         assert app.monitor.asking is not None
 

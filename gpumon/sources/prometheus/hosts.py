@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,14 @@ PODS: Final = (
     ("kubernetes_namespace", "kubernetes_pod_name", "kubernetes_container_name"),
 )
 """How engines' targets and dcgm-exporters call a pod: today, before 2.0, and in Prometheus' example of annotations."""
+_OF_ONE_THING: Final = frozenset(
+    {
+        *("job", "instance", "endpoint", "service", "node", "nodename", "host", "hostname", "Hostname"),
+        *("pod_template_hash", "controller_revision_hash", "uid", "prometheus"),
+        *itertools.chain(*PODS),
+    }
+)
+"""Labels of scraping, and those that name one machine or one pod."""
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
 """Host name of a container that was given none."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -104,6 +113,18 @@ def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
         if labels.get(pod):
             return User(Pod(cluster, labels.get(namespace, ""), labels[pod]), labels.get(container, ""))
     return None
+
+
+def owner_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a target by which owners can be told apart: its namespace, and what names no single thing."""
+    owner = {}
+    for name, value in labels.items():
+        if value and name not in _OF_ONE_THING:
+            owner[clean(name, 80)] = clean(value, 120)
+    user = user_of(labels, "")
+    if user is not None and user.pod.namespace:
+        owner["namespace"] = clean(user.pod.namespace, 120)
+    return owner
 
 
 def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:

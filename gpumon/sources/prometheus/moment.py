@@ -15,9 +15,9 @@ import msgspec
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
-from gpumon.sources.prometheus.contents import read_pages
+from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, Placing, Seated
-from gpumon.sources.prometheus.hosts import Labels, Pod, named_apart, shown
+from gpumon.sources.prometheus.hosts import Labels, Pod, named_apart, owner_of, shown
 from gpumon.sources.prometheus.memory import Answers, Key, Memory, Place
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import Naming, name_machines
@@ -67,7 +67,8 @@ def build_frame(
     placings = _place_engines(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
     lasting = Lasting(scraped.at_s, memory.since, {})
-    hosts = [_host(place, machine, placings, memory, lasting) for place, machine in machines.items()]
+    namespaces = _namespaces(contents.exporters)
+    hosts = [_host(place, machine, placings, namespaces, memory, lasting) for place, machine in machines.items()]
     faults = tuple(lasting.fault(text) for text in dict.fromkeys(texts))
     memory.since = lasting.now
     targets_before = memory.hosts
@@ -164,15 +165,36 @@ def _engines_by_pod(machines: Iterable[Machine], naming: Naming) -> Counter[Pod]
     return pods
 
 
+def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:
+    """UUID of a GPU or slice -> the namespaces of the pods that use it, as an exporter that answers has them."""
+    namespaces: dict[str, str] = {}
+    for _, exporter, _ in exporters:
+        for uuid, users in exporter.users.items():
+            names = sorted({clean(user.pod.namespace, 120) for user in users if user.pod.namespace})
+            if names:
+                namespaces.setdefault(uuid, " + ".join(names))
+    return namespaces
+
+
 def _host(
-    place: Place, machine: Machine, placings: Mapping[int, Placing], memory: Memory, lasting: Lasting
+    place: Place,
+    machine: Machine,
+    placings: Mapping[int, Placing],
+    namespaces: Mapping[str, str],
+    memory: Memory,
+    lasting: Lasting,
 ) -> HostFrame:
     engines: list[EngineReading] = []
     workers: dict[str, tuple[str, ...]] = {}
-    for reading, placing in _engines(machine, placings):
+    owners: dict[str, dict[str, str]] = {}
+    for reading, placing, target in _engines(machine, placings):
         engines.append(reading)
+        owners[reading.key] = owner_of(target.labels)
         if placing.workers:
             workers[reading.key] = placing.workers
+    for uuid in _uuids(machine):
+        if uuid in namespaces:
+            owners[uuid] = {"namespace": namespaces[uuid]}
     gpus: tuple[GpuReading, ...] = ()
     if machine.snapshot is None:
         gpus = machine.gpus_in_order()
@@ -187,11 +209,19 @@ def _host(
         interval_s=memory.intervals.most(machine.targets),
         faults=tuple(faults),
         exporters_down=len(machine.exporters_down),
+        owners=owners,
     )
 
 
-def _engines(machine: Machine, placings: Mapping[int, Placing]) -> Iterable[tuple[EngineReading, Placing]]:
-    """The engines of a host with names of their own and their GPUs, and what is known of those."""
+def _uuids(machine: Machine) -> list[str]:
+    """UUIDs of the GPUs and slices of a machine, as its exporters or its own gpumon tell them."""
+    if machine.snapshot is None:
+        return list(machine.gpus)
+    return [gpu.uuid for gpu in machine.snapshot.gpus]
+
+
+def _engines(machine: Machine, placings: Mapping[int, Placing]) -> Iterable[tuple[EngineReading, Placing, Target]]:
+    """The engines of a host with names of their own and their GPUs, what is known of those, and their targets."""
     names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in machine.engines)
     urls = Counter(engine.readings[0].url for _, engine in machine.engines)
     for name, (target, engine) in zip(names, machine.engines, strict=True):
@@ -209,7 +239,7 @@ def _engines(machine: Machine, placings: Mapping[int, Placing]) -> Iterable[tupl
                 gpu_type=placing.gpu_type,
                 gpu_count=placing.number,
             )
-            yield named, placing
+            yield named, placing, target
 
 
 def _shared_labels(targets: Sequence[Target]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.app import ScreenApp
 from gpumon.tui.control import Collecting, Files, FleetControl, HostControl
-from gpumon.tui.fleet.shown import FleetMoment, worked_out
+from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.fleet import FleetBody
 from gpumon.tui.screens.host import HostBody
@@ -52,11 +52,15 @@ class FleetApp(ScreenApp[FleetMoment]):
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
 
     @cached_property
+    def fleet_body(self) -> FleetBody:
+        """The parts of the fleet's screen."""
+        return FleetBody(self.works_with(self.control), self.control, self.open_host)
+
+    @cached_property
     def monitor(self) -> MonitorScreen[FleetMoment]:
         """The screen of the fleet."""
-        context = self.works_with(self.control)
-        body = FleetBody(context, self.control, self.open_host)
-        return MonitorScreen(context, body, {**COMMON, **body.commands})
+        body = self.fleet_body
+        return MonitorScreen(self.works_with(self.control), body, {**COMMON, **body.commands})
 
     @property
     def front(self) -> MonitorScreen[FleetMoment] | MonitorScreen[Snapshot]:
@@ -91,7 +95,7 @@ class FleetApp(ScreenApp[FleetMoment]):
         done = None
         while self._due is not None and done is not self._due:
             done = self._due
-            shown = await asyncio.to_thread(worked_out, done, self.control.prices)
+            shown = await asyncio.to_thread(self.fleet_body.worked_out, done)
             self.monitor.show(shown)
             self.keep()
         self._due = None

@@ -1,5 +1,5 @@
-"""Columns of the fleet's tables: a row per host or model in 80 cells with its worst verdict behind, more on wider
-screens."""
+"""Columns of the fleet's tables: a row per host, model or owner in 80 cells with its worst verdict behind, more on
+wider screens."""
 
 from __future__ import annotations
 
@@ -46,10 +46,14 @@ STATES: Final[dict[HostState, tuple[str, str]]] = {
     state: (f"{LEVELS[level][0]} {state.name}", LEVELS[level][1]) for state, level in STATE_LEVELS.items()
 }
 """Word and tone of a host that is not well known."""
+OWNER: Final = "owner"
+"""Kind of rows that are one owner's each."""
 _NAME: Final = 18
 _WIDE_NAME: Final = 34
 _WIDE: Final = 160
 """Columns from which names have more room."""
+_BOTH_SHARES: Final = 120
+"""Columns from which MFU and MBU are both shown, whatever the rows are sorted by."""
 _BAR: Final = 5
 LEAST_VERDICT: Final = 12
 """Cells of the worst verdict behind the columns: a glyph and a word."""
@@ -183,39 +187,68 @@ def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
     return replace(column, cell=cell)
 
 
-_SHARES: Final[tuple[Column[Row], Column[Row]]] = efficiency(
-    "fleet",
-    (6, 5),
-    lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
-    lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
-)
-_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = (
-    _marked(_SHARES[0], lambda row: row.mfu_ratio),
-    _marked(_SHARES[1], lambda row: row.mbu_ratio),
-)
+def _shares(*, together: bool) -> tuple[Column[Row], Column[Row]]:
+    """The columns MFU and MBU; `together`: neither is shown without the other."""
+    shares: tuple[Column[Row], Column[Row]] = efficiency(
+        "fleet",
+        (6, 5),
+        lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
+        lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
+        together=together,
+    )
+    return _marked(shares[0], lambda row: row.mfu_ratio), _marked(shares[1], lambda row: row.mbu_ratio)
+
+
+_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = _shares(together=True)
+_APART: Final[tuple[Column[Row], Column[Row]]] = _shares(together=False)
 
 _BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
 _BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 
 
-def _base(name: Column[Row], money: bool) -> tuple[Column[Row], ...]:
-    return (
-        name,
-        Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus),
-        Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy),
-        figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0),
-        *_EFFICIENCY,
-        figures("tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0),
-        _idle(money),
-    )
+_GPUS: Final[Column[Row]] = Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus)
+_BUSY: Final[Column[Row]] = Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy)
+_WAITING: Final[Column[Row]] = _leveled("waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM)
+_TTFT: Final[Column[Row]] = _leveled("ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM)
+_VRAM: Final[Column[Row]] = figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
+_TOKENS: Final[Column[Row]] = figures(
+    "tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0
+)
+_POWER: Final[Column[Row]] = figures(
+    "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM
+)
+
+
+def idle_ratio(row: Row) -> Reading:
+    """Share of the GPUs that lies idle: what their busy share leaves."""
+    busy = row.busy_ratio.value
+    if isinstance(busy, Missing):
+        return busy
+    return max(0.0, 1.0 - busy)
+
+
+_UNUSED: Final[Column[Row]] = figures("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
+_COST: Final[Column[Row]] = figures("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
+
+
+def _base(kind: str, name: Column[Row], money: bool, narrow: bool) -> tuple[Column[Row], ...]:
+    """The columns that every screen shows: what somebody on call looks at first, then efficiency; of owners what they
+    hold and what of it lies idle."""
+    shares = _APART if narrow else _EFFICIENCY
+    if kind != OWNER:
+        return (name, _GPUS, _BUSY, _WAITING, _TTFT, _VRAM, *shares, _TOKENS, _idle(money))
+    cost = (_COST, _idle(money)) if money else ()
+    return (name, _GPUS, _UNUSED, _TOKENS, *shares, _POWER, *cost)
 
 
 _MORE: Final[tuple[Column[Row], ...]] = (
-    _leveled("waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM),
-    _leveled("ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM),
+    _BUSY,
+    _WAITING,
+    _TTFT,
+    _VRAM,
     _leveled("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds, _ROOM),
     _leveled("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4), _ROOM),
-    figures("power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM),
+    _POWER,
     Column(
         "bandwidth", glossary.BANDWIDTH.name, 7, ((right(glossary.BANDWIDTH.short, 7), "muted"),), _bandwidth, _ROOM
     ),
@@ -229,8 +262,10 @@ _MORE: Final[tuple[Column[Row], ...]] = (
 )
 
 
-_DROPS: Final = ("vram", "gpus", "mbu", "idle", "tokens")
-"""Columns that a narrow screen does without, the first one first."""
+_DROPS: Final = ("vram", "mbu", "gpus", "mfu", "idle", "tokens", "ttft")
+"""Columns that a narrow screen does without, the first one first: whoever is on call asks who waits, not for MFU."""
+_OWNER_DROPS: Final = ("mbu", "mfu", "power", "tokens", "cost", "idle")
+"""The same of owners."""
 _COLUMN: Final = {"waste": "idle"}
 """Sort -> the column that shows what it goes by, where that has another name."""
 
@@ -243,39 +278,45 @@ _MODELS: Final[Column[Row]] = words("models", "models", 30, _models, gap=2, keep
 _HOSTS: Final[Column[Row]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
 
 
+_LAST: Final[dict[str, tuple[Column[Row], ...]]] = {"host": (_MODELS,), "model": (_HOSTS,), OWNER: (_MODELS, _HOSTS)}
+"""The last columns of each kind of rows."""
+
+
 def bare_model(model: str, width: int) -> str:
     """A model without its organisation, whether or not that has room: names of a list are alike."""
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
-def _name(models: bool, width: int) -> Column[Row]:
-    """The column of the names of models, or of hosts."""
-    shorten = bare_model if models else cut
-    title = "model" if models else "host"
-    return words("name", title, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
+def _name(kind: str, width: int) -> Column[Row]:
+    """The column of the names of models, owners, or hosts."""
+    shorten = bare_model if kind == "model" else cut
+    return words("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
 
 
 @lru_cache(maxsize=128)
-def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
+def _table(kind: str, width: int, money: bool, sort: str) -> Table[Row]:
     """The columns in their order; that of the sort stands with those that every screen shows."""
-    base = _base(_name(models, _WIDE_NAME if wide else _NAME), money)
-    more = (*_MORE, _HOSTS if models else _MODELS)
+    name = _name(kind, _WIDE_NAME if width >= _WIDE else _NAME)
+    base = _base(kind, name, money, width < _BOTH_SHARES)
+    more = tuple(column for column in (*_MORE, *_LAST[kind]) if column not in base)
     sorted_by = _COLUMN.get(sort, sort)
     first = tuple(column for column in more if column.name == sorted_by)
+    drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",
         (*base, *first),
         tuple(column for column in more if column not in first),
-        drops=tuple(name for name in _DROPS if name != sorted_by),
+        drops=tuple(name for name in drops if name != sorted_by),
         least=LEAST_VERDICT,
         behind=LEAST_VERDICT,
     )
 
 
-def table(models: bool, width: int, view: View, sort: str = "") -> Table[Row]:
-    """The columns of a row per model, or per host, on a screen of `width` cells; the one that the rows are sorted by
-    has a place on every screen."""
-    return _table(models, width >= _WIDE, priced(view), sort)
+def table(kind: str, width: int, view: View, sort: str = "") -> Table[Row]:
+    """The columns of a row per host, per model or per owner, on a screen of `width` cells; the one that the rows are
+    sorted by has a place on every screen."""
+    least = max(step for step in (0, _BOTH_SHARES, _WIDE) if step <= width)
+    return _table(kind, least, priced(view), sort)
 
 
 def state_of(row: Row, now_s: float) -> tuple[str, str] | None:

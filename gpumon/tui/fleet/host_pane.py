@@ -1,4 +1,4 @@
-"""The foot of the fleet's screen: what the host, or the model, under the cursor holds."""
+"""The foot of the fleet's screen: what the host, the model, or the owner under the cursor holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_SENTENCE: Final = 6
 """Lines of what is wrong where the foot has no place."""
 _INDENT: Final = 3
 _HOST: Final = 20
-"""Cells of an engine's host in the lines of a model."""
+"""Cells of an engine's host in the lines of a model or an owner."""
 
 
 class HostPane(Pane):
@@ -41,13 +41,14 @@ class HostPane(Pane):
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
         self._row: Row | None = None
-        self._models = False
+        self._of_many = False
+        """Whether the row may be of several hosts."""
         self.can_focus = False
 
-    def look_at(self, row: Row | None, *, models: bool) -> None:
+    def look_at(self, row: Row | None, *, of_many: bool) -> None:
         """Another row, or the same one at another moment."""
         self._row = row
-        self._models = models
+        self._of_many = of_many
         self._top = 0
         self.update()
 
@@ -57,8 +58,8 @@ class HostPane(Pane):
         row = self._row
         if row is None:
             return 0
-        if self._models:
-            return 1 + sum(1 for _ in self._of_model(row, self.size.width or 80))
+        if self._of_many:
+            return 1 + sum(1 for _ in self._of_engines(row, self.size.width or 80))
         width = self.size.width or 80
         spare = _MOST_VERDICTS * _MOST_MORE
         return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
@@ -81,7 +82,7 @@ class HostPane(Pane):
         if in_part(known):
             share = f"MFU of {known.gpus} of {known.of} GPUs"
         hosts = ""
-        if self._models:
+        if self._of_many:
             hosts = counted(len(row.hosts), "host")
         parts = [types, share, hosts, labels]
         return " · ".join(part for part in parts if part)
@@ -94,8 +95,8 @@ class HostPane(Pane):
         row = self._row
         if row is None:
             return ()
-        if self._models:
-            return list(self._of_model(row, width))
+        if self._of_many:
+            return list(self._of_engines(row, width))
         rows = [each for host in row.parts.hosts for each in self._of_host(host, width, 0)]
         spare = height - len(rows)
         if spare <= 0:
@@ -124,7 +125,7 @@ class HostPane(Pane):
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
 
-    def _of_model(self, row: Row, width: int) -> Iterator[line.Row]:
+    def _of_engines(self, row: Row, width: int) -> Iterator[line.Row]:
         """Its engines, each with its host."""
         head = engine_table.TABLE.head(width - _HOST - 1, self.view)
         if row.parts.engines:

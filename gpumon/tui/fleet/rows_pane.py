@@ -1,4 +1,4 @@
-"""The fleet's table: a row per host, or per model."""
+"""The fleet's table: a row per host, per model, or per owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
-from gpumon.tui.fleet.shown import FleetMoment
+from gpumon.tui.fleet.shown import HOSTS, FleetMoment, Grouping
 from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order
@@ -56,16 +56,16 @@ class RowsPane(ListPane[Row]):
             filters="word, host=gpu0* verdict=kv label!=x",
         )
         super().__init__(palette, view, listing)
-        self.models = False
-        """Whether there is a row per model."""
+        self.grouping = HOSTS
+        """The kind of thing that a row stands for."""
         self.order = columns.ORDERS[0]
         self.moved: Callable[[], None] = lambda: None
         """Called after the cursor may be on another row."""
         self.error = ""
         """Why the filter is none; it lets all rows through then."""
         self._shown: FleetMoment | None = None
-        self._others: dict[bool, tuple[str, str]] = {}
-        """Filter and cursor of the table that is not shown."""
+        self._others: dict[Grouping, tuple[str, str]] = {}
+        """Filter and cursor of the tables that are not shown."""
         self._summed: tuple[list[Row] | None, Row | None] = (None, None)
         """Rows in view, and their sum."""
 
@@ -92,17 +92,20 @@ class RowsPane(ListPane[Row]):
     @property
     def table(self) -> Table[Row]:
         """The columns of what a row is now."""
-        return columns.table(self.models, self.size.width, self.view, self.order.name if self.order is not None else "")
+        sort = ""
+        if self.order is not None:
+            sort = self.order.name
+        return columns.table(self.grouping.kind, self.size.width, self.view, sort)
 
     def columns(self) -> Table[Row]:
         """They scroll sideways."""
         return self.table
 
-    def turn_to_models(self, models: bool) -> None:
-        """A row per model, or per host; each table keeps its filter and its cursor."""
-        self._others[self.models] = (self.wanted, self._cursor)
-        self.models = models
-        wanted, self._cursor = self._others.get(models, ("", ""))
+    def turn_to(self, grouping: Grouping) -> None:
+        """Other rows; each table keeps its filter and its cursor."""
+        self._others[self.grouping] = (self.wanted, self._cursor)
+        self.grouping = grouping
+        wanted, self._cursor = self._others.get(grouping, ("", ""))
         self._chosen = ()
         self._at = 0
         self._top = 0
@@ -117,9 +120,15 @@ class RowsPane(ListPane[Row]):
         name = (shortest if same else row.name).translate(_GLOB)
         if len(row.models) > 1:
             name = f"*{name}"
-        self.turn_to_models(False)
+        self.turn_to(HOSTS)
         self.filter(f'model="{name}"')
         return True
+
+    def narrow_to_owner(self, row: Row) -> None:
+        """The hosts with something of an owner; `row`: one of this label's."""
+        label = self.grouping.label
+        self.turn_to(HOSTS)
+        self.filter(f'{label}="{row.key.translate(_GLOB)}"')
 
     def filter(self, text: str) -> None:
         """Show what matches; what is no selection lets all rows through, and the rule says why."""
@@ -135,7 +144,7 @@ class RowsPane(ListPane[Row]):
     def _all_rows(self) -> Sequence[Row]:
         if self._shown is None:
             return ()
-        return self._shown.models if self.models else self._shown.hosts
+        return self._shown.rows(self.grouping)
 
     def passes(self, item: Row) -> bool:
         """Whether the filter lets a row through."""
@@ -163,8 +172,10 @@ class RowsPane(ListPane[Row]):
         return [*blank, *reversed(known), *missing]
 
     def title(self) -> str:
-        """Models, or hosts."""
-        return "models" if self.models else self.TITLE
+        """The kind of rows."""
+        if self.grouping.label:
+            return f"by {clean(self.grouping.label, 20)}"
+        return self.grouping.plural
 
     def _keys_back(self) -> str:
         return self.view.keymap.first("back")
@@ -203,14 +214,15 @@ class RowsPane(ListPane[Row]):
         return line.wrapped(text, width, "muted")
 
     def _every(self) -> str:
-        return counted(self._total, "model" if self.models else self.listing.thing)
+        return counted(self._total, self.grouping.kind)
 
     def _unknown_label(self) -> str:
         """Why a filter by a label that there is not can match nothing; empty where it has none."""
         if self._shown is None:
             return ""
-        rows = self._shown.models if self.models else self._shown.hosts
-        there = {name for row in rows for name in row.labels}
+        there = set(self._shown.owners.labels)
+        for row in self._shown.rows(self.grouping):
+            there.update(row.labels)
         for name in _selection(self.wanted).labels:
             if name not in there:
                 labels = " ".join(sorted(clean(label, 40) for label in there)) or "none"

@@ -1,4 +1,4 @@
-"""The fleet: a row per host or model, and what the host under the cursor holds."""
+"""The fleet: a row per host, model or owner, and what the host under the cursor holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.readings.format import counted
+from gpumon.readings.format import counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
@@ -18,7 +18,7 @@ from gpumon.tui.control import FleetControl, Incident, Picture, Playback, Timeli
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
-from gpumon.tui.fleet.shown import FleetMoment, worked_out
+from gpumon.tui.fleet.shown import HOSTS, MODELS, FleetMoment, worked_out
 from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
@@ -41,6 +41,8 @@ JUMPS_S: Final = (300.0, 3600.0)
 
 _WALL: Final = "wall"
 """Name of the pane that takes the place of the table."""
+_MOST_LABEL: Final = 12
+"""Cells of a label's name on the line of keys."""
 
 
 class FleetBody:
@@ -64,6 +66,7 @@ class FleetBody:
         palette = context.palette
         view = context.view
         self._control = control
+        self._view = view
         self._opens = opens
         self.headline = Painted(palette)
         self.faults = Painted(palette)
@@ -82,7 +85,7 @@ class FleetBody:
             "open": self._open,
             "zoom": self._zoom,
             "wall.figure": self._next_figure,
-            "fleet.models": self._turn_to_models,
+            "fleet.models": self._turn_rows,
         }
 
     @property
@@ -112,6 +115,11 @@ class FleetBody:
         """From now on the foot follows the cursor."""
         self.table.moved = partial(self._look_at_row, screen)
 
+    def worked_out(self, fleet: FleetSnapshot) -> FleetMoment:
+        """The rows and sums of a moment, those of the owners that the table shows among them: for a thread."""
+        owners = self._view.config.fleet.owners
+        return worked_out(fleet, self._control.prices, owners, self.table.grouping.label)
+
     def whole(self, moment: FleetMoment) -> Snapshot:
         """All GPUs and engines of the fleet as those of one machine."""
         return moment.whole
@@ -139,7 +147,7 @@ class FleetBody:
     def _look_at_row(self, screen: FleetScreen) -> None:
         """The foot follows the cursor, the sums the filter."""
         self.summary.paint(partial(sums, self.shown, self.table.sum, screen.view))
-        self.foot.look_at(self.table.selected, models=self.table.models)
+        self.foot.look_at(self.table.selected, of_many=self.table.grouping != HOSTS)
         self.row_line.look_at(self.table.selected, self.shown.wall_s if self.shown is not None else 0.0)
         screen.show_title()
         screen.lay_out()
@@ -169,9 +177,12 @@ class FleetBody:
         )
 
     def place(self, screen: FleetScreen, place: Place) -> Place:  # noqa: ARG002 - the signature of Body
-        """Hosts or models, all of them or some."""
+        """Hosts, models or owners, all of them or some."""
         narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
-        return place._replace(fleet=True, models=self.table.models, narrowed=narrowed)
+        grouping = self.table.grouping
+        turns_to = MODELS if self.shown is None else self.shown.next_grouping(grouping)
+        rows_next = cut(clean(turns_to.plural, 40), _MOST_LABEL)
+        return place._replace(fleet=True, grouped=grouping != HOSTS, rows_next=rows_next, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: FleetMoment) -> None:
         """The cursor stays on its host."""
@@ -191,7 +202,7 @@ class FleetBody:
         return Incident(self.shown.fleet, text, drawn, prices=self._control.prices)
 
     def _open(self, screen: FleetScreen) -> None:
-        """Enter: the host's own screen; of a model the hosts that serve it, of a tile the page of its GPU."""
+        """Enter: the host's own screen; of a model or an owner its hosts, of a tile the page of its GPU."""
         tile = self.wall.selected if screen.current is self.wall else None
         if tile is not None:
             self._open_host(screen, tile.host, tile.gpu.uuid)
@@ -204,15 +215,22 @@ class FleetBody:
         row = self.table.selected
         if row is None:
             return
-        if not self.table.models:
+        if self.table.grouping == HOSTS:
             self._open_host(screen, row.key)
-        elif self.table.narrow_to_model(row):
+        elif self._narrow_to_hosts(row):
             self._look_at_row(screen)
             screen.show_keys()
         elif row.parts.engines:
             self._open_host(screen, row.parts.engines[0].host)  # no model to narrow to, but the foot shows the engine
         else:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
+
+    def _narrow_to_hosts(self, row: Row) -> bool:
+        """Show the hosts of an owner or a model; returns whether the row has such."""
+        if self.table.grouping.label:
+            self.table.narrow_to_owner(row)
+            return True
+        return self.table.narrow_to_model(row)
 
     def _open_host(self, screen: FleetScreen, host: str, gpu: str = "") -> None:
         """The screen of a host, at the moment that is shown, with the page of a GPU by its UUID; of one without gpumon
@@ -242,12 +260,12 @@ class FleetBody:
         else:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")
 
-    def _turn_to_models(self, screen: FleetScreen) -> None:
-        """A row per model instead of a row per host, and back."""
+    def _turn_rows(self, screen: FleetScreen) -> None:
+        """The next kind of rows: per host, per model, per owner by each label."""
         if self._walled:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the hosts first")
-        elif screen.current is self.table:
-            self.table.turn_to_models(not self.table.models)
+        elif screen.current is self.table and self.shown is not None:
+            self.table.turn_to(self.shown.next_grouping(self.table.grouping))
             self._look_at_row(screen)
             screen.show_keys()
 
@@ -314,10 +332,10 @@ class FleetPast:
             return tile.host, ""
         table = self._body.table
         row = table.selected
-        if row is not None and not table.models:
+        if row is not None and table.grouping == HOSTS:
             return row.key, ""
         why = "there is none"
-        if table.models:
+        if table.grouping != HOSTS:
             why = f"{table.view.keymap.first('fleet.models')} shows the hosts"
         return "", f"this looks through the past of the host under the cursor: {why}"
 
@@ -347,7 +365,7 @@ class FleetPast:
             raise NoPastError(f"{name(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
-        return Arrival(await asyncio.to_thread(worked_out, fleet, self._control.prices), note=note)
+        return Arrival(await asyncio.to_thread(self._body.worked_out, fleet), note=note)
 
     async def nearest(self, wall_s: float) -> Arrival[FleetMoment] | None:
         """The fleet at a time: what keeps its past is asked for any time."""

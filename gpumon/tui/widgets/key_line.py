@@ -29,8 +29,10 @@ class Hint(NamedTuple):
 
 
 _Own = tuple[tuple[tuple[str, ...], str], ...]
+_TURN: Final = ("fleet.models",)
+"""Its key is called by the rows that it shows next."""
 _HOSTS: Final[_Own] = (
-    *((("open",), "host"), (("fleet.models",), "models"), (("filter",), "filter"), (("sort",), "sort")),
+    *((("open",), "host"), (_TURN, "rows"), (("filter",), "filter"), (("sort",), "sort")),
     (("sizing",), "sizing"),
     (("zoom",), "wall of GPUs"),
 )
@@ -42,7 +44,7 @@ _LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",)
 _SPAN: Final = (("span.shorter", "span.longer"), "time span")
 _OWN: Final[dict[str, _Own]] = {
     "rows": _HOSTS,
-    "models": ((("open",), "its hosts"), (("fleet.models",), "hosts"), *_HOSTS[2:]),
+    "groups": ((("open",), "its hosts"), *_HOSTS[1:]),
     "gpus": _LIST,
     "fleet wall": _FLEET_WALL,
     "wall": ((("open",), "detail"), (("wall.figure",), "figure"), (("wall",), "rows"), *_LIST[1:]),
@@ -68,8 +70,8 @@ _OWN: Final[dict[str, _Own]] = {
 }
 """Commands that only do something in this pane or page, and what the key line calls them there."""
 
-_FLEET_NAMES: Final = {("rows", True): "models", ("wall", True): "fleet wall", ("wall", False): "fleet wall"}
-"""Name of a fleet's pane, and whether its rows are models -> whose commands it has."""
+_FLEET_NAMES: Final = {("rows", True): "groups", ("wall", True): "fleet wall", ("wall", False): "fleet wall"}
+"""Name of a fleet's pane, and whether its rows are of several hosts -> whose commands it has."""
 
 _OPENED: Final[dict[str, _Own]] = {
     "history": ((("back",), "all charts"), _SPAN),
@@ -122,9 +124,12 @@ class Place(NamedTuple):
     every: str = "1s"
     """The interval."""
     fleet: bool = False
-    models: bool = False
+    grouped: bool = False
+    """Whether rows of a fleet are models or owners."""
+    rows_next: str = ""
+    """The rows of a fleet that the key shows next."""
     narrowed: bool = False
-    """Whether a filter hides hosts or models."""
+    """Whether a filter hides rows of a fleet."""
     searching: bool = False
     """Whether a search in a page is open."""
     inner: bool = False
@@ -189,10 +194,15 @@ def _own(place: Place) -> _Own:
     """Commands of the pane, page or panel alone."""
     name = place.name
     if place.fleet:
-        name = _FLEET_NAMES.get((place.name, place.models), place.name)
+        name = _FLEET_NAMES.get((place.name, place.grouped), place.name)
     if place.opened:
         return _OPENED.get(name, ())
-    return _OWN.get(name, ())
+    own = []
+    for names, does in _OWN.get(name, ()):
+        if names == _TURN and place.rows_next:
+            does = place.rows_next
+        own.append((names, does))
+    return tuple(own)
 
 
 def _pause(place: Place) -> tuple[tuple[str, ...], str]:

@@ -10,6 +10,7 @@ import pytest
 from gpumon.config.schema import Config, Endpoint, Prometheus
 from gpumon.efficiency.deriver import Deriver
 from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.rows import by_model
 from gpumon.fleet.whole import whole
 from gpumon.readings.fleet import FleetFrame
@@ -97,6 +98,24 @@ async def test_the_row_of_a_multi_node_engines_model_has_all_its_gpus():
     assert row.gpus == 16
     assert [number for _, number in row.gpu_types] == [16]
     assert (row.busy_ratio.gpus, row.busy_ratio.of) == (16, 16)
+
+
+async def test_the_namespaces_of_pods_own_gpus_and_engines():
+    """That of the exporter's own pod, which all its targets may share, owns nothing."""
+    api = Api()
+    engine(api, "n1", LARGE, namespace="s", pod="llm-0", team="web")
+    exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
+    exporter(api, "n2", range(4), range(4), namespace="s", pod="llm-0-1")
+    exporter(api, "n3", range(2), ())
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(await framed(api)):
+        pass
+    rows = {row.name: row for row in by_owner(fleet.snapshot, "namespace", {})}
+    assert {name: row.gpus for name, row in rows.items()} == {"s": 12, "no namespace label": 2}
+    assert rows["s"].engines == 1
+    teams = {row.name: row.gpus for row in by_owner(fleet.snapshot, "team", {})}
+    assert teams == {"web": 12, "no team label": 2}
+    assert owner_labels(fleet.snapshot) == ("namespace",)
 
 
 async def test_gpus_of_a_worker_that_no_exporter_tells_of_are_counted_without_figures():
