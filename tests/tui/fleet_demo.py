@@ -1,6 +1,7 @@
 """The fleet's screen on simulated hosts, to be looked at: `python -m tests.tui.fleet_demo 12 single down owned`.
 
-`12`: hosts. `owned`: some GPUs are of namespaces. `single`: hosts of one GPU. `down`: the source fails after its first answers.
+`12`: number of hosts. `owned`: some GPUs are of namespaces. `single`: hosts of one GPU. `down`: the source fails after
+its first answers.
 """
 
 from __future__ import annotations
