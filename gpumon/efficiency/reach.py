@@ -10,6 +10,8 @@ def seen(attention: Attention, context_tokens: float) -> float:
 
     A chunk begins anew each `limit` tokens: beyond the first one a token has seen half of its own on average.
     """
+    if attention.reach is Reach.CROSS:
+        return float(attention.limit)
     limit = attention.limit * attention.stride
     if not limit or context_tokens <= limit:
         return context_tokens / attention.stride
@@ -24,6 +26,8 @@ def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.
     A causal token sees half of the new ones on average, one in a window at most that: the mean of min(p, limit) over
     the positions p. An encoder's tokens see the whole text.
     """
+    if attention.reach is Reach.CROSS:
+        return float(attention.limit)
     limit = attention.limit * attention.stride
     end = cached_tokens + new_tokens
     if attention.reach is Reach.ENCODER:
@@ -41,6 +45,8 @@ def kept(attention: Attention, context_tokens: float) -> float:
     """Entries that a sequence of `context_tokens` keeps in each layer; a window's engine frees what lies before it."""
     if attention.shared:
         return 0.0
+    if attention.reach is Reach.CROSS:
+        return float(attention.limit)
     held = context_tokens
     if attention.reach in (Reach.WINDOW, Reach.CHUNK) and attention.limit:
         held = min(held, attention.limit)

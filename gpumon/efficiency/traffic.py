@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.reach import kept, seen
-from gpumon.specs.llm import Attention, LlmSpec
+from gpumon.specs.llm import Attention, LlmSpec, Reach
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
 
@@ -61,9 +61,9 @@ def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: 
     """KV cache bytes of one token over all attention layers, with the copies that `tp` ranks keep (1: one copy).
 
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
-    many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
+    many bytes are written. States of a sequence are not in it (`kv_read_bytes`), nor what is kept of an encoder.
     """
-    own = (look for look in llm.attention if not look.shared)
+    own = (look for look in llm.attention if not look.shared and look.reach is not Reach.CROSS)
     width = _width(llm, kv_precision)
     return sum(_entry_bytes(look, width, tp) / look.stride for look in own)
 

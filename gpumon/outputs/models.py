@@ -286,6 +286,7 @@ def _seen(attention: Attention) -> str:
         Reach.TOP: f"see the {limit} entries that an indexer picks",
         Reach.INDEX: "score the whole context to pick them",
         Reach.ENCODER: f"see {most} tokens on both sides",
+        Reach.CROSS: f"see the {limit} positions of the encoder",
     }[attention.reach]
     return text + every + shared
 

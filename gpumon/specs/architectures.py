@@ -26,12 +26,18 @@ from gpumon.specs.layers import (
     Latent,
     Mamba2,
     adjusted,
+    attention_experts,
     bailing_linear,
     block_sparse,
+    convolved,
+    crossed,
+    differential,
     double_width,
     encoder,
     encoder_window,
+    factorised,
     gated_delta_net,
+    gated_query,
     grouped,
     hidden_size,
     kept_window,
@@ -53,6 +59,7 @@ from gpumon.specs.layers import (
     zamba_block,
     zamba_link,
 )
+from gpumon.specs.left_out import AUDIO, TEXT
 from gpumon.specs.llm import Reach
 
 Layer = tuple[str, ...]
@@ -101,6 +108,10 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of layers say which are MLPs, experts or neither."""
     nested: tuple[str, ...] = ()
     """Fields that hold objects with more of the language model's fields."""
+    encoder: str = ""
+    """What is left out of a model that answers by a decoder of its own: its encoder."""
+    names: Mapping[str, str] = {}
+    """Field -> the one that stands for it in such a decoder."""
 
 
 def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
@@ -675,6 +686,8 @@ def _family(
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None,
     no_feed_forward: bool = False,
     nested: tuple[str, ...] = (),
+    encoder: str = "",
+    names: Mapping[str, str] | None = None,
 ) -> Architecture:
     """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
     known = {DENSE: mlp, EXPERTS: experts, **blocks}
@@ -693,6 +706,8 @@ def _family(
         by_layer=by_layer,
         no_feed_forward=no_feed_forward,
         nested=nested,
+        encoder=encoder,
+        names=names or {},
     )
 
 
@@ -822,6 +837,44 @@ _LLAMA4: Final = _family(
     experts=Experts(shared=1),
 )
 _LFM2: Final[dict[str, Builder]] = {FULL: grouped, STATE: short_convolution}
+_LONGCAT: Final = _family(
+    {FULL: Latent()},
+    mlp=Dense(sizes=("ffn_hidden_size",)),
+    experts=Experts(sizes=("expert_ffn_hidden_size",)),
+    layers={"two and experts": (FULL, DENSE, FULL, DENSE, EXPERTS)},
+    pattern=_all("two and experts"),
+    no_feed_forward=True,
+)
+
+
+def _of_encoder(fields: Fields, layers: int) -> float:
+    """Projections of an encoder's output to keys and values: a request needs them once, and no token after that."""
+    return float(2 * layers * hidden_size(fields) ** 2)
+
+
+_DECODER_NAMES: Final = {
+    "num_hidden_layers": "decoder_layers",
+    "num_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "decoder_ffn_dim",
+}
+
+
+def _decoder(encoder: str, positions: str) -> Architecture:
+    """The decoder beside an encoder (BART, Whisper): its `positions` are a learned or a fixed table."""
+    return _family(
+        {FULL: grouped, "cross": crossed},
+        mlp=_PLAIN_MLP,
+        layers={"both": (FULL, "cross", DENSE)},
+        pattern=_all("both"),
+        no_feed_forward=True,
+        tied=True,
+        positions=("max_position_embeddings",),
+        tables=_of_encoder,
+        encoder=encoder,
+        names={**_DECODER_NAMES, "max_position_embeddings": positions},
+    )
+
+
 _HEADWISE: Final[dict[str, Builder]] = {FULL: Grouped(gate="head"), WINDOW: Grouped(Reach.WINDOW, gate="head")}
 _GATED: Final[dict[str, Builder]] = {FULL: Grouped(gate="wide"), WINDOW: Grouped(Reach.WINDOW, gate="wide")}
 
@@ -832,6 +885,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text",
     ),
     **_same(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
+    "phi4_multimodal": _WINDOWED,
     **_same(_LLAMA, "ministral3 cwm granite_swa olmo3 smollm3"),
     **_same(
         _QWEN,
@@ -847,6 +901,17 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     ),
     "dbrx": _family(moe=True, experts=Experts(sizes=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
+    "grok": _family(moe=True, beside=True),
+    "step3_text": _family({FULL: factorised}, moe=True, experts=Experts(shared=1)),
+    "jetmoe": _family({FULL: attention_experts}, moe=True, tied=True),
+    "diffllama": _family({FULL: differential}),
+    "zaya": _family({"hybrid": convolved}, otherwise=_all("hybrid"), moe=True, tied=True),
+    "longcat_flash": _LONGCAT,
+    **_same(
+        _decoder(TEXT, "max_position_embeddings"),
+        "bart blenderbot blenderbot-small marian mbart mvp pegasus plbart trocr",
+    ),
+    "whisper": _decoder(AUDIO, "max_target_positions"),
     **_same(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
     **_same(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
     **_same(_family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"),
@@ -905,6 +970,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     ),
     **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
+    "axk2": _family({SPARSE: gated_query}, pattern=_all(SPARSE), moe=True),
     "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
     "dots3_note_text": _family(
         {SPARSE: Latent("head", indexed=True), WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True

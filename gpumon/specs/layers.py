@@ -153,6 +153,68 @@ class Grouped(msgspec.Struct, frozen=True):
         return heads * value_dim if wide else 0
 
 
+def differential(fields: Fields) -> Block:
+    """DiffLlama (arXiv 2410.05258): the difference of two attentions over the same cache, each over all heads."""
+    block = grouped(fields)
+    look = block.attention[0]
+    twice = msgspec.structs.replace(look, decode_flops=2.0 * look.decode_flops, prefill_flops=2.0 * look.prefill_flops)
+    return block._replace(attention=(twice,))
+
+
+def factorised(fields: Fields) -> Block:
+    """Step3's multi-matrix factorisation attention (arXiv 2507.19427): queries by way of `share_q_dim` elements."""
+    hidden = hidden_size(fields)
+    heads = query_heads(fields)
+    kv_heads = key_value_heads(fields)
+    dim = key_dim(fields)
+    rank = fields.integer("share_q_dim", high=_MOST_DIM)
+    weights = hidden * (rank + 2 * kv_heads * dim) + rank * heads * dim + heads * dim * hidden
+    return Block({ATTENTION: float(weights)}, (grouped_attention(1, heads, kv_heads, dim),))
+
+
+def attention_experts(fields: Fields) -> Block:
+    """JetMoE (arXiv 2404.07413): queries and outputs of the chosen experts; keys and values are those of all."""
+    hidden = hidden_size(fields)
+    kv_heads = key_value_heads(fields)
+    dim = key_dim(fields)
+    experts = expert_count(fields)
+    per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
+    params = {ATTENTION: float(2 * hidden * kv_heads * dim), ROUTER: float(hidden * experts)}
+    look = grouped_attention(1, kv_heads * per_token, kv_heads, dim)
+    return Block(params, (look,), routed=Routed(experts, per_token, float(2 * hidden * kv_heads * dim)))
+
+
+def convolved(fields: Fields) -> Block:
+    """ZAYA1's compressed convolutional attention (arXiv 2510.04476), and the MLP that routes to its experts.
+
+    Queries and keys go through two convolutions, the second one over whole heads; half of each value is of the token
+    before.
+    """
+    block = grouped(fields)
+    dim = key_dim(fields)
+    channels = (query_heads(fields) + key_value_heads(fields)) * dim
+    single = fields.integer("cca_time0")
+    whole = fields.integer("cca_time1")
+    kernel = State(
+        CONVOLUTION, 1, float(channels * (single + whole - 2)), 2.0 * channels * single + 2.0 * channels * dim * whole
+    )
+    delayed = State("delayed value", 1, key_value_heads(fields) * dim / 2.0, 0.0)
+    width = fields.integer("router_hidden_size")
+    router = hidden_size(fields) * width + 2 * width * width
+    return Block({**block.params, ROUTER: float(router)}, block.attention, (kernel, delayed))
+
+
+def crossed(fields: Fields) -> Block:
+    """Attention to an encoder's output: a token meets the queries and the output projection."""
+    hidden = hidden_size(fields)
+    heads = query_heads(fields)
+    positions = fields.integer("max_source_positions", default=0, low=0)
+    params = {ATTENTION: float(2 * hidden * hidden)}
+    if not positions:
+        return Block(params)
+    return Block(params, (grouped_attention(1, heads, heads, hidden // heads, Reach.CROSS, positions),))
+
+
 def relative(block: Grouped) -> Builder:
     """Inkling: learned biases by distance, and short convolutions of keys, values and both residual branches."""
 
@@ -239,6 +301,17 @@ class Latent(msgspec.Struct, frozen=True):
         if not top or self.borrowed:
             return Block(params, (look,))
         return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (look, _index_keys(fields)))
+
+
+def gated_query(fields: Fields) -> Block:
+    """A.X-K2: latents of queries twice, before and after their norm, make queries and a gate; a gated norm before."""
+    block = Latent(indexed=True)(fields)
+    heads = query_heads(fields)
+    rank = fields.integer("q_lora_rank")
+    key = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
+    further = rank * heads * key + 2 * rank * heads * fields.integer("v_head_dim")
+    norm = 2 * hidden_size(fields) * fields.integer("gated_norm_rank")
+    return block._replace(params={**block.params, ATTENTION: block.params[ATTENTION] + further + norm})
 
 
 _TOP_K: Final = 2048
@@ -564,13 +637,16 @@ class Experts(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         experts = expert_count(fields)
-        per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
+        chosen = fields.integer(*_TOP_K_FIELDS, high=experts)
+        identities = _lookup(fields, _IDENTITIES)
+        per_token = _computing(fields, chosen, experts, identities)
         size = fields.integer(*self.sizes)
         latent = _lookup(fields, "moe_latent_size") or _lookup(fields, "routed_expert_hidden_size")
         around = 2 * hidden * latent
         wide = self._shared_size(fields, size)
         gate = self.gate * hidden if wide else 0
-        params = {ROUTER: float(hidden * experts), SHARED: float(self.matrices * hidden * wide + gate + around)}
+        router = hidden * (experts + identities)
+        params = {ROUTER: float(router), SHARED: float(self.matrices * hidden * wide + gate + around)}
         return Block(params, routed=Routed(experts, per_token, float(self.matrices * (latent or hidden) * size)))
 
     def _shared_size(self, fields: Fields, size: int) -> int:
@@ -579,6 +655,21 @@ class Experts(msgspec.Struct, frozen=True):
             return width
         each = fields.integer("share_expert_dim", default=size)
         return each * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
+
+
+def _computing(fields: Fields, chosen: int, experts: int, identities: int) -> int:
+    """Experts that compute something for a token, on average: its router is trained to keep that number.
+
+    LongCat-Flash (arXiv 2509.01322): 8 of 12, as many as 512 of 768 experts are. A mean: a token may meet all or none.
+    """
+    whole, rest = divmod(chosen * experts, experts + identities)
+    if rest:
+        raise fields.refusal(_IDENTITIES, f"{identities} leaves no whole number of the {chosen} experts of a token")
+    return whole
+
+
+_IDENTITIES: Final = "zero_expert_num"
+"""Field that counts experts that compute nothing."""
 
 
 def expert_count(fields: Fields) -> int:

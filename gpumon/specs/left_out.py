@@ -7,6 +7,8 @@ from typing import Final
 VISION: Final = "vision encoder"
 """Runs once per image, before the prefill: the text's figures are right, the images' work is missing."""
 AUDIO: Final = "audio encoder"
+TEXT: Final = "text encoder"
+"""Runs once per request, and no counter says how long its text is: keys and values made of it are missing, too."""
 DRAFTS: Final = "speculative drafts"
 """The draft model or head, and verified tokens that were refused: useful work is counted, not what was spent on it."""
 ADAPTERS: Final = "LoRA adapters"

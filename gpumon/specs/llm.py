@@ -25,6 +25,8 @@ class Reach(str, Enum):
     """The keys of such an indexer: all of them are scored."""
     ENCODER = "encoder"
     """All tokens of the text, also those behind it; nothing is cached."""
+    CROSS = "cross"
+    """The `limit` positions of an encoder's output, from the first token on: keys and values made once per request."""
 
 
 class Attention(msgspec.Struct, frozen=True, array_like=True):

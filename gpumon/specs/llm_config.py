@@ -60,8 +60,7 @@ def described(
     if isinstance(config.get("text_config"), dict) and isinstance(config.get("tie_word_embeddings"), bool):
         # The class of the whole model decides, not that of its language model.
         fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
-    if fields.flag("is_encoder_decoder"):
-        raise fields.error("is_encoder_decoder", "is true: encoder-decoder models are not modelled")
+    notes = (*notes, *_encoder_left_out(fields, architecture))
     count = _layer_count(fields)
     layers = layer_blocks(fields, architecture, count)
     built = _built(fields, architecture, layers)
@@ -94,6 +93,22 @@ def described(
     return Described(with_weights(spec, parts, stored), parts, stored)
 
 
+def _encoder_left_out(fields: Fields, architecture: Architecture) -> tuple[str, ...]:
+    """The encoder beside the decoder that is modelled. ValueError where one without the other makes no sense.
+
+    An encoder of sound has the same number of positions in each request; the length of a text that is to be
+    translated or summed up is told by no counter.
+    """
+    if architecture.encoder == AUDIO:
+        return (AUDIO,)
+    decodes_alone = any(str(name).endswith("ForCausalLM") for name in fields.items("architectures") or ())
+    if architecture.encoder and decodes_alone:
+        return (architecture.encoder,)
+    if architecture.encoder or fields.flag("is_encoder_decoder"):
+        raise fields.error("is_encoder_decoder", "is true: no counter says how long the texts of its encoder are")
+    return ()
+
+
 def _layer_count(fields: Fields) -> int:
     """Number of layers; a config that lists the kind of each layer need not tell it."""
     kinds = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
@@ -123,7 +138,7 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
 
 
 def _known(fields: Fields) -> tuple[Fields, Architecture]:
-    model_type = fields.text("model_type")
+    model_type = _model_type(fields)
     if not model_type:
         raise fields.error("model_type", "is missing: it names the architecture")
     if model_type in REFUSED:
@@ -137,7 +152,19 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
             raise fields.refusal(name, "describes layers that are not modelled")
     for name in architecture.nested:
         fields = fields.with_last(fields.table(name) or {})
-    return fields.with_last(architecture.defaults), architecture
+    own = {name: fields.raw(other) for name, other in architecture.names.items()}
+    return fields.with_first(own).with_last(architecture.defaults), architecture
+
+
+def _model_type(fields: Fields) -> str:
+    """The type by which an architecture is known; Grok-2's own config says that of another model."""
+    for name in fields.items("architectures") or ():
+        if name in _BY_CLASS:
+            return _BY_CLASS[str(name)]
+    return fields.text("model_type")
+
+
+_BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
 
 
 class _Key(NamedTuple):
@@ -390,8 +417,6 @@ _DIFFUSION = "it computes a block of tokens several times over (diffusion), and 
 REFUSED: Final = {
     "diffusion_gemma": _DIFFUSION,
     "diffusion_gemma_text": _DIFFUSION,
-    "longcat_flash": "some of the experts that a token is sent to compute nothing, and no counter says how many",
-    "phi4_multimodal": "its vision and audio encoders are parts of its language model",
 }
 """Model types that are known, and why no figure of them would be right."""
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -418,7 +443,7 @@ _BY_LAYER: Final = {
     "num_shared_expert": "num_shared_expert",
 }
 """Lists with a number per layer -> the field that they stand for."""
-_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "zero_expert_num", "feed_forward_type")
+_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "feed_forward_type")
 """Fields of cross-attending layers and other parts that no row of the table has (jina-embeddings-v2's gated MLPs,
 which call themselves BERT)."""
 

@@ -115,10 +115,28 @@ def build(config: PreTrainedConfig, encoder: bool = False, device: str = "meta")
             whole = AutoModelForCausalLM.from_config(text)
         else:
             whole = getattr(transformers, CAUSAL[config.model_type])(text)
+        _leave_out_what_no_text_meets(whole)
         if blocks := getattr(text, "block_configs", None):
             for layer, block in zip(whole.model.layers, blocks, strict=True):
                 _as_block(layer, block, text)
         return Language(text, type(whole).__name__, whole, None)
+
+
+def _leave_out_what_no_text_meets(whole: torch.nn.Module) -> None:
+    """Phi-4-multimodal's towers, which are a part of its decoder; rows of LongCat's experts that no checkpoint has.
+
+    transformers makes the first of two matrices for its identity experts, too, which multiply nothing.
+    """
+    for module in whole.modules():
+        if getattr(module, "embed_tokens_extend", None) is not None:
+            module.embed_tokens_extend = _TextOnly()
+        if getattr(module, "zero_expert_num", 0) and hasattr(module, "gate_up_proj"):
+            module.gate_up_proj = torch.nn.Parameter(module.gate_up_proj[: module.num_routed_experts])
+
+
+class _TextOnly(torch.nn.Module):
+    def forward(self, input_ids: torch.Tensor, inputs_embeds: torch.Tensor, **_: object) -> torch.Tensor:
+        return inputs_embeds
 
 
 class _NoAttention(torch.nn.Module):

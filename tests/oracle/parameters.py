@@ -18,6 +18,7 @@ _CHOSEN = (
     "moe_k", "experts_per_token", "num_selected_experts", "moe_num_active_primary_experts", "zaya_moe_topk",
 )  # fmt: skip
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "kv_a_proj_with_mqa")
+_OF_ENCODER = re.compile(r"(^|\.)encoder_attn\.[kv]_proj\.")
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Parameters:
     """Numbers of parameters of one model's language part.
 
     `matmul` weights are multiplied (a tied head counts here though its weight is the input table), `lookup` weights are
-    read one row a token, `vectors` are norms, biases and gains, `convolutions` the short depthwise kernels. Weights
-    that several layers share are in `params` once and in `repeated` once more for each further use (of Zamba 2's
-    adapters each layer has its own). `active` is what one token meets: all but the look-up tables and the experts that
-    it isn't routed to.
+    read one row a token, `once` are those that make keys and values of an encoder's output, once per request,
+    `vectors` are norms, biases and gains, `convolutions` the short depthwise kernels. Weights that several layers share
+    are in `params` once and in `repeated` once more for each further use (of Zamba 2's adapters each layer has its
+    own). `active` is what one token meets: all but the look-up tables, what is multiplied once, and the experts that it
+    isn't routed to.
     """
 
     params: int
@@ -38,6 +40,7 @@ class Parameters:
     other_lookup: int
     vectors: int
     convolutions: int
+    once: int
     repeated: int
     tied: bool
     experts: int
@@ -61,7 +64,7 @@ def count(language: Language) -> Parameters:
     table = language.input_table
     experts = _first(language, _EXPERTS)
     seen: set[int] = set()
-    sums = dict.fromkeys(("matmul", "experts", "other_lookup", "vectors", "convolutions", "repeated"), 0)
+    sums = dict.fromkeys(("matmul", "experts", "other_lookup", "vectors", "convolutions", "once", "repeated"), 0)
     multiplied_table = False
     kv_width = 0
     for part in language.parts:
@@ -85,17 +88,19 @@ def count(language: Language) -> Parameters:
     tied = multiplied_table
     size = table.numel()
     return Parameters(
-        params=sum(sums[kind] for kind in ("matmul", "experts", "other_lookup", "vectors", "convolutions")) + size,
+        params=sum(sums[kind] for kind in ("matmul", "experts", "other_lookup", "vectors", "convolutions", "once"))
+        + size,
         matmul=sums["matmul"] + sums["experts"] + (size if tied else 0),
         experts_routed=sums["experts"],
         input_table=size,
         other_lookup=sums["other_lookup"],
         vectors=sums["vectors"],
         convolutions=sums["convolutions"],
+        once=sums["once"],
         repeated=sums["repeated"],
         tied=tied,
         experts=experts if sums["experts"] else 0,
-        experts_per_token=_first(language, _CHOSEN) if sums["experts"] else 0,
+        experts_per_token=_chosen(language, experts) if sums["experts"] else 0,
         layers=_first(language, ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")),
         kv_projection_width=kv_width,
     )
@@ -109,10 +114,18 @@ def _kind(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter, exp
         return "convolutions" if leaf == "weight" else "vectors"
     if parameter.ndim < 2 or "bias" in leaf or leaf == "A_log" or "norm" in type(module).__name__.lower():
         return "vectors"
+    if _OF_ENCODER.search(name):
+        return "once"
     path = name.replace("shared_experts", "shared").replace("shared_expert", "shared")
     if _ROUTED.search(path) or (experts > 1 and parameter.ndim == 3 and parameter.shape[0] == experts):
         return "experts"
     return "matmul"
+
+
+def _chosen(language: Language, experts: int) -> int:
+    """Experts that a token goes through: where some of the chosen ones are identities, the mean if routed evenly."""
+    identities = _first(language, ("zero_expert_num",))
+    return _first(language, _CHOSEN) * experts // (experts + identities)
 
 
 def _first(language: Language, names: tuple[str, ...]) -> int:
@@ -155,10 +168,9 @@ def _row(source: Source, encoder: bool) -> dict[str, object]:
 _NOTES = {
     "ernie4_5_vl_moe_text": "a second set of experts is for images, of another width: active_matmul is too high",
     "hrm_text": "its layers run several times a token: active_matmul is each once",
-    "longcat_flash": "experts_per_token counts identities too, 1 in 3 if routed evenly: active_matmul is the most",
+    "longcat_flash": "of the chosen experts the identities are left out, 1 in 3 if routed evenly",
     "mllama": "cross-attention does nothing without an image: active_matmul counts it",
-    "phi4_multimodal": "embedders of images and sound are in matmul and active_matmul: text doesn't meet them",
-    "whisper": "a decoder of what an encoder makes: cross-attention is in matmul",
+    "whisper": "a decoder of what an encoder makes: its queries and output projections to it are in matmul",
 } | dict.fromkeys(
     (
         "bart",
@@ -172,10 +184,10 @@ _NOTES = {
         "plbart",
         "trocr",
     ),
-    "the decoder of a pair: cross-attention is in matmul, and isn't met without an encoder",
+    "the decoder of a pair: queries and output projections of cross-attention are in matmul",
 )
 _COLUMNS = (
     "class", "text_model_type", "params", "matmul", "experts_routed", "input_table", "other_lookup", "vectors",
-    "convolutions", "repeated", "tied", "experts", "experts_per_token", "active_matmul", "active", "layers",
+    "convolutions", "once", "repeated", "tied", "experts", "experts_per_token", "active_matmul", "active", "layers",
     "kv_projection_width",
 )  # fmt: skip

@@ -132,8 +132,13 @@ def forward(language: Language, tokens: int, cache: dict[str, Any]) -> dict[str,
     if not cache and hasattr(language.body, "_setup_cache"):  # RecurrentGemma: states in its layers, keys in a cache
         language.body.model._setup_cache(language.config, 1, table.device, table.dtype)  # type: ignore[operator,union-attr]
         cache = {"past_key_values": DynamicCache(config=language.config)}
+    heard = {}
+    positions = getattr(language.config, "max_source_positions", None)
+    if positions:  # Whisper: what its encoder makes of 30 s of sound
+        made = torch.zeros(1, positions, language.config.d_model, dtype=table.dtype, device=table.device)
+        heard = {"encoder_outputs": (made,)}
     with torch.no_grad():
-        out = language.body(input_ids=ids, **({"use_cache": True} if language.decodes else {}), **cache)
+        out = language.body(input_ids=ids, **({"use_cache": True} if language.decodes else {}), **heard, **cache)
         if language.head is not None:
             language.head(out[0])
     returned = {name: getattr(out, name, None) for name in ("past_key_values", "cache_params", "state")}
@@ -143,7 +148,11 @@ def forward(language: Language, tokens: int, cache: dict[str, Any]) -> dict[str,
 def held(cache: Any, language: Language) -> dict[str, Counter[str]]:
     """Elements that a cache (and RecurrentGemma's layers) hold: by the class of layer cache, by name of the tensor."""
     found: dict[str, Counter[str]] = {}
-    layers = [cache, *getattr(cache, "layers", ())]
+    halves = [getattr(cache, half, None) for half in ("self_attention_cache", "cross_attention_cache")]
+    if halves[0] is not None:
+        layers = [layer for half in halves for layer in half.layers]
+    else:
+        layers = [cache, *getattr(cache, "layers", ())]
     for layer in layers:
         tensors: Counter[str] = found.setdefault(type(layer).__name__, Counter())
         own = (

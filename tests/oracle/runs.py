@@ -28,14 +28,14 @@ _SHORTER = {
     **dict.fromkeys(("bailing_hybrid", "glm5_next", "kimi_linear"), 512),
     **dict.fromkeys(("falcon_mamba", "jamba", "mamba", "recurrent_gemma", "rwkv", "zamba"), 160),
     **dict.fromkeys(("llama4", "llama4_text"), 9984),
-    **dict.fromkeys(("bert-generation", "roc_bert"), 384),  # learned positions
+    **dict.fromkeys(("bert-generation", "roc_bert", "whisper"), 384),  # learned positions
     **dict.fromkeys(("gpt_neo", "mpt"), 1920),
 }
 _PATIENCE_CPU_S = 150
 # Decoders of models whose other half makes what they attend to: they answer no prompt of their own.
 _SKIPPED = {
     "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "blt", "cpmant", "ctrl", "git", "marian", "mbart",
-    "moshi", "mvp", "openai-gpt", "pegasus", "plbart", "prophetnet", "reformer", "trocr", "whisper", "xglm", "xlm",
+    "moshi", "mvp", "openai-gpt", "pegasus", "plbart", "prophetnet", "reformer", "trocr", "xglm", "xlm",
     "xlnet",
 }  # fmt: skip
 
@@ -114,7 +114,8 @@ def _cache_row(language: Language, tokens: int, cache: dict[str, Any]) -> Row:
             tensor, dtype = name.split(":")
             sums[_column(tensor)] += elements
             wide += elements if dtype == "float32" else 0
-    layers = Counter(type(layer).__name__ for layer in getattr(kept, "layers", ()))
+    halves = [getattr(kept, half, None) for half in ("self_attention_cache", "cross_attention_cache")]
+    layers = Counter(type(layer).__name__ for half in (kept, *halves) for layer in getattr(half, "layers", ()))
     return (
         {"class": language.class_name, "tokens": tokens}
         | {name: sums[name] for name in _TENSORS}

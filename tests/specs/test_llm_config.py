@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes
+from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.fields import RefusedError
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
@@ -25,6 +27,13 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(
 )
 LLAMA = CONFIGS["Llama-3.1-8B"]
 MOE = {"model_type": "mixtral"}
+
+
+def catalogue_config(name: str) -> dict[str, Any]:
+    row = llm_catalogue().row(name)
+    assert row is not None
+    config: dict[str, Any] = json.loads(bytes(row.config))
+    return config
 
 
 def read(config: dict[str, Any], weights: dict[str, float] | None = None) -> LlmSpec:
@@ -60,8 +69,60 @@ def test_an_unknown_architecture_is_refused_whatever_its_fields() -> None:
 
 
 def test_an_architecture_whose_figures_would_be_wrong_says_why() -> None:
-    with pytest.raises(ValueError, match=r"longcat_flash' is not modelled: some of the experts .* compute nothing"):
-        read({**LLAMA, "model_type": "longcat_flash"})
+    with pytest.raises(ValueError, match=r"diffusion_gemma' is not modelled: it computes a block .* several times"):
+        read({**LLAMA, "model_type": "diffusion_gemma"})
+
+
+WHISPER: Final = {
+    "architectures": ["WhisperForConditionalGeneration"],
+    "d_model": 1280,
+    "decoder_attention_heads": 20,
+    "decoder_ffn_dim": 5120,
+    "decoder_layers": 4,
+    "encoder_layers": 32,
+    "is_encoder_decoder": True,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+    "model_type": "whisper",
+    "num_hidden_layers": 32,
+    "torch_dtype": "float16",
+    "vocab_size": 51866,
+}
+
+
+def test_whisper_reads_the_positions_of_its_encoder_at_each_token() -> None:
+    spec = read(WHISPER)
+    one_layer = 2 * 1280
+    assert spec.layers == 4
+    assert spec.not_modelled == ("audio encoder",)
+    assert kv_bytes_per_token(spec) == 4 * one_layer * 2
+    assert kv_read_bytes(spec, 100.0) == 4 * one_layer * 2 * (100 + 1500)
+    assert kv_stored_bytes(spec, 0.0) == 4 * one_layer * 2 * 1500
+    projections = 2 * 4 * 1280 * 1280
+    positions = 448 * 1280
+    assert spec.params - spec.matmul_params == projections + positions
+
+
+def test_a_decoder_without_its_encoder_of_text_is_not_the_whole_model() -> None:
+    bart = {**WHISPER, "model_type": "bart", "max_position_embeddings": 1024}
+    with pytest.raises(ValueError, match="is_encoder_decoder is true: no counter says how long the texts"):
+        read({**bart, "architectures": ["BartForConditionalGeneration"]})
+    assert read({**bart, "architectures": ["BartForCausalLM"]}).not_modelled == ("text encoder",)
+
+
+def test_grok_is_known_by_its_class() -> None:
+    """Its config has the model type of another model, which makes texts of images."""
+    config = catalogue_config("Grok-2") | {"model_type": "git", "architectures": ["Grok1ForCausalLM"]}
+    assert read(config).params == pytest.approx(269.5e9, rel=0.001)
+    with pytest.raises(ValueError, match="'git' is not a known architecture"):
+        read(config | {"architectures": ["GitForCausalLM"]})
+
+
+def test_experts_that_compute_nothing_leave_a_whole_number() -> None:
+    config = catalogue_config("LongCat-Flash")
+    assert read(config).experts_per_token == 8
+    with pytest.raises(ValueError, match="zero_expert_num 100 leaves no whole number of the 12 experts"):
+        read({**config, "zero_expert_num": 100})
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "Gemma-3-27B", "Gemma-2-9B"])

@@ -214,10 +214,10 @@ def test_a_row_that_the_engine_contradicts_is_not_used(hints: dict[str, str], pr
 
 
 def test_a_row_that_can_not_be_used_says_so() -> None:
-    problems = ask({"quantization": "fp8"}, "microsoft/Phi-4-multimodal-instruct")[1]
+    problems = ask({"quantization": "fp8"}, "google/diffusiongemma-26B-A4B-it")[1]
     assert problems[0] == (
-        "catalogue row Phi-4-multimodal-5.6B: config.json: model_type 'phi4_multimodal' is not modelled: "
-        "its vision and audio encoders are parts of its language model"
+        "catalogue row diffusiongemma-26B-A4B: config.json: model_type 'diffusion_gemma_text' is not modelled: "
+        "it computes a block of tokens several times over (diffusion), and no counter says how often"
     )
     assert problems[1].startswith("the engine's own words lack layers, hidden, heads")
 

@@ -117,6 +117,8 @@ def _cached(found: LlmSpec, row: Row) -> float:
 
 def _pairs(attention: Attention, row: Row) -> float:
     tokens, context = number(row, "tokens"), number(row, "context")
+    if attention.reach is Reach.CROSS:
+        return tokens * attention.limit
     if row["phase"] == "prefill":
         return tokens * tokens / attention.stride
     whole = context + 1.0
