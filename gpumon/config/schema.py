@@ -76,6 +76,12 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
         "ollama",
         "tei",
         "aphrodite",
+        "tokenspeed",
+        "vllm_omni",
+        "fastdeploy",
+        "max",
+        "xinference",
+        "sglang_diffusion",
     ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""

@@ -27,6 +27,10 @@ COUNTERS: Final = {
     "kv_loaded_bytes_per_s": q.KV_LOADED_BYTES,
     "kv_transferred_bytes_per_s": q.KV_TRANSFERRED_BYTES,
     "kv_transfer_failures_per_s": q.KV_TRANSFER_FAILURES,
+    "kv_expired_per_s": q.KV_EXPIRED,
+    "kv_tier_written_bytes_per_s": q.KV_TIER_WRITTEN_BYTES,
+    "kv_tier_read_bytes_per_s": q.KV_TIER_READ_BYTES,
+    "kv_copy_failures_per_s": q.KV_COPY_FAILURES,
 }
 """Fields of `EngineRates` that are plain rates of a counter."""
 _MADE_OF: Final = {
@@ -57,7 +61,7 @@ COARSE: Final = 100.0
 """Tokens below which one more or less in a window is more than 1 % of its rate."""
 GAPS: Final = "estimated: duty / mean ITL, per rank"
 TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
-STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE})
+STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE, EngineKind.FASTDEPLOY})
 """Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
 
 WHOLE_STEPS_S: Final = 30.0

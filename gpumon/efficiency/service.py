@@ -21,6 +21,8 @@ BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING})
 """Why a figure can never be there: it is no gap, and there is nothing to be done about it."""
 ENCODERS: Final = frozenset({EngineKind.TEI})
 """Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
+NO_LLMS: Final = frozenset({EngineKind.SGLANG_DIFFUSION})
+"""Kinds that serve no language model."""
 _OF_TOKENS: Final = (q.DECODE_TOKENS, q.DECODE_RATE, q.PREFILL_COMPUTED, q.PREFILL_RATE)
 
 
@@ -42,6 +44,8 @@ def service_of(reading: EngineReading) -> Service:
         return Service.TRAINING
     if reading.kind in ENCODERS or reading.info.get(SERVES) == EMBEDDINGS:
         return Service.ENCODING
+    if reading.kind in NO_LLMS:
+        return Service.OTHER
     no_llm = q.INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
     return Service.OTHER if no_llm else Service.GENERATION
 

@@ -252,6 +252,24 @@ ENGINE: Final = (
     Field("kv_loaded_bytes_per_s", "engine_kv_loaded_bytes_per_second", "KV cache copied back to the GPUs."),
     Field("kv_transferred_bytes_per_s", "engine_kv_transferred_bytes_per_second", "KV cache of another engine's."),
     Field("kv_transfer_failures_per_s", "engine_kv_transfer_failures_per_second", "Transfers of KV that failed."),
+    Field(
+        "kv_expired_per_s", "engine_kv_expired_requests_per_second", "Requests whose KV cache no engine took in time."
+    ),
+    Field(
+        "kv_tier_written_bytes_per_s",
+        "engine_kv_tier_written_bytes_per_second",
+        "KV cache from host memory to a disk or store.",
+    ),
+    Field(
+        "kv_tier_read_bytes_per_s",
+        "engine_kv_tier_read_bytes_per_second",
+        "KV cache from a disk or store to host memory.",
+    ),
+    Field(
+        "kv_copy_failures_per_s",
+        "engine_kv_copy_failures_per_second",
+        "Copies of KV cache that failed or found no room.",
+    ),
     Field("aborts_per_s", "engine_aborts_per_second", "Requests that their client gave up, or somebody cancelled."),
     Field("inferences_per_s", "engine_inferences_per_second", "Items of a server of models that are no LLMs."),
     Field("steps_per_s", "engine_steps_per_second", "Forward passes."),

@@ -363,6 +363,14 @@ class EngineRates(Part, frozen=True, gc=False):
     kv_transferred_bytes_per_s: Reading = NOT_EXPOSED
     """KV cache from or to another engine."""
     kv_transfer_failures_per_s: Reading = NOT_EXPOSED
+    kv_expired_per_s: Reading = NOT_EXPOSED
+    """Requests per second whose KV cache was kept for another engine that did not take it in time."""
+    kv_tier_written_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied from the host's memory to the tiers behind it: a disk, a store, another host."""
+    kv_tier_read_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied back from those tiers to the host's memory."""
+    kv_copy_failures_per_s: Reading = NOT_EXPOSED
+    """Copies of KV cache per second to or from host memory, a disk or a store that failed or found no room."""
     inferences_per_s: Reading = NOT_EXPOSED
     """Items per second of a server of models that are no LLMs."""
     samples_per_s: Reading = NOT_EXPOSED

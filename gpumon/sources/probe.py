@@ -114,7 +114,8 @@ def _engines_of(kind: EngineKind) -> tuple[Row, ...]:
     """The engines that the server may be."""
     if kind is EngineKind.UNKNOWN:
         return ROWS
-    return (BY_KIND[kind],)
+    kinds = (kind, *BY_KIND[kind].instead)
+    return tuple(row for row in ROWS if row.kind in kinds)
 
 
 def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[Row, ...]]:
@@ -126,9 +127,9 @@ def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[R
     takes_records = DRAINS in engines and named in DRAINS.drain_paths
     if url.named_page and not takes_records:
         return {named: engines}
-    if len(engines) == 1:
-        (engine,) = engines
-        return {path: engines for path in engine.paths if path not in engine.drain_paths}
+    first, *others = engines
+    if all(other.paths == first.paths for other in others):
+        return {path: engines for path in first.paths if path not in first.drain_paths}
     candidates: dict[str, tuple[Row, ...]] = {}
     for path in PATHS:
         candidates[path] = tuple(row for row in engines if path in row.paths)

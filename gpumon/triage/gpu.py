@@ -557,7 +557,8 @@ POOLED: Final = frozenset(
     {
         *(EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.NIM),
         *(EngineKind.LMDEPLOY, EngineKind.DYNAMO, EngineKind.RAY, EngineKind.LLAMA_CPP, EngineKind.OLLAMA),
-        *(EngineKind.TEI, EngineKind.APHRODITE),
+        *(EngineKind.TEI, EngineKind.APHRODITE, EngineKind.TOKENSPEED, EngineKind.VLLM_OMNI, EngineKind.FASTDEPLOY),
+        *(EngineKind.MAX, EngineKind.XINFERENCE, EngineKind.SGLANG_DIFFUSION),
     }
 )
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
@@ -568,7 +569,7 @@ _GONE: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 _TELLING: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 """States of an engine that its own verdicts tell of, or that pass."""
 _SERVER: Final = re.compile(
-    r"(?:^|[\s/])(?:vllm|sglang|trtllm|tritonserver|text-generation|llama-server|ollama|lmdeploy)\b"
+    r"(?:^|[\s/])(?:vllm|sglang|trtllm|tritonserver|text-generation|llama-server|ollama|lmdeploy|fastdeploy|tokenspeed|xinference)\b"
     r"|\bsglang::|ray::(?:ServeReplica|RayWorkerWrapper)|::(?:EngineCore|Worker|APIServer)",
     re.IGNORECASE,
 )

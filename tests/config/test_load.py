@@ -147,8 +147,9 @@ MESSAGES = {
     "unknown_key_nested": "1: interval: unknown key; did you mean general.interval_s (in [general])?",
     "unknown_section": "1: generel: unknown key; did you mean general?",
     "value_for_table": "1: general = 3: must be a table: [general]",
-    "wrong_engine": '3: endpoint[0].engine = "vlm": must be "aphrodite" or "auto" or "dynamo" or "llamacpp" '
-    'or "lmdeploy" or "nim" or "ollama" or "ray" or "sglang" or "tei" or "tgi" or "triton" or "trtllm" or "vllm"',
+    "wrong_engine": '3: endpoint[0].engine = "vlm": must be "aphrodite" or "auto" or "dynamo" or "fastdeploy" '
+    'or "llamacpp" or "lmdeploy" or "max" or "nim" or "ollama" or "ray" or "sglang" or "sglang_diffusion" or "tei" '
+    'or "tgi" or "tokenspeed" or "triton" or "trtllm" or "vllm" or "vllm_omni" or "xinference"',
 }
 SYNTAX_LINES = {
     "password_twice": 2,

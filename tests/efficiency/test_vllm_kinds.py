@@ -137,6 +137,25 @@ async def test_what_is_turned_away_and_moved_beyond_the_gpus_is_shown_as_rates()
     assert there(engine.load.waiting_deferred) == 3.0
 
 
+async def test_traffic_of_the_lower_tiers_and_what_nobody_fetched_are_shown_as_rates() -> None:
+    labels = '{engine="0",model_name="m"}'
+    grown = {
+        f"vllm:nixl_num_kv_expired_reqs_total{labels}": 0.25,
+        'vllm:kv_offload_tiering_write_bytes_total{engine="0",model_name="m",tier="fs"}': 4e8,
+        'vllm:kv_offload_tiering_write_bytes_total{engine="0",model_name="m",tier="obj"}': 1e8,
+        'vllm:kv_offload_tiering_read_bytes_total{engine="0",model_name="m",tier="fs"}': 2e8,
+        f"vllm:kv_offload_allocation_failure_total{labels}": 0.5,
+        'vllm:kv_offload_tiering_promotion_job_failures_total{engine="0",model_name="m",tier="fs"}': 0.5,
+    }
+    rates = (await shown("tiered-0.33", grown)).rates
+    moved = (rates.kv_tier_written_bytes_per_s, rates.kv_tier_read_bytes_per_s)
+    assert [there(rate) for rate in moved] == pytest.approx([5e8, 2e8])
+    failed = (rates.kv_expired_per_s, rates.kv_copy_failures_per_s)
+    assert [there(rate) for rate in failed] == pytest.approx([0.25, 1.0])
+    simple = (await shown("simple-offload-0.33", {})).rates
+    assert why(simple.kv_stored_bytes_per_s) is Reason.NOT_EXPOSED, "blocks of an unknown size are no bytes"
+
+
 async def test_acceptance_failures_and_aborts_are_shown_of_now() -> None:
     labels = '{engine="0",model_name="m"}'
     page = (PAGES / "vllm" / "kv-tiers.prom").read_text() + "".join(

@@ -70,6 +70,7 @@ _TRUE: Final = frozenset({"1", "true", "on", "yes", "enabled"})
 _TITLES: Final = (
     (re.compile(r"sglang::"), EngineKind.SGLANG, "SGLang"),
     (re.compile(r"APHRODITE::"), EngineKind.APHRODITE, "Aphrodite"),
+    (re.compile(r"tokenspeed::"), EngineKind.TOKENSPEED, "TokenSpeed"),
     (re.compile(r"ray::(?:ServeReplica|RayWorkerWrapper)"), EngineKind.RAY, "Ray Serve LLM"),
     (
         re.compile(r"(?!ray::)[\w.-]*::(?:EngineCore|Worker|APIServer|DPCoordinator)(?![^\W_])"),

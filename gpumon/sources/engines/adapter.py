@@ -157,6 +157,8 @@ class Tables(NamedTuple):
     """The label that tells several models on one page apart: each is an engine of its own."""
     model: tuple[str, ...] = ()
     """Label that names the model, and the samples that have it; any where none is named."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """Labels with a value by which a series is left out: it counts something else than the others of its name."""
 
 
 class Page(NamedTuple):
@@ -557,6 +559,8 @@ class Adapter:
     def _planned(self, samples: Mapping[str, Found]) -> _Plan:
         """How a page of these series is read."""
         plan = _Plan()
+        if self.tables.ignored:
+            samples = {name: self._without_ignored(found) for name, found in samples.items()}
         for rule in self.tables.counters:
             self._plan_rule(plan, samples, rule, _add_counter)
         for rule in self.tables.gauges:
@@ -567,6 +571,14 @@ class Adapter:
                 plan.live[rule.quantity] = str(metric)
                 plan.histograms += self._histograms(plan, samples, rule.quantity, metric.name)
         return plan
+
+    def _without_ignored(self, samples: Found) -> Found:
+        """The samples without those whose labels say that they are to be left out."""
+        kept = []
+        for series, value in samples:
+            if not any(series.labels.get(label) == ignored for label, ignored in self.tables.ignored):
+                kept.append((series, value))
+        return kept
 
     def _plan_rule(self, plan: _Plan, found: Mapping[str, Found], rule: Rule, put: _Put) -> None:
         """Plan the quantity of one rule: the series of its metric, and of the metrics that are added to it."""
@@ -671,6 +683,10 @@ class Row(NamedTuple):
     """Path of its version as JSON `{"version": ...}`; empty where there is none, or where the adapter finds it."""
     forms: tuple[Form, ...] = ()
     """How it is started, for discovery."""
+    names_from: str = ""
+    """Version of the source or documentation that its names are from, and its date where that is known."""
+    instead: tuple[EngineKind, ...] = ()
+    """Kinds that the same command starts with other models or options: their pages tell which one it is."""
 
     @property
     def kind(self) -> EngineKind:
@@ -757,6 +773,35 @@ def whole_number(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= 15:
         return int(text)
     return 0
+
+
+class Scaled:
+    """Histograms in another unit than the canonical one. Whoever reads one twice gets the same object twice."""
+
+    def __init__(self, factor: float) -> None:
+        """`factor`: what a value is multiplied by, such as 0.001 from milliseconds to seconds."""
+        self._factor = factor
+        self._last: dict[tuple[str, str], tuple[HistogramReading, HistogramReading]] = {}
+
+    def put(self, rank: Rank, quantities: Iterable[str]) -> None:
+        """Scale these histograms of a rank."""
+        for quantity in quantities:
+            reading = rank.histograms.get(quantity)
+            if reading is not None:
+                rank.histograms[quantity] = self._scaled((rank.name, quantity), reading)
+
+    def _scaled(self, key: tuple[str, str], reading: HistogramReading) -> HistogramReading:
+        last = self._last.get(key)
+        if last is not None and last[0] is reading:
+            return last[1]
+        bounds = tuple(bound * self._factor for bound in reading.bounds)
+        if last is not None and last[1].bounds == bounds:
+            bounds = last[1].bounds
+        scaled = HistogramReading(bounds, reading.counts, reading.sum * self._factor, reading.count)
+        if len(self._last) >= MOST_REMEMBERED:
+            self._last.clear()
+        self._last[key] = (reading, scaled)
+        return scaled
 
 
 def only_mean(total: float, count: float) -> HistogramReading | None:

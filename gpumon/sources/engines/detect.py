@@ -11,6 +11,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.engines.adapter import Row
 from gpumon.sources.engines.registry import BY_KIND, ROWS
 from gpumon.sources.engines.vllm import ROUTER
+from gpumon.sources.engines.xinference import SUPERVISOR
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
@@ -34,6 +35,11 @@ SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
 
 NOT_ENGINES: Final = (
     (("litellm_",), "LiteLLM", "a proxy: add the engines behind it"),
+    (
+        (SUPERVISOR,),
+        "Xinference's supervisor",
+        "no engine: add the metrics page of its workers (--metrics-exporter-port)",
+    ),
     (ROUTER, "vLLM's router", "no engine: add the vLLM servers behind it"),
     # With a colon the names are SGLang's own; the router writes those of its workers with an underscore.
     (("smg_", "sgl_router_", "sglang_"), "SGLang's router (SMG)", "no engine: add the SGLang servers behind it"),

@@ -120,6 +120,7 @@ ENGINE: Final = Row(
     DynamoAdapter,
     8000,
     models_path="",
+    names_from="1.6",
     forms=(
         Form(
             EngineKind.DYNAMO,

@@ -360,6 +360,7 @@ ENGINE: Final = Row(
     LlamaCppAdapter,
     8080,
     paths=(METRICS, SLOTS),
+    names_from="0c1e570",
     switch=SWITCH,
     json_paths=(SLOTS,),
     forms=(

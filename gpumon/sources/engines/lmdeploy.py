@@ -81,6 +81,7 @@ ENGINE: Final = Row(
     "LMDeploy",
     LmdeployAdapter,
     23333,
+    names_from="0.16",
     forms=(
         Form(
             EngineKind.LMDEPLOY,

@@ -132,6 +132,7 @@ ENGINE: Final = Row(
     NimAdapter,
     8000,
     paths=(PATH, METRICS),
+    names_from="1.8 and 2.0",
     forms=(
         Form(
             EngineKind.NIM,

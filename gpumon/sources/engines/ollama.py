@@ -82,6 +82,7 @@ ENGINE: Final = Row(
     json_paths=(LOADED,),
     models_path="",
     version_path="/api/version",
+    names_from="0.33",
     forms=(
         Form(
             EngineKind.OLLAMA,

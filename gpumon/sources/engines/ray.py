@@ -168,6 +168,7 @@ ENGINE: Final = Row(
     RayAdapter,
     8080,
     models_path="",
+    names_from="2.54",
     forms=(
         Form(
             EngineKind.RAY,

@@ -7,19 +7,24 @@ from typing import Final
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines import (
-    aphrodite,
     dynamo,
+    fastdeploy,
+    forks,
     llamacpp,
     lmdeploy,
+    modular_max,
     nim,
     ollama,
+    omni,
     ray,
     sglang,
+    sglang_diffusion,
     tei,
     tgi,
     triton,
     trtllm,
     vllm,
+    xinference,
 )
 from gpumon.sources.engines.adapter import HOST_PORT, Form, Page, Row
 
@@ -29,8 +34,10 @@ ROWS: Final = (
     ray.ENGINE,
     dynamo.ENGINE,
     triton.ENGINE,
+    omni.ENGINE,
+    sglang_diffusion.ENGINE,
     vllm.ENGINE,
-    aphrodite.ENGINE,
+    *forks.ENGINES,
     lmdeploy.ENGINE,
     sglang.ENGINE,
     llamacpp.ENGINE,
@@ -38,6 +45,9 @@ ROWS: Final = (
     trtllm.ENGINE,
     tgi.ENGINE,
     tei.ENGINE,
+    fastdeploy.ENGINE,
+    modular_max.ENGINE,
+    xinference.ENGINE,
 )
 """In the order in which a page is offered to them: the first that claims it reads it."""
 BY_KIND: Final = {row.kind: row for row in ROWS}

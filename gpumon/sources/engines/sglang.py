@@ -477,6 +477,7 @@ ENGINE: Final = Row(
     SglangAdapter,
     30000,
     switch="start it with --enable-metrics",
+    names_from="0.5.23, October 2026",
     forms=(
         Form(
             EngineKind.SGLANG,
@@ -504,4 +505,5 @@ ENGINE: Final = Row(
             ),
         ),
     ),
+    instead=(EngineKind.SGLANG_DIFFUSION,),
 )

@@ -67,6 +67,7 @@ ENGINE: Final = Row(
     TeiAdapter,
     3000,
     models_path="",
+    names_from="0d124dc",
     forms=(
         Form(
             EngineKind.TEI,

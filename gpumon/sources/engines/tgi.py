@@ -108,6 +108,7 @@ ENGINE: Final = Row(
     TgiAdapter,
     3000,
     models_path="",
+    names_from="3.3",
     forms=(
         Form(
             EngineKind.TGI,

@@ -155,6 +155,7 @@ ENGINE: Final = Row(
     TritonAdapter,
     8002,
     models_path="",
+    names_from="2.51",
     forms=(
         Form(
             EngineKind.TRITON,

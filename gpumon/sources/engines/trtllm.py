@@ -2,6 +2,8 @@
 
 Names and meaning: tensorrt_llm/metrics/collector.py and tensorrt_llm/serve/openai_server.py of NVIDIA/TensorRT-LLM
 (1.3). Its token counters move when a request ends. What moves with the iterations needs `enable_iter_perf_stats`.
+Dynamo once put `trtllm:` before the five names that versions until 1.1 have without a prefix: its workers are read, too
+(docs/backends/trtllm/prometheus.md of ai-dynamo/dynamo with TensorRT-LLM 1.1).
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from functools import partial
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
     METRICS,
+    NO_BODIES,
     Adapter,
+    Bodies,
     Failures,
     Figures,
     Form,
@@ -29,6 +33,8 @@ from gpumon.sources.engines.adapter import (
     whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
+from gpumon.sources.engines.renaming import Renaming
+from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 PROMETHEUS: Final = "/prometheus/metrics"
@@ -56,14 +62,17 @@ BLOCK: Final = "trtllm_kv_cache_tokens_per_block"
 ENOUGH: Final = 10
 """Ended requests whose mean time per token is taken."""
 
-_rule = partial(rule, prefix="trtllm_")
+PREFIX: Final = "trtllm_"
+OLD_PREFIX: Final = "trtllm:"
+
+_rule = partial(rule, prefix=PREFIX)
 
 
 class TrtllmAdapter(Adapter):
     """One trtllm-serve, or a Dynamo worker that runs TensorRT-LLM."""
 
     kind = EngineKind.TENSORRT_LLM
-    prefixes = ("trtllm_",)
+    prefixes = (PREFIX, OLD_PREFIX)
     from_documentation = True
     tables = Tables(
         rank_label="",
@@ -85,6 +94,9 @@ class TrtllmAdapter(Adapter):
             # `cancelled` and `timeout` besides (tensorrt_llm/executor/result.py).
             rule(q.STOPPED, SUCCESSES, label="finished_reason", value="stop"),
             rule(q.CUT, SUCCESSES, label="finished_reason", value="length"),
+            _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
+            _rule(q.KV_STORED_BYTES, "kv_cache_offload_bytes_total"),
+            _rule(q.KV_LOADED_BYTES, "kv_cache_onboard_bytes_total"),
             _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
         ),
@@ -101,6 +113,7 @@ class TrtllmAdapter(Adapter):
             _rule(q.ITL, "time_per_output_token_seconds"),
             _rule(q.E2E, "e2e_request_latency_seconds"),
             _rule(q.QUEUE, "request_queue_time_seconds"),
+            _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
         ),
         extra=(FAILURES.name, SCHEDULED.name, GENERATING.name, BLOCKS, BLOCK, PARALLEL, *KEPT, WORKER_REQUESTS),
     )
@@ -109,6 +122,22 @@ class TrtllmAdapter(Adapter):
         super().__init__()
         self._ended = (0.0, 0.0)
         self._token_s = 0.0
+        self._renaming = Renaming(OLD_PREFIX, PREFIX)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of its samples, with either prefix."""
+        names = super().wanted
+        return names | self._renaming.wanted(names)
+
+    def read(
+        self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
+    ) -> EngineReading:
+        """The page as a reading, whose sources have the names that the page has."""
+        if not any(series.name.startswith(OLD_PREFIX) for series in scan.values):
+            return super().read(scan, bodies, part, started_wall_s)
+        reading = super().read(self._renaming.page(scan), bodies, part, started_wall_s)
+        return self._renaming.sources(reading)
 
     def refine(self, figures: Figures) -> None:
         """Prefill without iteration statistics, mean lengths, the pool, the decode rate, and the configuration."""
@@ -205,6 +234,7 @@ ENGINE: Final = Row(
     TrtllmAdapter,
     8000,
     paths=(PROMETHEUS, RECORDS),
+    names_from="1.3 at 050f80d, 2026",
     switch=SWITCH,
     drain_paths=(RECORDS,),
     version_path="/version",

@@ -55,9 +55,10 @@ OF_RUST: Final = "vLLM's front end in Rust writes no cache_config_info"
 DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
 """Only of diffusion models."""
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
-TRANSFERS: Final = Metric("vllm:nixl_bytes_transferred_count")
+TRANSFERS: Final = (Metric("vllm:nixl_bytes_transferred_count"), Metric("vllm:mooncake_bytes_transferred_count"))
+"""Each engine that exchanges KV cache has one of them, before its first transfer, too."""
 FETCHED: Final = Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer")
-"""Prompt tokens whose KV cache came from another engine, where NIXL carries it; else from a store."""
+"""Prompt tokens whose KV cache came from another engine, where one of those carries it; else from a store."""
 RUNNING: Final = "vllm:num_requests_running"
 SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CONFIG})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
@@ -92,7 +93,7 @@ UNSET: Final = ("auto", "None", "")
 _rule = partial(rule, prefix="vllm:")
 _prompt = partial(_rule, advance=Advance.PROMPT)
 _BY_TIER: Final = "vllm:prompt_tokens_cached_by_source_total"
-"""Counted at admission, from 0.33 on; a tier has a series with its first hit."""
+"""Counted at admission, from 0.33 on."""
 _BY_SOURCE: Final = "vllm:prompt_tokens_by_source_total"
 
 
@@ -153,9 +154,33 @@ TABLES: Final = Tables(
                 Metric("vllm:mooncake_store_operation_bytes_total", "operation", "load_get"),
             ),
         ),
-        # Between engines, counted by the one that reads (or, where the other pushes, writes): a histogram's sum.
-        _rule(q.KV_TRANSFERRED_BYTES, "nixl_bytes_transferred_sum"),
-        _rule(q.KV_TRANSFER_FAILURES, "nixl_num_failed_transfers_total"),
+        # Between engines, counted by the one that reads (NIXL) or that pushes (Mooncake): a histogram's sum.
+        _rule(q.KV_TRANSFERRED_BYTES, "nixl_bytes_transferred_sum", "mooncake_bytes_transferred_sum"),
+        Rule(
+            q.KV_TRANSFER_FAILURES,
+            (Metric("vllm:nixl_num_failed_transfers_total"), Metric("vllm:mooncake_num_failed_transfers_total")),
+            also=("vllm:mooncake_num_failed_recvs_total",),
+        ),
+        # On the prefill side: its lease ended before the decode side had fetched it.
+        _rule(q.KV_EXPIRED, "nixl_num_kv_expired_reqs_total", "mooncake_num_kv_expired_reqs_total"),
+        # By tier behind the host's memory.
+        _rule(q.KV_TIER_WRITTEN_BYTES, "kv_offload_tiering_write_bytes_total"),
+        _rule(q.KV_TIER_READ_BYTES, "kv_offload_tiering_read_bytes_total"),
+        Rule(
+            q.KV_COPY_FAILURES,
+            (
+                Metric("vllm:kv_offload_allocation_failure_total"),
+                # Blocks, of operations that failed in whole or in part.
+                Metric("vllm:mooncake_store_operation_failed_keys_total"),
+                # Blocks; simple offloading counts no bytes.
+                Metric("vllm:simple_kv_offload_save_outcomes_total", "outcome", "dropped_cpu_full"),
+            ),
+            also=(
+                "vllm:kv_offload_tiering_promotion_job_failures_total",
+                "vllm:kv_offload_tiering_cascade_job_failures_total",
+                "vllm:kv_offload_tiering_promotion_allocation_failures_total",
+            ),
+        ),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
@@ -194,7 +219,7 @@ TABLES: Final = Tables(
         DENOISING,
         EXTERNAL_HITS,
         WORKER_REQUESTS,
-        TRANSFERS.name,
+        *(metric.name for metric in TRANSFERS),
         FETCHED.name,
     ),
 )
@@ -322,7 +347,7 @@ class VllmAdapter(Adapter):
     @staticmethod
     def _decodes_for_others(figures: Figures) -> bool:
         """Whether other engines prefill most of its prompts: it is then no replica of those that do."""
-        if not figures.picked(TRANSFERS):
+        if not any(map(figures.picked, TRANSFERS)):
             return False
         prompts = figures.counted(q.PROMPT_TOKENS)
         fetched = figures.total(FETCHED)
@@ -440,15 +465,17 @@ ENGINE: Final = Row(
     VllmAdapter,
     8000,
     version_path="/version",
+    names_from="0.33.0, November 2026",
     forms=(
         Form(
             EngineKind.VLLM,
             "vLLM",
-            ("vllm serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),
+            ("vllm serve", "vllm-omni serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),
             OPTIONS,
             {"key": "VLLM_API_KEY"},
             positional=True,
             catches=CATCHES,
         ),
     ),
+    instead=(EngineKind.VLLM_OMNI,),
 )

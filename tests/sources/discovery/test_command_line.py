@@ -31,6 +31,29 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
     ("vllm serve m -q fp8 --kv-cache-dtype fp8_e4m3", VLLM, {"quantization": "fp8", "kv_dtype": "fp8_e4m3"}),
     ("vllm serve m --disable-log-stats", VLLM, {"metrics": False}),
     ("aphrodite run m --port 2243 -tp 2", EngineKind.APHRODITE, {"model": "m", "port": 2243, "tp": 2}),
+    ("vllm-omni serve m --omni --port 8091", VLLM, {"model": "m", "port": 8091}),
+    (
+        "ts serve --model m --enable-metrics --metrics-port 9100 --tensor-parallel-size 4",
+        EngineKind.TOKENSPEED,
+        {"model": "m", "port": 9100, "tp": 4, "metrics": True},
+    ),
+    (
+        "python -m fastdeploy.entrypoints.openai.api_server --model baidu/ERNIE-4.5-21B --port 8180 "
+        "--metrics-port 8181 --tensor-parallel-size 2",
+        EngineKind.FASTDEPLOY,
+        {"model": "baidu/ERNIE-4.5-21B", "port": 8181, "tp": 2},
+    ),
+    ("fastdeploy serve --model m --port 8180", EngineKind.FASTDEPLOY, {"port": 8180}),
+    (
+        "max serve --model google/gemma-3-12b-it --port 9000",
+        EngineKind.MAX,
+        {"model": "google/gemma-3-12b-it", "port": 0},
+    ),
+    (
+        "xinference-local --host 0.0.0.0 --port 9997 --metrics-exporter-port 9998",
+        EngineKind.XINFERENCE,
+        {"host": "0.0.0.0", "port": 9998},
+    ),
     ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"needs_key": True, "secure": True}),
     ("vllm serve --config /etc/vllm.yaml", VLLM, {"model": "", "metrics": None}),
     ("vllm serve --enforce-eager m", VLLM, {"model": ""}),
@@ -174,8 +197,28 @@ def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ts serve --model m", "--metrics-port"),
+        ("xinference-worker -e http://10.0.0.1:9997", "--metrics-exporter-port"),
+    ],
+)
+def test_an_engine_whose_metrics_have_a_port_only_if_one_is_given(line: str, words: str) -> None:
+    found = launch(shlex.split(line), {})
+    assert found is not None
+    assert words in found.nowhere
+
+
+def test_the_metrics_of_max_are_on_the_port_of_a_variable() -> None:
+    found = launch(shlex.split("max serve --model m"), {"MAX_SERVE_METRICS_ENDPOINT_PORT": "9001"})
+    assert found is not None
+    assert (found.port, found.nowhere) == (9001, "")
+
+
+@pytest.mark.parametrize(
     ("title", "kind"),
     [
+        ("tokenspeed::scheduler_0", EngineKind.TOKENSPEED),
         ("VLLM::EngineCore", VLLM),
         ("APHRODITE::EngineCore", EngineKind.APHRODITE),
         ("chatbot::Worker_TP0", VLLM),

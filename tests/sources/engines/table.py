@@ -43,9 +43,12 @@ WORDS: Final = {Advance.PROMPT: "at 1st token", Advance.END: "at end"}
 
 def table() -> str:
     """Markdown: a row for each engine, the best that any of its cases gives."""
-    head = ["engine", "checked against", *COLUMNS]
+    head = ["engine", "names from", "checked against", *COLUMNS]
     lines = [_line(head), "|" + "---|" * len(head)]
-    lines += [_line([row.title, _basis(row), *_cells(row)]) for row in sorted(ROWS, key=lambda row: row.title.lower())]
+    lines += [
+        _line([row.title, row.names_from, _basis(row), *_cells(row)])
+        for row in sorted(ROWS, key=lambda row: row.title.lower())
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -257,6 +257,44 @@ async def test_a_worker_is_its_engine_with_its_place_in_the_deployment() -> None
     assert reading.ranks[0].gauges[q.KV_USAGE] == 0.125
 
 
+# Engines that the same command starts
+
+OF_ONE_COMMAND = [
+    ("vllm", "vllm_omni/image.prom", EngineKind.VLLM_OMNI),
+    ("vllm", "vllm_omni/speech.prom", EngineKind.VLLM_OMNI),
+    ("vllm", "vllm/pooling.prom", EngineKind.VLLM),
+    ("sglang", "sglang_diffusion/serving.prom", EngineKind.SGLANG_DIFFUSION),
+    ("sglang", "sglang/dp2.prom", EngineKind.SGLANG),
+]
+
+
+@pytest.mark.parametrize(("engine", "name", "kind"), OF_ONE_COMMAND)
+async def test_the_page_tells_which_of_the_engines_of_a_command_it_is(engine: str, name: str, kind: EngineKind) -> None:
+    """Discovery knows the command alone: `vllm serve --omni`, and `sglang serve` with a diffusion model."""
+    reading = (await first(always(Reply(200, body(name))), engine=engine)).reading
+    assert (reading.kind, reading.state) == (kind, OK)
+
+
+async def test_another_fork_is_no_vllm() -> None:
+    reading = (await first(always(Reply(200, body("tokenspeed/serving.prom"))), engine="vllm")).reading
+    assert reading.state is EndpointState.WRONG_ENGINE
+    assert "metrics of TokenSpeed, and the config says vLLM" in reading.fault
+
+
+# MAX
+
+
+def test_milliseconds_are_read_as_seconds_and_an_unchanged_histogram_stays_the_same_object() -> None:
+    text = body("max/serving.prom").decode()
+    reader = Reader(BY_KIND[EngineKind.MAX])
+    pages = [text, text, text.replace(" 89600.0", " 89700.0")]
+    seen = [reader.read({"/metrics": each.encode()})[0].ranks[0].histograms[q.ITL] for each in pages]
+    assert seen[0] is seen[1]
+    assert [histogram.sum for histogram in seen[1:]] == pytest.approx([89.6, 89.7])
+    assert seen[2].bounds is seen[0].bounds
+    assert seen[0].bounds[:3] == pytest.approx((0.001, 0.005, 0.01))
+
+
 # All of them
 
 
@@ -287,6 +325,7 @@ SAID = {
     "queue-proxy": ("KServe's queue-proxy", "add the port of the model's own container"),
     "dynamo-worker": ("a Dynamo worker without its engine's", "start it with the option that publishes them"),
     "ray-without-llm": ("Ray", "is log_engine_metrics on"),
+    "xinference-supervisor": ("Xinference's supervisor", "add the metrics page of its workers"),
     "generic-names": ("no engine that gpumon knows", "[[feed]]"),
 }
 

@@ -1,0 +1,106 @@
+"""FastDeploy (PaddlePaddle): metric names of its source; its series have no labels.
+
+Names and when they move: fastdeploy/metrics/metrics.py (4613567), output/token_processor.py (00f68c3) and
+engine/sched/resource_manager_v1.py of PaddlePaddle/FastDeploy 2.x; docs/online_serving/metrics.md (19d8ac2) for
+`num_requests_enqueued`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Row, Rule, Tables, rule, whole_number
+
+CONFIG: Final = "fastdeploy:cache_config_info"
+BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")
+QUEUED: Final = "fastdeploy:num_requests_enqueued"
+"""Requests that have no slot yet, in newer versions; `num_requests_waiting` has those with one that do not run."""
+SWITCH: Final = "they have a port of their own: add the URL with its --metrics-port (8001 where it is not given)"
+
+_rule = partial(rule, prefix="fastdeploy:")
+
+
+class FastDeployAdapter(Adapter):
+    """One FastDeploy server.
+
+    No computed prefill: prompts are counted as they arrive, refused ones included, and cached tokens as they are
+    scheduled, so that the difference is no work of now.
+    """
+
+    kind = EngineKind.FASTDEPLOY
+    prefixes = ("fastdeploy:",)
+    from_documentation = True
+    tables = Tables(
+        rank_label="",
+        counters=(
+            _rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.PROMPT),
+            _rule(q.PREFILL_CACHED, "prefix_cache_token_num_total", advance=Advance.PROMPT),
+            _rule(q.CACHED_DEVICE, "prefix_gpu_cache_token_num_total", advance=Advance.PROMPT),
+            _rule(q.CACHED_HOST, "prefix_cpu_cache_token_num_total", advance=Advance.PROMPT),
+            _rule(q.DECODE_TOKENS, "generation_tokens_total"),
+            # Those that were answered to their end.
+            _rule(q.REQUESTS, "request_success_total"),
+            _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
+            _rule(q.KV_TRANSFER_FAILURES, "send_cache_failed_num_total"),
+            _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
+            _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+        ),
+        gauges=(
+            _rule(q.RUNNING, "num_requests_running"),
+            Rule(q.WAITING, (Metric("fastdeploy:num_requests_waiting"),), added=True, also=(QUEUED,)),
+            _rule(q.KV_USAGE, "gpu_cache_usage_perc"),
+            _rule(q.MOST_RUNNING, "max_batch_size"),
+        ),
+        histograms=(
+            _rule(q.TTFT, "time_to_first_token_seconds"),
+            # Between two outputs of a request, however many tokens one brings.
+            _rule(q.ITL, "time_per_output_token_seconds"),
+            _rule(q.E2E, "e2e_request_latency_seconds"),
+            _rule(q.QUEUE, "request_queue_time_seconds"),
+            _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
+            _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
+            _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
+        ),
+        extra=(CONFIG, BLOCKS.name),
+    )
+
+    def refine(self, figures: Figures) -> None:
+        """The KV pool in tokens."""
+        block = whole_number(figures.labels(CONFIG).get("block_size", ""))
+        pool = figures.total(BLOCKS) * block
+        for rank in figures.ranks.values() if pool else ():
+            figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} x block_size of {CONFIG}")
+
+
+ENGINE: Final = Row(
+    "FastDeploy",
+    FastDeployAdapter,
+    8000,
+    switch=SWITCH,
+    names_from="2.x at 4613567, 00f68c3, 19d8ac2",
+    forms=(
+        Form(
+            EngineKind.FASTDEPLOY,
+            "FastDeploy",
+            (
+                "fastdeploy serve",
+                "fastdeploy.entrypoints.openai.api_server",
+                "fastdeploy.entrypoints.openai.multi_api_server",
+            ),
+            {
+                "host": "--host",
+                "port": "--metrics-port --port",
+                "model": "--model",
+                "served_name": "--served-model-name",
+                "tp": "--tensor-parallel-size",
+                "dp": "--data-parallel-size",
+                "quantization": "--quantization",
+                "key": "--api-key",
+            },
+            positional=True,
+        ),
+    ),
+)

@@ -1,0 +1,160 @@
+"""Engines that write vLLM's series under a prefix of their own: one row each, read by vLLM's rules.
+
+Aphrodite: aphrodite/v1/metrics/loggers.py of aphrodite-engine/aphrodite-engine at b42eeec (April 2026).
+TokenSpeed: tokenspeed/runtime/metrics/collector.py and engine/output_processor.py of tokenspeed 0.1.1 (October 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, NamedTuple
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
+from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, Figures, Form, Page, Row, Samples
+from gpumon.sources.engines.renaming import SAME_REST, Renaming
+from gpumon.sources.engines.vllm import CATCHES, OPTIONS, TABLES, VllmAdapter
+from gpumon.sources.exposition import Scan
+
+VLLM: Final = "vllm:"
+
+
+class Fork(NamedTuple):
+    """What such an engine does not have in common with vLLM."""
+
+    kind: EngineKind
+    title: str
+    prefix: str
+    port: int
+    form: Form
+    rank_label: str = TABLES.rank_label
+    names: Mapping[str, str] = SAME_REST
+    """Names of its series -> those of vLLM's with the same meaning; empty: none, so that it is not read."""
+    at_end: tuple[str, ...] = ()
+    """Quantities that it counts when a request ends, and vLLM with its steps."""
+    switch: str = ""
+    names_from: str = ""
+    """As in `Row`."""
+
+
+class ForkAdapter(VllmAdapter):
+    """One server of such an engine."""
+
+    fork: ClassVar[Fork]
+    from_documentation = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._renaming = Renaming(self.fork.prefix, VLLM, self.fork.names)
+
+    @classmethod
+    def claims(cls, page: Page) -> bool:
+        """Whether vLLM would claim it, had it vLLM's names."""
+        own = [name for name in page.names if name.startswith(cls.prefixes)]
+        renaming = Renaming(cls.fork.prefix, VLLM, cls.fork.names)
+        return super().claims(page._replace(names=frozenset(map(renaming.name, own))))
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of vLLM's samples, as this engine has them."""
+        return self._renaming.wanted(super().wanted)
+
+    def read(
+        self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
+    ) -> EngineReading:
+        """The page as a reading, whose sources have the names that the page has."""
+        return self._renaming.sources(super().read(self._renaming.page(scan), bodies, part, started_wall_s))
+
+    def collect(self, samples: Samples) -> Figures:
+        """The figures by vLLM's tables, and when this engine counts them."""
+        figures = super().collect(samples)
+        for quantity in self.fork.at_end:
+            if quantity in figures.live:
+                figures.advance[quantity] = Advance.END
+        return figures
+
+
+def _adapter(row: Fork) -> type[Adapter]:
+    class OneFork(ForkAdapter):
+        """The servers of one row."""
+
+        fork = row
+        kind = row.kind
+        prefixes = (row.prefix,)
+        tables = TABLES._replace(rank_label=row.rank_label)
+
+    return OneFork
+
+
+FORKS: Final = (
+    Fork(
+        EngineKind.APHRODITE,
+        "Aphrodite",
+        "aphrodite:",
+        2242,
+        Form(
+            EngineKind.APHRODITE,
+            "Aphrodite",
+            ("aphrodite run", "aphrodite serve", "aphrodite.entrypoints.openai.api_server"),
+            OPTIONS,
+            {"key": "APHRODITE_API_KEY"},
+            positional=True,
+            catches=CATCHES,
+        ),
+        names_from="b42eeec, April 2026",
+    ),
+    Fork(
+        EngineKind.TOKENSPEED,
+        "TokenSpeed",
+        "tokenspeed:",
+        8000,
+        Form(
+            EngineKind.TOKENSPEED,
+            "TokenSpeed",
+            ("ts serve", "tokenspeed serve", "tokenspeed.cli serve", "smg_grpc_servicer.tokenspeed.server"),
+            {
+                "host": "--metrics-host",
+                "port": "--metrics-port",
+                "model": "--model",
+                "served_name": "--served-model-name",
+                "tp": "--tensor-parallel-size --tp",
+                "dp": "--data-parallel-size",
+                "quantization": "--quantization",
+                "kv_dtype": "--kv-cache-dtype",
+                "on": "--enable-metrics",
+            },
+            positional=True,
+            usual=False,
+            unsaid="its gateway has no page of its engine: start it with --enable-metrics and --metrics-port PORT",
+        ),
+        rank_label="dp_rank",
+        names={
+            # All that ended; the other leaves out aborted ones.
+            "tokenspeed:num_requests_total": "vllm:request_success_total",
+            "tokenspeed:request_success_total": "",
+            # Of requests that ended; vLLM's own hits are counted at admission.
+            "tokenspeed:prefix_cache_hits_total": "vllm:prompt_tokens_cached_total",
+            # It takes in each token up to three times: by the clock of the server, by that of the scheduler, and once
+            # more when the request ends.
+            **{f"tokenspeed:inter_token_latency_seconds_{end}": "" for end in ("bucket", "sum", "count")},
+            # The whole latency of a request by its tokens, queue and prefill included.
+            **{f"tokenspeed:request_time_per_output_token_seconds_{end}": "" for end in ("bucket", "sum", "count")},
+        },
+        at_end=(q.PROMPT_TOKENS, q.PREFILL_CACHED, q.DECODE_TOKENS),
+        switch="start it with --enable-metrics",
+        names_from="0.1.1, October 2026",
+    ),
+)
+"""One row for each."""
+ENGINES: Final = tuple(
+    Row(
+        fork.title,
+        _adapter(fork),
+        fork.port,
+        switch=fork.switch,
+        names_from=fork.names_from,
+        version_path="/version",
+        forms=(fork.form,),
+    )
+    for fork in FORKS
+)

@@ -1,0 +1,151 @@
+"""MAX (Modular): the series of `max serve`, as OpenTelemetry's exporter for Prometheus names them.
+
+Names and when they move: max/serve/telemetry/metrics.py, serve/router/openai_routes.py, serve/scheduler/utils.py and
+serve/pipelines/llm.py of max 26.7.0 (2026). The exporter adds the unit and `_total` to a name
+(opentelemetry-exporter-prometheus 0.66b2).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Rank, Row, Rule, Scaled, Tables, rule
+from gpumon.sources.engines.vllm import GENERATES
+
+ANSWERS: Final = "maxserve_request_count_total"
+"""By `code` and `path`."""
+USED: Final = Metric("maxserve_cache_num_used_blocks")
+BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
+HITS: Final = "maxserve_cache_hits_tokens_total"
+TIMES: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E)
+"""Histograms that are in milliseconds."""
+SWITCH: Final = (
+    "they have a port of their own: MAX_SERVE_METRICS_ENDPOINT_PORT (8001); check MAX_SERVE_DISABLE_TELEMETRY"
+)
+
+_rule = partial(rule, prefix="maxserve_")
+
+
+class MaxAdapter(Adapter):
+    """One `max serve`."""
+
+    kind = EngineKind.MAX
+    prefixes = ("maxserve_",)
+    from_documentation = True
+    tables = Tables(
+        rank_label="",
+        model=("model", "maxserve_pipeline_load_total"),
+        counters=(
+            # When the request ends; prompts only where hits and misses are not known (`_add_prompts`).
+            _rule(q.PROMPT_TOKENS, "num_input_tokens_total", advance=Advance.END),
+            _rule(q.DECODE_TOKENS, "num_output_tokens_total", advance=Advance.END),
+            # With the prefill batch that a request comes into.
+            _rule(q.PREFILL_COMPUTED, "cache_misses_tokens_total", advance=Advance.PROMPT),
+            rule(q.PREFILL_CACHED, HITS, advance=Advance.PROMPT),
+            rule(q.CACHED_DEVICE, HITS, label="tier", value="g0", advance=Advance.PROMPT),
+            rule(q.CACHED_EXTERNAL, HITS, label="tier", value="external", advance=Advance.PROMPT),
+            # A request that ended, whatever became of it; `request_count` counts a stream as it begins.
+            _rule(q.REQUESTS, "request_time_milliseconds_count"),
+            _rule(q.PREEMPTIONS, "cache_preemption_count_total"),
+            _rule(q.KV_STORED_BYTES, "cache_d2h_bytes_copied_bytes_total"),
+            _rule(q.KV_LOADED_BYTES, "cache_h2d_bytes_copied_bytes_total"),
+            _rule(q.KV_TIER_WRITTEN_BYTES, "cache_disk_bytes_written_bytes_total"),
+            _rule(q.KV_TIER_READ_BYTES, "cache_disk_bytes_read_bytes_total"),
+            _rule(q.KV_COPY_FAILURES, "cache_connector_load_failures_loads_total"),
+        ),
+        gauges=(
+            # All that the API server has: those that wait are taken off below.
+            _rule(q.RUNNING, "num_requests_running"),
+            Rule(
+                q.WAITING,
+                (Metric("maxserve_num_requests_queued"),),
+                added=True,
+                also=("maxserve_num_requests_awaiting_admission",),
+            ),
+        ),
+        histograms=(
+            _rule(q.TTFT, "time_to_first_token_milliseconds"),
+            # Between two chunks of an answer.
+            _rule(q.ITL, "itl_milliseconds"),
+            _rule(q.TPOT, "time_per_output_token_milliseconds"),
+            _rule(q.E2E, "request_time_milliseconds"),
+            _rule(q.PROMPT_LENGTH, "input_tokens_per_request_tokens"),
+            _rule(q.OUTPUT_LENGTH, "output_tokens_per_request_tokens"),
+        ),
+        extra=(ANSWERS, USED.name, BLOCKS.name, "maxserve_pipeline_load_total"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = Scaled(0.001)
+
+    def refine(self, figures: Figures) -> None:
+        """Seconds instead of milliseconds, prompts, requests that run, KV use, and failed requests."""
+        for rank in figures.ranks.values():
+            self._seconds.put(rank, TIMES)
+            _add_prompts(rank, figures)
+            _take_off_waiting(rank, figures)
+            _add_usage(rank, figures)
+            _add_failures(rank, figures)
+
+
+def _add_prompts(rank: Rank, figures: Figures) -> None:
+    """Prompt tokens as their prefill begins: those that were computed and those that were not."""
+    computed = rank.counters.get(q.PREFILL_COMPUTED)
+    cached = rank.counters.get(q.PREFILL_CACHED)
+    if computed is not None and cached is not None:
+        source = f"{figures.live[q.PREFILL_COMPUTED]} + {figures.live[q.PREFILL_CACHED]}"
+        figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
+
+
+def _take_off_waiting(rank: Rank, figures: Figures) -> None:
+    """Running requests: those in the server without those that wait."""
+    if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
+        figures.leave_out(q.RUNNING)
+        return
+    running = max(0.0, rank.gauges[q.RUNNING] - rank.gauges[q.WAITING])
+    source = f"{figures.live[q.RUNNING]} - ({figures.live[q.WAITING]})"
+    figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
+
+
+def _add_usage(rank: Rank, figures: Figures) -> None:
+    """Share of the blocks of the KV cache that is in use."""
+    blocks = figures.total(BLOCKS)
+    if blocks > 0.0 and figures.picked(USED):
+        used = figures.total(USED)
+        figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {BLOCKS}")
+
+
+def _add_failures(rank: Rank, figures: Figures) -> None:
+    """Requests for tokens that were answered with an error of the server."""
+    answers = 0
+    failed = 0.0
+    for series, value in figures.picked(Metric(ANSWERS)):
+        if series.labels.get("path") in GENERATES:
+            answers += 1
+            if series.labels.get("code", "").startswith("5"):
+                failed += value
+    if answers:
+        figures.put(rank.counters, q.FAILURES, failed, f'{ANSWERS}{{code="5xx"}}')
+
+
+ENGINE: Final = Row(
+    "MAX",
+    MaxAdapter,
+    8001,
+    switch=SWITCH,
+    names_from="26.7.0, 2026",
+    models_path="",
+    forms=(
+        Form(
+            EngineKind.MAX,
+            "MAX",
+            ("max serve", "max._entrypoints.pipelines serve", "max.entrypoints.pipelines serve"),
+            {"host": "--host", "model": "--model --model-path", "quantization": "--quantization-encoding"},
+            {"port": "MAX_SERVE_METRICS_ENDPOINT_PORT", "host": "MAX_SERVE_HOST"},
+        ),
+    ),
+)

@@ -1,0 +1,83 @@
+"""Xinference: the metrics of one worker, which runs models in engines of its own choice (vLLM, SGLang, transformers).
+
+Names and when they move: xinference/core/metrics.py and core/model.py of xinference 4.1 (October 2026), in the text
+format of aioprometheus. The page of a supervisor tells of its workers and models, and counts no tokens.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Page, Row, Tables, rule
+from gpumon.specs import hints
+
+SERVING: Final = "xinference:model_serve_count"
+ENDED: Final = "xinference:time_to_first_token_seconds_count"
+"""Observed when an answer ends."""
+QUANTIZATION: Final = "quantization"
+SUPERVISOR: Final = "xinference:supervisor_uptime_seconds"
+UNSAID: Final = (
+    "its metrics are on a port that changes: start it with --metrics-exporter-host 0.0.0.0 and "
+    "--metrics-exporter-port PORT"
+)
+
+_rule = partial(rule, prefix="xinference:")
+
+
+class XinferenceAdapter(Adapter):
+    """One worker, a part for each model that it runs; the replicas of a model are its ranks."""
+
+    kind = EngineKind.XINFERENCE
+    prefixes = ("xinference:",)
+    from_documentation = True
+    tables = Tables(
+        rank_label="replica_index",
+        part_label="model_uid",
+        model=("model_name", SERVING, ENDED),
+        # An answer that is no stream has its whole time as the time to its first token.
+        ignored=(("stream", "false"),),
+        counters=(
+            _rule(q.PROMPT_TOKENS, "input_tokens_total_counter", advance=Advance.END),
+            _rule(q.DECODE_TOKENS, "output_tokens_total_counter", advance=Advance.END),
+            _rule(q.FAILURES, "model_request_errors_total"),
+        ),
+        # Those that the model was given, whether or not its engine lets them wait.
+        gauges=(rule(q.RUNNING, SERVING),),
+        histograms=(_rule(q.TTFT, "time_to_first_token_seconds"),),
+    )
+
+    @classmethod
+    def claims(cls, page: Page) -> bool:
+        """Whether it is the page of a worker."""
+        return super().claims(page) and SUPERVISOR not in page.names
+
+    def refine(self, figures: Figures) -> None:
+        """The quantization of the model."""
+        quantization = figures.first_label(QUANTIZATION, (SERVING, ENDED))
+        if quantization not in ("", "none"):
+            figures.info[hints.QUANTIZATION] = quantization
+
+
+ENGINE: Final = Row(
+    "Xinference",
+    XinferenceAdapter,
+    9998,
+    models_path="",
+    names_from="4.1.0, October 2026",
+    forms=(
+        Form(
+            EngineKind.XINFERENCE,
+            "Xinference",
+            ("xinference-worker", "xinference-local", "xinference.deploy.worker", "xinference.deploy.local"),
+            {
+                "host": "--metrics-exporter-host -MH --host -H",
+                "port": "--metrics-exporter-port -mp",
+            },
+            usual=False,
+            unsaid=UNSAID,
+        ),
+    ),
+)
