@@ -77,11 +77,13 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("hide.none", (), "show hidden rows again"),
     Command("copy", ("c",), "copy a command of triage"),
     Command("log", ("L",), "log of the engine"),
+    Command("requests", ("F",), "requests in the engine's log"),
     Command("mark", ("M",), "count engines from now on"),
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
     Command("fleet.models", ("m",), "rows: hosts, models, owners", "", scope="fleet"),
     Command("log.follow", ("F",), "follow the log, or not", scope="log"),
     Command("log.error", ("e",), "first error of the log, next", scope="log"),
+    Command("requests.errors", ("e",), "errors first, or by time", scope="requests"),
     *(
         Command(f"sizing.{name}", keys, does, "", scope="sizing")
         for name, keys, does in (

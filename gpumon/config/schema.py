@@ -289,6 +289,8 @@ class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that the charts go back."""
     hidden_columns: checks.Columns = ()
     """Columns not to show: pane.column, such as "gpus.power"."""
+    hide_clients: bool = False
+    """Leave the clients' addresses out of the page of requests."""
 
 
 class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,8 +29,9 @@ _RECORD: Final = re.compile(
     r"|\[?\d\d[/:-]\d\d[/:-]"
     r"|[IWEF]\d{4} "  # Triton
     r"|time=|ts=|\[GIN\]"  # Ollama
-    r'|\{"(?:timestamp|time|ts|level|asctime)"'
+    r'|\{"(?:timestamp|time|ts|level|asctime|function|tid)"'
     r"|\[(?:TensorRT|TRT)|\[rank\d|Traceback \("
+    r"|(?:\[\d{1,7}\] )?\d{1,6}\.\d\d\.\d{3}\.\d{3} [A-Z] "  # llama.cpp since 2026: time since its start, and level
     r"|(?:srv|slot|que)\s{1,12}\w{1,40}:"  # llama.cpp
     r"|(?:main|common|load|print_info|llama|ggml|system_info|build)\w{0,60}:"
     r")"
@@ -154,6 +155,10 @@ class LogReader:
         for text in texts:
             yield self.line(text)
 
+    def goes_on_in(self, plain: str) -> bool:
+        """Whether a line without escape sequences goes on with a prompt or an answer of the lines before it."""
+        return self._is_masking and _RECORD.match(plain) is None
+
     def line(self, text: str) -> LogLine:
         """One line, without its end; of one that was written over and over (a progress bar) its last state."""
         *overwritten, last = text[:MOST_LINE].rstrip("\r\n").split("\r")
@@ -199,7 +204,7 @@ def level_of(text: str) -> LogLevel:
 
 def masked_line(text: str) -> tuple[str, bool]:
     """The line with `***` in the place of prompts, answers and keys; and whether it ends inside of one."""
-    text = _without_keys(text)
+    text = without_keys(text)
     behind = _OBJECTS.search(text)
     if behind is not None:
         return text[: behind.end()] + STRUCK, True
@@ -220,7 +225,7 @@ def masked_line(text: str) -> tuple[str, bool]:
     return "".join(pieces), False
 
 
-def _without_keys(text: str) -> str:
+def without_keys(text: str) -> str:
     """The text without API keys, passwords and tokens."""
     pieces: list[str] = []
     at = 0

@@ -15,7 +15,9 @@ from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
+    from gpumon.readings.frame import EngineKind
     from gpumon.readings.log_text import LogView
+    from gpumon.readings.request_feed import RequestView
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Catalogues, Scenario
@@ -102,6 +104,19 @@ class EngineLog(Protocol):
 
     async def read(self) -> LogView | None:
         """The part that is there by now; None while an earlier read has not come back."""
+
+    def turn(self, step: int) -> None:
+        """Read the next (1) or the previous (-1) of the engine's logs from now on."""
+
+    def requests(self, kind: EngineKind) -> EngineRequests:
+        """The requests that an engine of that kind logs, not read yet."""
+
+
+class EngineRequests(Protocol):
+    """The requests in the log of an engine of this host."""
+
+    async def read(self) -> RequestView | None:
+        """What was read by now; None while an earlier read has not come back."""
 
     def turn(self, step: int) -> None:
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""

@@ -276,6 +276,10 @@ _OF_BOTH: Final = (
         "How much time the charts show, 1 minute to 2 hours, typed in seconds.",
         steps=SPANS_S,
     ),
+    _setting(
+        *("screen", "hide_clients", "screen", "hide clients"),
+        "Leave the clients' addresses out of the page of an engine's requests.",
+    ),
     *(
         _setting(
             *("screen", "hidden_columns", "screen", f"columns of {pane}"),

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.log_text import LogLevel, LogView
-from gpumon.sources.engine_log import log as engine_log
-from gpumon.sources.engine_log import tails
+from gpumon.sources.engine_log import follow, tails
 from gpumon.sources.engine_log.log import MOST_LINES, EngineLog, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
 from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, run_bounded, tail_of
@@ -295,7 +294,7 @@ async def test_a_log_whose_descriptor_is_another_one_by_now_is_looked_for_again(
         server.stdin.write("\n")
         server.stdin.flush()
         wait_for(lambda: (tmp_path / "llama.log.1").exists() and bool((tmp_path / "llama.log").read_text()))
-        monkeypatch.setattr(engine_log, "AGAIN_S", 0.0)
+        monkeypatch.setattr(follow, "AGAIN_S", 0.0)
         later = await read_until(log, lambda view: not view.fault and texts(view) == ["INFO new"])
         server.communicate()
     assert view is not None
@@ -447,7 +446,10 @@ async def test_a_container_is_asked_of_the_runtime_that_knows_it(programs: Path)
         f"docker logs --tail 100 {CONTAINER[:12]}",
     )
     program(
-        programs, "podman", f'[ "$*" = "logs --tail 2000 {CONTAINER}" ] && echo "INFO out" && echo "ERROR error" >&2'
+        programs,
+        "podman",
+        f'[ "$*" = "logs --timestamps --tail 2000 {CONTAINER}" ] && '
+        'echo "2025-11-26T18:00:00.123456789Z INFO out" && echo "2025-11-26T18:00:00+00:00 ERROR error" >&2',
     )
     view = await log.read()
     assert view is not None

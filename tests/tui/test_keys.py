@@ -76,6 +76,9 @@ def disk_at(folder: Path, text: str = "") -> Files:
     return Files(load(str(path), {}), {"HOME": str(folder)})
 
 
+REQUESTS = """INFO:     10.0.0.9:1 - "POST /v1/rerank HTTP/1.1" 503 Service Unavailable
+INFO:     10.0.0.9:1 - "POST /v1/completions HTTP/1.1" 200 OK
+"""
 CONTEXT: dict[str, tuple[str, ...]] = {
     "up": ("down", "down"),
     "page.up": ("end",),
@@ -85,8 +88,10 @@ CONTEXT: dict[str, tuple[str, ...]] = {
     "left": ("f2",),
     "right": ("f2",),
     "log": ("2",),
+    "requests": ("2",),
     **{command.id: ("s",) for command in COMMANDS if command.scope},
     **{command.id: ("2", "L") for command in COMMANDS if command.scope == "log"},
+    **{command.id: ("2", "F") for command in COMMANDS if command.scope == "requests"},
     **dict.fromkeys(("time.forth", "time.minute.forth", "time.frame.forth", "time.next", "time.live"), ("{",)),
     "time.frame.back": ("space",),
     "time.oldest": ("space",),
@@ -111,7 +116,7 @@ async def test_every_key_does_something_that_can_be_seen(
     monkeypatch.chdir(tmp_path)
     feed = feed_of("sixteen_gpus")
     feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
-    (tmp_path / "vllm.log").write_text("INFO up\nERROR boom\n" + "INFO serves\n" * 99)
+    (tmp_path / "vllm.log").write_text("INFO up\nERROR boom\n" + "INFO serves\n" * 99 + REQUESTS)
     feed.logs = {engine.key: file_log(tmp_path / "vllm.log") for engine in scenes.SCENES["sixteen_gpus"]().engines}
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         for command, key in PRESSES[walk]:

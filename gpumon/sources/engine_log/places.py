@@ -50,6 +50,8 @@ class LogCommand(NamedTuple):
     words: str
     commands: tuple[tuple[str, ...], ...]
     command: str
+    form: str = ""
+    """`stamped`: a time stands before each line; empty: nothing does."""
 
 
 class NoLog(NamedTuple):
@@ -238,9 +240,9 @@ def _of_container(origin: Origin) -> Place:
     if not CONTAINER.fullmatch(origin.container):
         return NoLog("it runs in a container whose id is not known")
     short = origin.container[:12]
-    arguments = ("logs", "--tail", str(MOST_LINES), origin.container)
+    arguments = ("logs", "--timestamps", "--tail", str(MOST_LINES), origin.container)
     commands = (("docker", *arguments), ("podman", *arguments))
-    return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}")
+    return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}", "stamped")
 
 
 def _of_unit(origin: Origin) -> Place:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
@@ -27,7 +27,11 @@ _MOST_REST: Final = 16 * 1024
 _MOST_READ: Final = 16 * 1024 * 1024
 """Bytes that a command may print before it is ended."""
 _CHUNK: Final = 64 * 1024
-_KUBELET_LINE: Final = re.compile(r"\S{20,40} (?:stdout|stderr) [FP] ?")
+_WRAPPED: Final = {
+    "kubelet": re.compile(r"(?P<stamp>\S{20,40}) (?:stdout|stderr) [FP] ?"),
+    "stamped": re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{1,20}) "),
+}
+"""What stands before each line, by form: of the kubelet, and of `docker logs --timestamps`."""
 
 
 class Added(NamedTuple):
@@ -42,6 +46,8 @@ class Added(NamedTuple):
     """There is more before them."""
     fault: str = ""
     """Why nothing could be read."""
+    stamps: Sequence[str] = ()
+    """The time that the kubelet or a container's runtime wrote before each line; empty if a log has no such times."""
 
 
 NOTHING_ADDED: Final = Added()
@@ -53,7 +59,7 @@ def tail_of(place: Place) -> _Tail:
     if isinstance(place, LogFile):
         return FileTail(place).read
     if isinstance(place, LogCommand):
-        return CommandTail(place.commands).read
+        return CommandTail(place).read
     return lambda: _none(place)
 
 
@@ -90,8 +96,9 @@ class FileTail:
         if not data and not is_anew:
             return NOTHING_ADDED
         self._offset += len(data)
-        lines = [_unwrapped(line, self._place.form) for line in self._ended_lines(data)]
-        return Added(lines, _unwrapped(self._rest, self._place.form), is_anew, is_cut)
+        lines, stamps = _unwrapped_lines(self._ended_lines(data), self._place.form)
+        rest = _unwrapped(self._rest, self._place.form).text
+        return Added(lines, rest, is_anew, is_cut, stamps=stamps)
 
     def _ended_lines(self, data: bytes) -> list[bytes]:
         """The lines that end in `data`; the line behind them is kept for the next time."""
@@ -113,18 +120,20 @@ class FileTail:
 class CommandTail:
     """A command that prints the end of a log; it is run again every few seconds."""
 
-    def __init__(self, commands: Sequence[Sequence[str]]) -> None:
-        self._commands = commands
+    def __init__(self, place: LogCommand) -> None:
+        self._place = place
         self._ran_s = float("-inf")
         self._printed: bytes | None = None
+        self._lines: list[bytes] = []
+        """The lines that it printed last."""
 
     def read(self) -> Added:
-        """All lines, where they are others than before."""
+        """The lines that it printed last time not yet; all of them where those of last time are gone."""
         if time.monotonic() - self._ran_s < AGAIN_S:
             return NOTHING_ADDED
         printed = b""
         fault = "no program that shows it is installed"
-        for command in self._commands:
+        for command in self._place.commands:
             if shutil.which(command[0]) is None:
                 continue
             printed, fault = run_bounded(command)
@@ -133,15 +142,34 @@ class CommandTail:
         self._ran_s = time.monotonic()
         if fault:
             self._printed = None
+            self._lines = []
             return Added(fault=fault)
         if printed == self._printed:
             return NOTHING_ADDED
         self._printed = printed
-        lines = [_decoded(line) for line in printed.split(b"\n")]
-        if len(printed) >= MOST_LOG_BYTES:
-            lines = lines[1:] or [""]  # the first one lacks its beginning
-            return Added(lines[:-1], lines[-1], anew=True, cut=True)
-        return Added(lines[:-1], lines[-1], anew=True, cut=len(lines) > MOST_LINES)
+        return self._added(printed)
+
+    def _added(self, printed: bytes) -> Added:
+        """Compare with what was printed last."""
+        *ended, rest = printed.split(b"\n")
+        is_cut = len(printed) >= MOST_LOG_BYTES
+        if is_cut:
+            ended = ended[1:]  # the first one lacks its beginning
+        is_cut = is_cut or len(ended) >= MOST_LINES
+        known = shared_lines(self._lines, ended)
+        self._lines = ended
+        lines, stamps = _unwrapped_lines(ended[known:], self._place.form)
+        last = _unwrapped(rest, self._place.form).text
+        return Added(lines, last, anew=known == 0, cut=is_cut and known == 0, stamps=stamps)
+
+
+def shared_lines(before: Sequence[bytes], after: Sequence[bytes]) -> int:
+    """How many of the first lines of `after` are the last ones of `before`, in their order: the most that can be."""
+    for size in range(min(len(before), len(after)), 0, -1):
+        start = len(before) - size
+        if before[start] == after[0] and before[start:] == after[:size]:
+            return size
+    return 0
 
 
 def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
@@ -199,20 +227,46 @@ def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
     return b"", False
 
 
-def _unwrapped(line: bytes, form: str) -> str:
-    """A line of a log, without what the kubelet or Docker wrote around it."""
+class _Unwrapped(NamedTuple):
+    """A line as the engine wrote it, and the time that was written before it."""
+
+    text: str
+    stamp: str = ""
+
+
+def _unwrapped_lines(lines: Sequence[bytes], form: str) -> tuple[list[str], list[str]]:
+    """Lines as the engine wrote them, and the time that was written before each; no times where a log has none."""
+    texts = []
+    stamps = []
+    for line in lines:
+        unwrapped = _unwrapped(line, form)
+        texts.append(unwrapped.text)
+        if form:
+            stamps.append(unwrapped.stamp)
+    return texts, stamps
+
+
+def _unwrapped(line: bytes, form: str) -> _Unwrapped:
+    """A line of a log, without what the kubelet or a container's runtime wrote around it."""
     text = _decoded(line)
-    if form == "kubelet":
-        return _KUBELET_LINE.sub("", text, count=1)
+    pattern = _WRAPPED.get(form)
+    if pattern is not None:
+        match = pattern.match(text)
+        return _Unwrapped(text[match.end() :], match["stamp"]) if match is not None else _Unwrapped(text)
     if form == "json" and text:
-        try:
-            entry = json.loads(text)
-        except ValueError:
-            return text
-        if isinstance(entry, dict):
-            return str(entry.get("log", "")).rstrip("\n")
-        return text
-    return text
+        return _unwrapped_json(text)
+    return _Unwrapped(text)
+
+
+def _unwrapped_json(text: str) -> _Unwrapped:
+    """A line of Docker's own file."""
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return _Unwrapped(text)
+    if not isinstance(entry, dict):
+        return _Unwrapped(text)
+    return _Unwrapped(str(entry.get("log", "")).rstrip("\n"), str(entry.get("time", ""))[:40])
 
 
 def _decoded(line: bytes) -> str:
@@ -225,9 +279,9 @@ def _reason(error: OSError) -> str:
     return clean(error.strerror or str(error) or "cannot be read")
 
 
-def whole_records(lines: Sequence[str], begins: Callable[[str], bool], most: int = 200) -> Iterable[str]:
-    """The lines from the first record on: those before may be the end of a prompt. All where no record is near."""
+def first_record(lines: Sequence[str], begins: Callable[[str], bool], most: int = 200) -> int:
+    """Number of the first line that begins a record: those before may be the end of a prompt. 0 where none is near."""
     for index, line in enumerate(lines[:most]):
         if begins(line):
-            return lines[index:]
-    return lines
+            return index
+    return 0

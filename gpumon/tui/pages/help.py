@@ -55,6 +55,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
     (("settings", "palette"), "settings; commands, time", ""),
     (("copy", "hide", "hide.none", "log", "log.follow", "log.error"), "copy; hide ended; log", ""),
+    (("requests", "requests.errors"), "requests; errors first", ""),
     (("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
     (("sizing.more", "sizing.less"), "a step more, less", ""),
     (("sizing.double", "sizing.double.all"), "double this target, all", ""),

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import islice
-from typing import ClassVar, Final
-
-from textual.worker import WorkType
+from typing import Final
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.log_text import LogLevel, LogLine, LogView
-from gpumon.readings.text import clean
-from gpumon.tui.control import EngineLog
 from gpumon.tui.keys import scoped
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row
+from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import Pane
 
 SCOPE: Final = "log"
 """Scope of its own keys."""
-POLL_S: Final = 1.0
-"""Seconds between two looks at what was added."""
 _FAR: Final = 1_000_000
 _INDENT: Final = "  "
 """Before the rest of a line that is longer than the screen is wide."""
@@ -35,73 +28,32 @@ _TONES: Final = {
 }
 
 
-class LogPage(Pane):
-    """Follows the end of a log until it is scrolled. Nothing of it stays once the page is closed."""
-
-    ZOOMS: ClassVar[bool] = False
-    TIMELESS: ClassVar[bool] = True
-    PRIVATE: ClassVar[bool] = True
+class LogPage(FollowedPage[LogView]):
+    """Follows the end of a log until it is scrolled."""
 
     def __init__(self, palette: Palette, view: View, say: Callable[[str], None]) -> None:
         """`say`: shows a notice."""
         super().__init__(palette, view)
         self._say = say
-        self._engine_name = ""
-        self._engine_log: EngineLog | None = None
-        self._shown: LogView | None = None
-        self._reading: EngineLog | None = None
-        """The log that an unfinished read is of: one that hangs holds up no other."""
         self._rows_of_log = LogRows()
         self._error = -1
         """Number of the error that was gone to last."""
         self.follows = True
         """Whether the newest lines are in view, as they come."""
 
-    def look_at(self, name: str, log: EngineLog) -> None:
-        """Show the log of an engine, from its end."""
-        self._engine_name = clean(name)
-        self._engine_log = log
-        self._shown = None
+    def begin(self) -> None:
+        """Forget the rows, and follow the end again."""
         self._rows_of_log = LogRows()
-        self._top = 0
         self._error = -1
         self.follows = True
-        self.search.begin("")
-        self._read_soon()
-        self.update()
 
-    def let_go(self) -> None:
-        """Forget what was read."""
-        self._engine_log = None
-        self._shown = None
-        self._rows_of_log = LogRows()
+    def arrived(self, reading: LogView) -> None:
+        """Make rows of new lines; the view stays on its lines while older ones go."""
+        self._top = max(0, self._top - self._rows_of_log.take(reading))
 
-    def on_mount(self) -> None:
-        """Look what is added while the page is shown."""
-        self.set_interval(POLL_S, self._read_soon)
-
-    def _read_soon(self) -> None:
-        log = self._engine_log
-        if log is None or log is self._reading:
-            return
-        self._reading = log
-        work: WorkType[None] = partial(self._read, log)
-        self.run_worker(work, group="log")
-
-    async def _read(self, log: EngineLog) -> None:
-        """Read on; what comes of a log that is not looked at any more is dropped."""
-        try:
-            view = await log.read()
-        except Exception as error:  # whatever went wrong costs the log, not the screen
-            view = LogView(fault=clean(f"the log cannot be read: {type(error).__name__}: {error}"))
-        finally:
-            if log is self._reading:
-                self._reading = None
-        if view is None or log is not self._engine_log:
-            return
-        self._shown = view
-        self._top = max(0, self._top - self._rows_of_log.take(view))
-        self.update()
+    def broken(self, fault: str) -> LogView:
+        """A log that cannot be read."""
+        return LogView(fault=fault)
 
     def title(self) -> str:
         """Name of the engine."""
@@ -126,11 +78,8 @@ class LogPage(Pane):
         """Place of the log, and a note on its masked parts."""
         if self._shown is None or not self._shown.place:
             return ()
-        place = self._shown.place
         room = max(8, width - cells(_MASKED) - 3)
-        if cells(place) > room:
-            place = f"…{place[1 - room :]}"  # the end of a path says most
-        return (((f" {place}", "strong"), (f"  {_MASKED}", "muted")),)
+        return (place_row(self._shown.place, _MASKED, room),)
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """All lines, the longer ones over several rows; or why there are none."""
@@ -139,7 +88,7 @@ class LogPage(Pane):
             return (((" reading …", "muted"),),)
         rows = self._rows_of_log.rows(width)
         if shown.fault:
-            return [*rows, *_fault_rows(shown, width)]
+            return [*rows, *fault_rows(shown, width)]
         return rows or (((" nothing was logged yet", "muted"),),)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
@@ -163,14 +112,6 @@ class LogPage(Pane):
         """The same for the other places."""
         self.follows = False
         super().step_match(by)
-
-    def side(self, step: int) -> bool:
-        """Another log of the same engine: standard error beside standard output."""
-        if self._engine_log is None or self._shown is None or self._shown.places < 2:
-            return False
-        self._engine_log.turn(step)
-        self._read_soon()
-        return True
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """The keys of the page itself."""
@@ -295,12 +236,3 @@ def _pieces(text: str, room: int) -> list[str]:
         piece += character
         used += size
     return [*pieces, piece]
-
-
-def _fault_rows(view: LogView, width: int) -> list[Row]:
-    """Why nothing can be read, and the command that shows it."""
-    rows: list[Row] = list(wrapped(view.fault, width, "warn"))
-    if view.command:
-        rows.append(())
-        rows.append(((" this command shows it: ", "muted"), (view.command, "strong")))
-    return rows

@@ -13,7 +13,7 @@ from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.triage.copyable import Copyable, to_copy
 from gpumon.triage.render import PEER_WORDS
-from gpumon.tui.control import Control, Incident, Picture, Playback, Timeline
+from gpumon.tui.control import Control, EngineLog, Incident, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
 from gpumon.tui.detail.values import moment_of
 from gpumon.tui.engine_table import ENGINES, ended_at
@@ -118,8 +118,10 @@ class HostBody:
             "filter.all": _filter_everywhere,
             "log": self._log,
             "mark": _mark,
+            "requests": self._requests,
             "log.follow": partial(_in_log, "log.follow"),
             "log.error": partial(_in_log, "log.error"),
+            "requests.errors": _in_requests,
             "cell": _next_cell,
             "hide": self._hide,
             "hide.none": self._show_hidden,
@@ -259,12 +261,7 @@ class HostBody:
 
     def page_left(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
-        if page is screen.pages.made.get("log"):
-            from gpumon.tui.pages.log import LogPage
-
-            assert isinstance(page, LogPage)
-            page.let_go()
-            return
+        page.let_go()
         if page is not screen.pages.made.get("detail"):
             return
         from gpumon.tui.pages.detail import DetailPage
@@ -479,12 +476,8 @@ class HostBody:
     def _log(self, screen: HostScreen) -> None:
         """The log of the engine under the cursor, or of the page; of the only one where there is one."""
         engine = self._pointed_engine(screen)
-        if engine is None:
-            screen.say(f"whose log: put the cursor on an engine ({screen.view.keymap.first('pane.engines')})")
-            return
-        log = self._control.engine_log(engine)
-        if isinstance(log, str):
-            screen.say(log)
+        log = self._log_of(screen, engine)
+        if engine is None or log is None:
             return
         from gpumon.tui.pages.log import LogPage
 
@@ -493,6 +486,31 @@ class HostBody:
         screen.pages.put_over(page)
         page.look_at(f"engine {engine.name}", log)
         screen.show_keys()
+
+    def _requests(self, screen: HostScreen) -> None:
+        """The requests in the log of that engine."""
+        engine = self._pointed_engine(screen)
+        log = self._log_of(screen, engine)
+        if engine is None or log is None:
+            return
+        from gpumon.tui.pages.requests import RequestsPage
+
+        page = screen.pages.named("requests")
+        assert isinstance(page, RequestsPage)
+        screen.pages.put_over(page)
+        page.look_at(f"engine {engine.name}", log.requests(engine.kind))
+        screen.show_keys()
+
+    def _log_of(self, screen: HostScreen, engine: Engine | None) -> EngineLog | None:
+        """The log of an engine, not read yet; None, and a notice that says why, where there is none here."""
+        if engine is None:
+            screen.say(f"whose log: put the cursor on an engine ({screen.view.keymap.first('pane.engines')})")
+            return None
+        log = self._control.engine_log(engine)
+        if isinstance(log, str):
+            screen.say(log)
+            return None
+        return log
 
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
@@ -586,6 +604,15 @@ def _in_log(command: str, screen: HostScreen) -> None:
     page = screen.pages.shown
     if isinstance(page, LogPage):
         page.run(command)
+
+
+def _in_requests(screen: HostScreen) -> None:
+    """The order of the page of requests, from the command palette."""
+    from gpumon.tui.pages.requests import RequestsPage
+
+    page = screen.pages.shown
+    if isinstance(page, RequestsPage):
+        page.run("requests.errors")
 
 
 def _go(name: str, screen: HostScreen) -> None:

@@ -331,6 +331,10 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             from gpumon.tui.pages.log import LogPage
 
             return LogPage(self.palette, self.view, self.say)
+        if name == "requests":
+            from gpumon.tui.pages.requests import RequestsPage
+
+            return RequestsPage(self.palette, self.view)
         from gpumon.tui.pages.settings import SettingsPage
 
         return SettingsPage(self.palette, self.view, self)

@@ -94,8 +94,8 @@ def does_here(screen: MonitorScreen[S], command: Command) -> bool:
     """Whether a command does anything on this screen."""
     if command.scope == "sizing":
         return screen.dock.open
-    if command.scope == "log":
-        return screen.pages.name == "log"
+    if command.scope in ("log", "requests"):
+        return screen.pages.name == command.scope
     here = command.fleet is not None if screen.body.fleet else not command.scope
     return here and command.id in screen.commands
 

@@ -71,6 +71,9 @@ class Pane(Board, can_focus=True):
             return NOW
         return clock(self.snapshot.wall_s)
 
+    def let_go(self) -> None:
+        """Forget what must not stay once the page is closed."""
+
     def jump(self) -> None:
         """Prepare for a snapshot of any time, which need not follow the one before."""
 

@@ -1,0 +1,116 @@
+"""The newest requests of an engine's log, the newest errors, and how many ended how. Kept in memory alone."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EngineKind
+from gpumon.readings.log_text import MOST_LINE, LogReader, without_escapes
+from gpumon.readings.request_lines import Request, RequestClock, forms_of, request_of, stamp_of
+
+MOST_REQUESTS: Final = 500
+"""Newest requests that are kept, and as many newest errors."""
+
+
+class RequestView(NamedTuple):
+    """What was read of an engine's requests by now."""
+
+    place: str = ""
+    """Place of the log, in words. Text from outside, safe to show."""
+    newest: Sequence[Request] = ()
+    """The newest first."""
+    errors: Sequence[Request] = ()
+    """Those that failed, the newest first: of a longer time than `newest`."""
+    counts: Mapping[str, int] = MappingProxyType({})
+    """Outcome (`200`, `ok`, ...) -> requests, health checks and scrapes left out."""
+    polls: int = 0
+    """Health checks, scrapes and other questions about the server."""
+    failed_polls: int = 0
+    lines: int = 0
+    """Lines that were read."""
+    anew: int = 0
+    """Grows whenever counting begins anew: the log was truncated, or another one is read."""
+    fault: str = ""
+    """Why the log cannot be read; empty where it can."""
+    command: str = ""
+    """Command that shows the log."""
+    silence: str = ""
+    """Why the log has no request lines, or may have none, and what brings them; empty: nothing is known."""
+    places: int = 1
+    """How many logs the engine has."""
+
+
+class RequestFeed:
+    """Takes lines of a log in their order, and keeps the requests among them."""
+
+    def __init__(self, kind: EngineKind) -> None:
+        self._forms = forms_of(kind)
+        self._reader = LogReader()
+        """Knows which lines are of a prompt that goes on."""
+        self._before = ""
+        """Newest time that a line has."""
+        self._newest: deque[Request] = deque(maxlen=MOST_REQUESTS)
+        self._errors: deque[Request] = deque(maxlen=MOST_REQUESTS)
+        self._counts: Counter[str] = Counter()
+        self._polls = 0
+        self._failed_polls = 0
+        self._lines = 0
+
+    def take(self, lines: Sequence[str], stamps: Sequence[str] = (), read: str = "") -> None:
+        """Take complete lines. `stamps`: the time that a runtime wrote before each, or nothing. `read`: the time now,
+        if the lines were written since the last call; empty if they may be of any time."""
+        for place, line in enumerate(lines):
+            self._lines += 1
+            stamp = stamps[place] if place < len(stamps) else ""
+            request = self._request(line, stamp_of(stamp), read)
+            if request is not None:
+                self._keep(request)
+
+    def view(self) -> RequestView:
+        """All that was read by now."""
+        return RequestView(
+            newest=tuple(reversed(self._newest)),
+            errors=tuple(reversed(self._errors)),
+            counts=dict(self._counts),
+            polls=self._polls,
+            failed_polls=self._failed_polls,
+            lines=self._lines,
+        )
+
+    def _request(self, line: str, stamp: str, read: str) -> Request | None:
+        """The request that a line is about, with the best time that there is for it."""
+        text = line[:MOST_LINE].rstrip("\r\n").rpartition("\r")[2]
+        plain = without_escapes(text)
+        if self._reader.goes_on_in(plain):
+            return None
+        request = request_of(plain, self._forms)
+        if request is None:
+            self._reader.line(line)
+            self._before = stamp or stamp_of(plain) or self._before
+            return None
+        self._reader = LogReader()
+        if request.clock is RequestClock.LINE:
+            self._before = request.time
+            return request
+        if stamp:
+            self._before = stamp
+            return request._replace(time=stamp, clock=RequestClock.LINE)
+        if read:
+            return request._replace(time=read, clock=RequestClock.READ)
+        if self._before:
+            return request._replace(time=self._before, clock=RequestClock.AFTER)
+        return request
+
+    def _keep(self, request: Request) -> None:
+        """Count a request, and keep it unless it only asks about the server."""
+        if request.is_poll:
+            self._polls += 1
+            self._failed_polls += request.is_error
+            return
+        self._counts[request.outcome] += 1
+        self._newest.append(request)
+        if request.is_error:
+            self._errors.append(request)

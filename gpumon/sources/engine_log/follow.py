@@ -1,0 +1,114 @@
+"""An engine's log that is followed: where it is, and what is added to it from read to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from gpumon.sources.engine_log.places import LOGS, Place, places_of
+from gpumon.sources.engine_log.tails import Added, tail_of
+from gpumon.sources.last_seen.processes import has_ended
+from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+from gpumon.sources.offload import in_daemon_thread
+
+ResultT = TypeVar("ResultT")
+AGAIN_S: Final = 5.0
+"""Seconds before a log that was not found, or cannot be read, is looked for again."""
+
+
+class Followed(NamedTuple):
+    """Result of one read."""
+
+    added: Added
+    place: Place
+    places: int
+    """How many logs the engine has."""
+    is_other: bool
+    """Another log is read than at the last time: nothing of that one counts any more."""
+
+
+class LogFollower:
+    """Finds the log of an engine, and reads what is added to it. All calls but `turn` block: for a thread."""
+
+    def __init__(self, origin: Callable[[], Origin], logs: Path = LOGS) -> None:
+        """`origin`: where the engine runs as far as is known by now."""
+        self._origin_now = origin
+        self._logs = logs
+        self._origin: Origin | None = None
+        self._was_live = False
+        self._places: tuple[Place, ...] = ()
+        self._chosen = 0
+        self._tail: Callable[[], Added] = Added
+        self._fault = ""
+        self._step = 0
+        """The log to go to at the next read, from the one that is read."""
+        self._found_s = float("-inf")
+        self._is_other = False
+
+    @property
+    def origin(self) -> Origin:
+        """Where the engine ran at the last read."""
+        return self._origin or NO_ORIGIN
+
+    def turn(self, step: int) -> None:
+        """Read the next (1) or the previous (-1) of its logs from now on."""
+        self._step += step
+
+    def read(self) -> Followed:
+        """Read what was added since the last read."""
+        step = self._step
+        self._step -= step
+        self._is_other = False
+        self._find()
+        if step and len(self._places) > 1:
+            self._choose((self._chosen + step) % len(self._places))
+        added = self._tail()
+        self._fault = added.fault
+        return Followed(added, self._places[self._chosen], len(self._places), self._is_other)
+
+    def _find(self) -> None:
+        """Look where its log is: at first, when its process is another one or has ended, and while it is unreadable."""
+        origin = self._origin_now()
+        is_live = bool(origin.pid) and not has_ended(origin.id)
+        is_known = self._origin is not None and self._origin.id == origin.id and self._was_live is is_live
+        is_fresh = time.monotonic() - self._found_s < AGAIN_S
+        if is_known and (is_fresh or not self._fault):
+            return
+        places = places_of(origin, self._logs)
+        self._found_s = time.monotonic()
+        self._origin = origin
+        self._was_live = is_live
+        words = [place.words for place in self._places]
+        self._places = places
+        if words != [place.words for place in places]:
+            self._choose(0)
+        else:
+            self._tail = tail_of(places[self._chosen])
+
+    def _choose(self, number: int) -> None:
+        self._chosen = number
+        self._tail = tail_of(self._places[number])
+        self._is_other = True
+
+
+class OneRead(Generic[ResultT]):
+    """Runs a reader in a thread, once at a time: a log that hangs is not asked again."""
+
+    def __init__(self, read: Callable[[], ResultT]) -> None:
+        self._read = read
+        self._is_reading = False
+
+    async def __call__(self) -> ResultT | None:
+        """The reader's result; None while an earlier read has not come back."""
+        if self._is_reading:
+            return None
+        self._is_reading = True
+        return await in_daemon_thread(self._read_alone)
+
+    def _read_alone(self) -> ResultT:
+        try:
+            return self._read()
+        finally:
+            self._is_reading = False

@@ -1,0 +1,258 @@
+"""The newest requests of an engine, from its own log: errors first, and how many ended how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.format import cells, counted, cut, left, right, seconds
+from gpumon.readings.request_feed import RequestView
+from gpumon.readings.request_lines import Request, RequestClock
+from gpumon.tui.keys import scoped
+from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
+from gpumon.tui.palette import Palette
+from gpumon.tui.view import View
+
+SCOPE: Final = "requests"
+"""Scope of its own keys."""
+_REMARK: Final = "never recorded"
+_CLOCKS: Final = {RequestClock.READ: "read ", RequestClock.AFTER: "after "}
+"""Before a time that is not the request's own."""
+_STATUS: Final = 6
+_METHOD: Final = 7
+_TOOK: Final = 6
+_CLIENT: Final = 15
+_WIDE_CLIENT: Final = 39
+"""Cells of the columns; an IPv6 address has its place from `_WIDE` columns on."""
+_WIDE: Final = 110
+_LEAST_PATH: Final = 12
+_NO_STATUS: Final = "no status"
+_NO_TIME: Final = "no time"
+
+
+class Columns(NamedTuple):
+    """Columns for one width."""
+
+    time: int
+    path: int
+    took: int
+    """0: no request has it."""
+    client: int
+    """0: no request has it, or the config hides it."""
+
+
+class RequestsPage(FollowedPage[RequestView]):
+    """The newest requests at the top, as they come; while the page is scrolled its rows stay."""
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._held: RequestView | None = None
+        """What the rows are made of while the page is scrolled."""
+        self.errors_first = True
+
+    def begin(self) -> None:
+        """Show the newest again."""
+        self._held = None
+
+    def broken(self, fault: str) -> RequestView:
+        """A log that cannot be read."""
+        return RequestView(fault=fault)
+
+    def arrived(self, reading: RequestView) -> None:
+        """Let go of rows of another log."""
+        if self._held is not None and self._held.anew != reading.anew:
+            self._held = None
+            self._top = 0
+
+    def title(self) -> str:
+        """Name of the engine."""
+        return f"requests of {self._engine_name}"
+
+    def note(self) -> str:
+        """The order of the rows, and whether new ones come in."""
+        key = self.view.keymap.first
+        parts = []
+        if self._shown is not None and self._shown.places > 1:
+            parts.append(f"{key('left')} {key('right')}: its other log")
+        if self.errors_first:
+            parts.append(f"{key('requests.errors')}: by time")
+        else:
+            parts.append(f"{key('requests.errors')}: errors first")
+        if self._held is not None:
+            parts.append(f"{key('top')}: the newest")
+        else:
+            parts.append("follows")
+        return " · ".join(parts)
+
+    def head(self, width: int) -> Sequence[Row]:
+        """Place of the log, how many requests ended how, and the names of the columns."""
+        shown = self._shown
+        if shown is None or not shown.place:
+            return ()
+        rows = [place_row(shown.place, _REMARK, max(8, width - cells(_REMARK) - 3))]
+        if shown.lines:
+            rows.append(_counts_row(shown, width))
+        if shown.counts:
+            rows.append(((_names(self._columns(shown, width)), "muted"),))
+        return rows
+
+    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
+        """The requests; or why there are none."""
+        shown = self._shown
+        if shown is None:
+            return (((" reading …", "muted"),),)
+        if shown.fault:
+            return fault_rows(shown, width)
+        held = self._held or shown
+        if not held.counts:
+            return _reasons(held, width)
+        columns = self._columns(held, width)
+        if not self.errors_first or not held.errors:
+            return [_row(request, columns) for request in held.newest]
+        errors = [_row(request, columns) for request in held.errors]
+        others = [_row(request, columns) for request in held.newest if not request.is_error]
+        return [
+            ((f" errors: {len(errors)}, the newest first", "strong"),),
+            *errors,
+            ((" others, the newest first", "strong"),),
+            *others,
+        ]
+
+    def _columns(self, shown: RequestView, width: int) -> Columns:
+        """The columns that have something to show."""
+        kept = (*shown.newest, *shown.errors)
+        took = _TOOK if any(request.took_s is not None for request in kept) else 0
+        client = 0
+        if not self.view.config.screen.hide_clients and any(request.client for request in kept):
+            client = _WIDE_CLIENT if width >= _WIDE else _CLIENT
+        time = max((cells(_time(request)) for request in kept), default=0)
+        time = max(time, cells(_NO_TIME))
+        used = 1 + time + 1 + _STATUS + 1 + _METHOD + 1
+        for size in (took, client):
+            if size:
+                used += size + 2
+        return Columns(time, max(_LEAST_PATH, width - used - 1), took, client)
+
+    def move(self, lines: int) -> None:
+        """Move the view; away from its top the rows stay as they are."""
+        super().move(lines)
+        self._hold()
+
+    def find(self, text: str) -> None:
+        """Search in the rows as they are now."""
+        super().find(text)
+        self._hold()
+
+    def step_match(self, by: int) -> None:
+        """The same for the other places."""
+        super().step_match(by)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Keep the rows while the page is scrolled or searched, and only then."""
+        if not self._top and not self.search.sought:
+            self._held = None
+        elif self._held is None:
+            self._held = self._shown
+        self.update()
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+        """The keys of the page itself."""
+        command = scoped(self.view.keymap, SCOPE).get(key)
+        if command is None:
+            return False
+        self.run(command)
+        return True
+
+    def run(self, command: str) -> None:
+        """One of the commands of the page."""
+        if command == "requests.errors":
+            self.errors_first = not self.errors_first
+            self._top = 0
+            self._hold()
+
+
+def _counts_row(shown: RequestView, width: int) -> Row:
+    """How many requests ended how, as far as there is room, and the health checks apart."""
+    total = sum(shown.counts.values())
+    pieces: list[Piece] = [(f" {counted(total, 'request')}", "text")]
+    polls = ""
+    if shown.polls:
+        polls = f"  {counted(shown.polls, 'health check')} and scrapes apart"
+    if shown.failed_polls:
+        polls += f", {shown.failed_polls} failed"
+    room = width - cells(pieces[0][0]) - cells(polls) - 1
+    sign = ": "
+    for outcome, count in _by_urgency(shown):
+        text = f"{sign}{outcome or _NO_STATUS} ×{count}"
+        room -= cells(text)
+        if room < 0:
+            break
+        pieces.append((text, _tone(outcome)))
+        sign = "  "
+    return (*pieces, (polls, "muted"))
+
+
+def _by_urgency(shown: RequestView) -> Iterator[tuple[str, int]]:
+    """Outcomes with their counts: server errors, other errors, all others."""
+    urgency = {"critical": 0, "warn": 1}
+    ordered = sorted(shown.counts.items(), key=lambda item: (urgency.get(_tone(item[0]), 2), item[0]))
+    yield from ordered
+
+
+def _tone(outcome: str) -> str:
+    """Tone of an outcome: a failure of the server, a request that was refused, any other."""
+    if outcome == "error" or outcome[:1] == "5":
+        return "critical"
+    if outcome[:1] == "4":
+        return "warn"
+    return "text"
+
+
+def _names(columns: Columns) -> str:
+    """Names of the columns."""
+    names = [left("time", columns.time), left("status", _STATUS), left("method", _METHOD), left("path", columns.path)]
+    text = " " + " ".join(names)
+    if columns.took:
+        text += "  " + right("took", columns.took)
+    if columns.client:
+        text += "  " + left("client", columns.client)
+    return text
+
+
+def _row(request: Request, columns: Columns) -> Row:
+    """A request as a row."""
+    pieces: list[Piece] = [
+        (f" {left(_time(request), columns.time)} ", "muted"),
+        (left(request.outcome or "–", _STATUS), _tone(request.outcome)),
+        (f" {left(cut(request.method, _METHOD), _METHOD)} ", "muted"),
+        (left(cut(request.path, columns.path), columns.path), "text"),
+    ]
+    if columns.took:
+        took = "–"
+        if request.took_s is not None:
+            took = seconds(request.took_s)
+        pieces.append((f"  {right(took, columns.took)}", "text"))
+    if columns.client:
+        pieces.append((f"  {left(cut(request.client or '–', columns.client), columns.client)}", "muted"))
+    return tuple(pieces)
+
+
+def _time(request: Request) -> str:
+    """The time of a request, and in a word where it is not its own."""
+    if request.clock is RequestClock.NONE:
+        return _NO_TIME
+    return _CLOCKS.get(request.clock, "") + request.time
+
+
+def _reasons(shown: RequestView, width: int) -> list[Row]:
+    """Why no request is listed."""
+    text = " nothing was logged yet"
+    if shown.lines:
+        read = "was" if shown.lines == 1 else "were"
+        text = f" no request among {counted(shown.lines, 'line')} that {read} read"
+    rows: list[Row] = [((text, "muted"),)]
+    if shown.silence:
+        rows += wrapped(shown.silence, width, "text")
+    return rows
