@@ -247,7 +247,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     activity_monotonic_s: float = 0.0
     """When a dcgm-exporter last changed them; 0 where they are as old as the rest."""
     source: str = "nvml"
-    """Who reports this GPU: `nvml`, `amdsmi`, `dcgm` (dcgm-exporter alone), `nvidia-smi` or `simulator`."""
+    """Who reports this GPU: `nvml`, `amdsmi`, `sysfs` (the kernel's files alone), `dcgm` (dcgm-exporter alone),
+    `nvidia-smi` or `simulator`."""
     from_dcgm: tuple[str, ...] = ()
     """Fields that a dcgm-exporter measured: they are as old as `activity_monotonic_s` says."""
     activity_interval_s: float = 0.0

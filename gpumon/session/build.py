@@ -271,10 +271,10 @@ def maker(config: Config, hardware: object = None) -> Make:
 
 def failed_worker(snapshot: Snapshot) -> str:
     """Why nothing is known of the GPUs: the driver's worker cannot be started, or ended. Empty if it runs."""
-    from gpumon.sources.driver.source import AMD, NVIDIA
+    from gpumon.sources.driver.source import VENDORS
 
     for fault in snapshot.faults:
-        for vendor in (NVIDIA, AMD):
+        for vendor in VENDORS:
             if fault.source == vendor.source and fault.text.startswith(vendor.worker):
                 return fault.text
     return ""

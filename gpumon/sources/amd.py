@@ -1,5 +1,7 @@
 """AMD's driver library, by its own binding amdsmi: a driver of the worker. Not verified on hardware.
 
+Where the binding or the library is missing, the driver is that of the kernel's files: `gpumon.sources.sysfs.amdgpu`.
+
 Units are those of amdsmi.h (ROCm 7): activity in %, VRAM in MiB, socket power in W, power caps in uW, clocks in MHz,
 temperatures in degrees Celsius, memory of processes in bytes, energy in steps of `counter_resolution` uJ.
 """
@@ -13,9 +15,11 @@ from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Calls, Pause, Rule
-from gpumon.sources.driver.fleet import Gpu, Pcie
+from gpumon.sources.driver.fleet import Driver, Gpu, Pcie
 from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs.amdgpu import INSTALL, NO_GPU, amdgpu
+from gpumon.sources.sysfs.driver import UNVERIFIED, NoEvents
 
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
     import amdsmi
@@ -23,11 +27,9 @@ except (ImportError, KeyError, OSError, AttributeError) as error:
     amdsmi = None
     WHY = f"{type(error).__name__}: {error}"
 
-UNVERIFIED = "unverified on hardware"
 MOST_PROCESSES = 256
-_NO_LIBRARY = -2
 _NO_TEXT = -1
-"""Stand for a binding that cannot be loaded, and for an answer that cannot be read. AMD's codes begin at 1."""
+"""Stands for an answer that cannot be read. AMD's codes begin at 1."""
 _NO_VALUE = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
 _FAILED = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
 _NOT_INIT = 32
@@ -196,17 +198,6 @@ def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:
     return NOT_SUPPORTED
 
 
-class _NoEvents:
-    """AMD's events are not read."""
-
-    def watch(self, handles: dict[str, Any]) -> None:
-        """None is watched."""
-
-    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002 - the signature of a driver's events
-        """None comes."""
-        return ()
-
-
 class Amd:
     """The AMD driver."""
 
@@ -221,12 +212,10 @@ class Amd:
         stale=frozenset({_NOT_FOUND}),
     )
     no_gpu = "the AMD driver runs but lists no GPU: see lspci and dmesg; in a container, pass /dev/kfd and /dev/dri"
-    reload = frozenset({_NO_LIBRARY})
+    reload: frozenset[int] = frozenset()
 
     def start(self) -> int:
         """Initialise the library."""
-        if amdsmi is None:
-            return _NO_LIBRARY
         try:
             amdsmi.amdsmi_init()
         except amdsmi.AmdSmiLibraryException as error:
@@ -235,8 +224,6 @@ class Amd:
 
     def explain(self, code: int) -> str:
         """The fault behind a return code, and the fix."""
-        if code == _NO_LIBRARY:
-            return f"{_FIXES[4]} ({WHY})"
         return _FIXES.get(code, f"the AMD driver cannot be used (AMD SMI status {code}): see dmesg (amdgpu)")
 
     def versions(self) -> tuple[str, str]:
@@ -251,9 +238,9 @@ class Amd:
             version = ""
         return f"{UNVERIFIED} {version}".rstrip(), ""
 
-    def events(self) -> _NoEvents:
+    def events(self) -> NoEvents:
         """None."""
-        return _NoEvents()
+        return NoEvents()
 
     def count(self) -> int:
         """GPUs that it lists."""
@@ -270,4 +257,11 @@ class Amd:
         return AmdGpu(index, handle, uuid, Calls(self.api, timings, trace), timings)
 
 
-DRIVER = Amd()
+def driver_here() -> Driver:
+    """AMD's own library, else the files of the kernel."""
+    if amdsmi is None:
+        return amdgpu(no_gpu=f"{NO_GPU}; AMD SMI cannot be used either ({WHY}): {INSTALL}")
+    return Amd()
+
+
+DRIVER = driver_here()

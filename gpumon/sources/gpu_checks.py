@@ -16,9 +16,10 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
-from gpumon.sources.driver.source import AMD, NVIDIA, Vendor
+from gpumon.sources.driver.source import AMD, INTEL, NVIDIA, Vendor
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
+from gpumon.sources.sysfs.checks import sysfs_checks
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
@@ -54,6 +55,7 @@ GPM_RIGHT_FIX: Final = (
     "sudo gpumon doctor shows whether it is the permission; to lift it for all users: "
     "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver"
 )
+_DRIVERS: Final = {NVIDIA: "NVML", AMD: "AMD SMI", INTEL: "sysfs"}
 _HEALTH: Final = {
     GpuState.OK: CheckState.OK,
     GpuState.INITIALISING: CheckState.WARN,
@@ -64,8 +66,7 @@ _HEALTH: Final = {
 async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
     """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
     state = CheckState.WARN if driver.gpus else CheckState.FAIL
-    name = "NVML" if vendor is NVIDIA else "AMD SMI"
-    checks = [Check("driver", name, state, fault.text) for fault in driver.faults]
+    checks = [Check("driver", _DRIVERS[vendor], state, fault.text) for fault in driver.faults]
     checks += await _library(driver.pids, proc)
     if driver.driver:
         cuda = ""
@@ -76,6 +77,7 @@ async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Pat
         checks += _module(driver.driver, proc)
     if driver.gpus and vendor is NVIDIA:
         checks += _profiling(proc)
+    checks += sysfs_checks(driver, vendor)
     return checks
 
 
@@ -243,8 +245,8 @@ def _activity(gpu: GpuReading) -> Check | None:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
     if gpu.source == DCGM:
         return Check("gpu", "activity (DCGM)", _worst(gone), f"not there: {_listed(gone)}", "see dcgm profiling above")
-    if gpu.source == AMD.source:
-        text = "not read from AMD GPUs: bandwidth is modelled from the engines"
+    if gpu.source in (AMD.source, INTEL.source):
+        text = "not read from GPUs of AMD and Intel: bandwidth is modelled from the engines"
         return Check("gpu", "activity", CheckState.OFF, text)
     reasons = {missing.reason for missing in gone}
     fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX

@@ -475,7 +475,7 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 """The ways to sort."""
 
 
-_DRIVER: Final = ("nvml", "amdsmi", "gpumon", "prometheus")
+_DRIVER: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 
 

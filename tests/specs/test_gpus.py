@@ -248,8 +248,9 @@ OTHERWISE = {
     ("H20-3e 141GB", Precision.FP32): "the same",
     ("RTX PRO 6000 Blackwell Server", Precision.FP32): "120 is the published figure; the driver's clock gives 117",
 }
+OF_AMD = ("CDNA", "RDNA")
 CLOCKED = [
-    row for row in ROWS if row["sm_count"] and row["boost_clock_mhz"] and not row["architecture"].startswith("CDNA")
+    row for row in ROWS if row["sm_count"] and row["boost_clock_mhz"] and not row["architecture"].startswith(OF_AMD)
 ]
 
 
@@ -292,19 +293,22 @@ def test_each_exception_is_one() -> None:
         assert CATALOGUE.find(name).flops_per_s[precision] != pytest.approx(by_rule, rel=0.016)
 
 
-CDNA_FLOP_PER_CLOCK = {
+AMD_FLOP_PER_CLOCK = {
     "CDNA2": {Precision.FP32: 128, Precision.BF16: 1024, Precision.INT8: 1024},
     "CDNA3": {Precision.FP32: 256, Precision.BF16: 2048, Precision.FP8: 4096, Precision.INT8: 4096},
     "CDNA4": {Precision.FP32: 256, Precision.BF16: 4096, Precision.FP8: 8192, Precision.MXFP4: 16384},
+    "RDNA2": {Precision.FP32: 128, Precision.FP16: 256, Precision.INT8: 512},
+    "RDNA3": {Precision.FP32: 256, Precision.BF16: 512, Precision.INT8: 512},
+    "RDNA4": {Precision.FP32: 256, Precision.BF16: 1024, Precision.FP8: 2048, Precision.INT8: 2048},
 }
-"""FLOP of one compute unit in one clock, as AMD's whitepapers of the architectures have them."""
-CDNA = [row for row in ROWS if row["architecture"] in CDNA_FLOP_PER_CLOCK and row["boost_clock_mhz"]]
+"""FLOP of one compute unit in one clock, dense, as AMD's whitepapers and GPUOpen have them."""
+AMD = [row for row in ROWS if row["architecture"] in AMD_FLOP_PER_CLOCK and row["boost_clock_mhz"]]
 
 
-@each_row(lambda: CDNA, by_name)
-def test_every_rate_of_an_instinct_follows_from_compute_units_and_clock(row: dict[str, str]) -> None:
+@each_row(lambda: AMD, by_name)
+def test_every_rate_of_amd_follows_from_compute_units_and_clock(row: dict[str, str]) -> None:
     spec = CATALOGUE.find(row["short_name"])
-    for precision, per_clock in CDNA_FLOP_PER_CLOCK[row["architecture"]].items():
+    for precision, per_clock in AMD_FLOP_PER_CLOCK[row["architecture"]].items():
         expected = per_clock * spec.sm_count * float(row["boost_clock_mhz"]) * 1e6
         assert spec.flops_per_s[precision] == pytest.approx(expected, rel=0.016), precision.value
 
@@ -319,9 +323,16 @@ def test_every_rate_of_an_instinct_follows_from_compute_units_and_clock(row: dic
         ("AMD Instinct MI325X VF", 262128, 304, "Instinct MI325X"),
         ("AMD Instinct MI300A", 131072, 228, "Instinct MI300A"),
         ("AMD Instinct MI350X", 294896, 256, "Instinct MI350X"),
+        ("AMD Radeon Pro W7900 Dual Slot", 49136, 96, "Radeon Pro W7900"),
+        ("AMD Radeon Pro W7800", 32752, 70, "Radeon Pro W7800"),
+        ("AMD Radeon Pro W7800 48GB", 49136, 70, "Radeon Pro W7800 48GB"),
+        ("AMD Radeon Pro W6800", 32752, 60, "Radeon Pro W6800"),
+        ("AMD Radeon AI PRO R9700", 32624, 64, "Radeon AI PRO R9700"),
+        ("AMD Radeon RX 7900 XTX", 24560, 96, "Radeon RX 7900 XTX"),
+        ("AMD Radeon RX 9070", 16304, 56, "Radeon RX 9070"),
     ],
 )
-def test_an_instinct_is_found_by_each_name_of_its_driver(name: str, memory_mib: int, units: int, short: str) -> None:
+def test_a_gpu_of_amd_is_found_by_each_name_of_its_driver(name: str, memory_mib: int, units: int, short: str) -> None:
     spec = matched(name, memory_mib, units)
     assert spec.name == short
     assert "other parts" not in spec.note
@@ -341,7 +352,7 @@ WITHOUT_CLOCK = {"L2", "H20 NVL16", "B100", "B300 SXM 288GB", "GB300", "RTX 6000
 
 
 def test_the_rows_without_a_clock_are_few_and_keep_their_formats_ratios() -> None:
-    unclocked = {row["short_name"] for row in ROWS if row not in CLOCKED and not row["architecture"].startswith("CDNA")}
+    unclocked = {row["short_name"] for row in ROWS if row not in CLOCKED and not row["architecture"].startswith(OF_AMD)}
     assert unclocked == WITHOUT_CLOCK
     for name in ("B300 SXM 288GB", "GB300"):
         spec = CATALOGUE.find(name)

@@ -20,6 +20,7 @@ from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.driver.wire import GarbledError, Inbox, Report, Timings, request
 from gpumon.sources.source import Contribution
+from gpumon.sources.sysfs.cards import AMD_DRIVERS, INTEGRATED_VARIABLE, INTEL_DRIVERS, SYS, shown_cards
 
 
 class Vendor(NamedTuple):
@@ -35,12 +36,21 @@ class Vendor(NamedTuple):
 
 NVIDIA = Vendor("nvml", "gpumon.sources.nvml.driver", "the NVIDIA driver", "the NVML worker")
 AMD = Vendor("amdsmi", "gpumon.sources.amd", "the AMD driver", "the AMD SMI worker")
+INTEL = Vendor("sysfs", "gpumon.sources.sysfs.intel", "the Intel driver", "the sysfs worker")
+VENDORS: Final = (NVIDIA, AMD, INTEL)
 
 
-def vendor_of(dev: Path = Path("/dev")) -> Vendor:
-    """Maker of this host's GPUs, by the nodes of their drivers; NVIDIA where both or neither are there."""
-    if (dev / "kfd").exists() and not (dev / "nvidiactl").exists():
+def vendor_of(dev: Path = Path("/dev"), sys: Path = SYS) -> Vendor:
+    """Maker of this host's GPUs, by the nodes of their drivers, else by the cards that the kernel shows.
+
+    NVIDIA comes first where there are several, and stands where there is none.
+    """
+    if (dev / "nvidiactl").exists():
+        return NVIDIA
+    if (dev / "kfd").exists() or shown_cards(sys, AMD_DRIVERS):
         return AMD
+    if shown_cards(sys, INTEL_DRIVERS):
+        return INTEL
     return NVIDIA
 
 
@@ -59,7 +69,10 @@ _PIECE = 1 << 16
 
 
 PASSED: Final = frozenset(
-    ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "ROCM_PATH", "ROCM_HOME")
+    (
+        *("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"),
+        *("ROCM_PATH", "ROCM_HOME", INTEGRATED_VARIABLE),
+    )
 )
 """Variables that the worker gets: where Python and the driver's library are, and in which words they speak."""
 PASSED_BEGINNINGS: Final = ("LC_", "PYTHON", "NVML_", "CUDA_", "NVIDIA_VISIBLE_", "ROCR_", "HIP_", "GPUMON_FAKE_")

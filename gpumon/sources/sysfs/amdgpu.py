@@ -1,0 +1,261 @@
+"""AMD's GPUs by the files of the kernel's driver amdgpu, for hosts without AMD SMI. Not verified on hardware.
+
+Sources: drivers/gpu/drm/amd/pm/amdgpu_pm.c (busy in %, hwmon, `pp_dpm_*` in MHz), amdgpu_vram_mgr.c (bytes of
+`mem_info_*`), amdgpu_ras.c (`ras/*_err_count`: lines `ue: N` and `ce: N`), amdkfd/kfd_topology.c and kfd_process.c
+(`topology/nodes/*/properties`; bytes of `proc/PID/vram_GPUID`, which everybody may read) of Linux 6.12, and
+data/amdgpu.ids of libdrm 2.4.125.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Final
+
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.text import clean
+from gpumon.readings.topology import is_below
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card, Hwmon
+from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
+from gpumon.sources.sysfs.fdinfo import Clients, Usage
+from gpumon.sources.sysfs.files import number_of, text_or
+from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu, listed_name
+
+INSTALL: Final = "python -m pip install 'amdsmi>=7.0', in gpumon's own environment, with ROCm's amd-smi-lib on the host"
+MORE: Final = "energy, throttling, XGMI links, bad pages, partitions and the peak bandwidth"
+"""Figures that AMD SMI adds to those of sysfs."""
+NO_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/class/drm: see lspci and dmesg"
+_BY_SMI: Final = Missing(
+    Reason.OFF, "sysfs has no such figure; AMD SMI may have it: python -m pip install 'amdsmi>=7.0'"
+)
+_NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "amdgpu counts no PCIe traffic that every user may read")
+_IDS: Final = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
+_AMD: Final = "0x1002"
+_PWM_MOST: Final = 255.0
+_CLOCKS: Final = {"sm_clock_hz": "sm_clock_max_hz", "memory_clock_hz": "memory_clock_max_hz"}
+_BOOSTS: Final = Missing(Reason.INVALID, "the clock was above the highest level that the driver lists (pp_dpm_sclk)")
+"""RX 9070 XT: levels up to 1000 MHz are listed, and it boosts to 2970."""
+_LEVEL: Final = re.compile(r"(?m)^\S+: (\d+)Mhz")
+_COUNT: Final = re.compile(r"(?m)^(ue|ce): (\d+)$")
+_ERRORS: Final = {"ue": "ecc_uncorrected", "ce": "ecc_corrected"}
+_MOST_BRIDGES: Final = 2
+"""PCIe bridges on a card, between its slot and its GPU."""
+_NAMES: Final = {
+    (0x738C, 0x01): "AMD Instinct MI100",
+    (0x740F, 0x02): "AMD Instinct MI210",
+    (0x7408, 0x00): "AMD Instinct MI250X",
+    (0x740C, 0x01): "AMD Instinct MI250X / MI250",
+    (0x74A0, 0x00): "AMD Instinct MI300A",
+    (0x74A1, 0x00): "AMD Instinct MI300X",
+    (0x74B5, 0x00): "AMD Instinct MI300X VF",
+    (0x74A2, 0x00): "AMD Instinct MI308X",
+    (0x74B6, 0x00): "AMD Instinct MI308X",
+    (0x74A5, 0x00): "AMD Instinct MI325X",
+    (0x75A0, 0x00): "AMD Instinct MI350X",
+    (0x75B0, 0x00): "AMD Instinct MI350X VF",
+    (0x75A3, 0x00): "AMD Instinct MI355X",
+    (0x75B3, 0x00): "AMD Instinct MI355X VF",
+    (0x73A3, 0x00): "AMD Radeon Pro W6800",
+    (0x7448, 0x00): "AMD Radeon Pro W7900",
+    (0x744A, 0x00): "AMD Radeon Pro W7900 Dual Slot",
+    (0x7449, 0x00): "AMD Radeon Pro W7800 48GB",
+    (0x745E, 0xCC): "AMD Radeon Pro W7800",
+    (0x7551, 0xC0): "AMD Radeon AI PRO R9700",
+    (0x744C, 0xC8): "AMD Radeon RX 7900 XTX",
+    (0x744C, 0xCC): "AMD Radeon RX 7900 XT",
+    (0x744C, 0xCE): "AMD Radeon RX 7900 GRE",
+    (0x747E, 0xC8): "AMD Radeon RX 7800 XT",
+    (0x7550, 0xC0): "AMD Radeon RX 9070 XT",
+    (0x7550, 0xC3): "AMD Radeon RX 9070",
+}
+"""(device, revision) -> the name of libdrm's amdgpu.ids, which AMD SMI has, too. Containers often lack that file."""
+
+
+class AmdgpuGpu(SysfsGpu):
+    """One card; its partitions are no cards of their own here."""
+
+    lacks: ClassVar[Mapping[str, Missing]] = {
+        **dict.fromkeys(("energy_j", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"), _BY_SMI),
+        **dict.fromkeys(("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"), _NO_PCIE),
+    }
+
+    def __init__(
+        self, index: int, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+    ) -> None:
+        super().__init__(index, card, timings, trace, clients, root)
+        self._boosting: set[str] = set()
+        """Fields of highest clocks that a clock was above."""
+
+    def _uuid(self, card: Card) -> str:
+        """By the number that was burnt into the chip, where it has one."""
+        unique = text_or(card.folder / "device" / "unique_id")
+        if re.fullmatch(r"[0-9a-f]{16}", unique) and unique.strip("0"):
+            return f"amdgpu-{unique}"
+        return super()._uuid(card)
+
+    def _market_name(self) -> str:
+        card = self._card
+        known = _NAMES.get((card.device_id, card.revision), "")
+        if known:
+            return known
+        wanted = f"{card.device_id:04x},\t{card.revision:02x},\t"
+        for place in _IDS:
+            listed = listed_name(self._root / place, wanted)
+            if listed:
+                return listed
+        product = clean(text_or(card.folder / "device" / "product_name"), 80)
+        return product or f"AMD GPU {card.vendor_id:04x}:{card.device_id:04x}"
+
+    def _read_minute(self) -> None:
+        self._gauges(_limits(self._card.hwmon))
+        for field in ("power_limit_w", "power_default_w"):
+            if self._values[field] == 0.0:
+                self._values[field] = NOT_SUPPORTED
+        self._values["sm_clock_max_hz"] = self._top_level("device/pp_dpm_sclk")
+        self._values["memory_clock_max_hz"] = self._top_level("device/pp_dpm_mclk")
+        self._values["sm_count"] = self._compute_units()
+        self._values |= self._ecc()
+
+    def _read_slow(self, now_s: float) -> None:  # noqa: ARG002 - the signature of a card
+        self._values |= self._link(self._slot_device())
+
+    def _read_tick(self) -> None:
+        self._gauges(_moving(self._card.hwmon))
+        for now, most in _CLOCKS.items():
+            if is_below(self._values[most], self._values[now]):
+                self._boosting.add(most)
+        for most in self._boosting:
+            self._values[most] = _BOOSTS
+
+    def _top_level(self, file: str) -> Reading:
+        """The highest clock of a list such as `1: 1200Mhz *`."""
+        text = self._text(file)
+        if isinstance(text, Missing):
+            return text
+        levels = [float(level) for level in _LEVEL.findall(text)]
+        if not levels or max(levels) <= 0.0:
+            return NOT_SUPPORTED
+        return max(levels) * MHZ
+
+    def _ecc(self) -> dict[str, Reading]:
+        """Errors of all blocks of the chip since the driver was loaded."""
+        counts: dict[str, Reading] = dict.fromkeys(_ERRORS.values(), NOT_SUPPORTED)
+        for file in _listed(self._card.folder / "device" / "ras", "_err_count"):
+            text = self._text(f"device/ras/{file}")
+            if isinstance(text, Missing):
+                continue
+            for kind, count in _COUNT.findall(text):
+                field = _ERRORS[kind]
+                before = counts[field]
+                counts[field] = float(count) if isinstance(before, Missing) else before + float(count)
+        return counts
+
+    def _slot_device(self) -> str:
+        """The PCI device whose link is that of the card's slot: a Radeon has a switch before its GPU."""
+        device = (self._card.folder / "device").resolve()
+        for _ in range(_MOST_BRIDGES):
+            if text_or(device.parent / "vendor") != _AMD:
+                break
+            device = device.parent
+        return str(device)
+
+    def _compute_units(self) -> Reading:
+        node = self._node()
+        units = node.get("simd_count", 0) / max(1, node.get("simd_per_cu", 1))
+        if units:
+            return units
+        return NOT_SUPPORTED
+
+    def _node(self) -> dict[str, int]:
+        """Properties of the card in the topology of KFD, with its `gpu_id`; empty where it is not there."""
+        domain, bus, rest = self._card.slot.split(":")
+        device, function = rest.split(".")
+        location = int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
+        nodes = self._root / "sys" / "class" / "kfd" / "kfd" / "topology" / "nodes"
+        for name in _listed(nodes, ""):
+            properties = _properties(text_or(nodes / name / "properties"))
+            if properties.get("location_id") == location and properties.get("domain") == int(domain, 16):
+                gpu_id = number_of(text_or(nodes / name / "gpu_id"))
+                if not isinstance(gpu_id, Missing) and gpu_id:
+                    properties["gpu_id"] = int(gpu_id)
+                    return properties
+        return {}
+
+    def _usage(self, now_s: float) -> dict[int, Usage]:
+        """With the processes that KFD lists for everybody: ROCm's."""
+        usage = dict(super()._usage(now_s))
+        gpu_id = self._node().get("gpu_id")
+        processes = self._root / "sys" / "class" / "kfd" / "kfd" / "proc"
+        for name in _listed(processes, ""):
+            if gpu_id is None or not name.isdecimal():
+                continue
+            vram = number_of(text_or(processes / name / f"vram_{gpu_id}"))
+            if isinstance(vram, Missing) or vram <= 0.0:
+                continue
+            known = usage.get(int(name), Usage())
+            if isinstance(known.vram_bytes, Missing) or known.vram_bytes < vram:
+                usage[int(name)] = known._replace(vram_bytes=vram)
+        return usage
+
+
+@lru_cache(maxsize=64)
+def _limits(hwmon: Hwmon) -> tuple[Gauge, ...]:
+    """What changes by an administrator's hand only."""
+    return (
+        Gauge("vram_total_bytes", ("device/mem_info_vram_total",)),
+        Gauge("power_limit_w", (hwmon.file("power1_cap"),), MICRO),
+        Gauge("power_default_w", (hwmon.file("power1_cap_default"),), MICRO),
+    )
+
+
+@lru_cache(maxsize=64)
+def _moving(hwmon: Hwmon) -> tuple[Gauge, ...]:
+    """What changes all the time."""
+    return (
+        Gauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),
+        Gauge("memory_busy_ratio", ("device/mem_busy_percent",), 0.01),
+        Gauge("vram_used_bytes", ("device/mem_info_vram_used",)),
+        # Most cards have one of both; where there are two, the mean of the last moments comes first.
+        Gauge("power_w", (hwmon.file("power1_average"), hwmon.file("power1_input")), MICRO),
+        Gauge("temperature_c", (_input(hwmon.channel("temp junction", "temp edge", "temp1")),), MILLI),
+        Gauge("memory_temperature_c", (_input(hwmon.channel("temp mem")),), MILLI),
+        Gauge("sm_clock_hz", (_input(hwmon.channel("freq sclk")),)),
+        Gauge("memory_clock_hz", (_input(hwmon.channel("freq mclk")),)),
+        Gauge("fan_ratio", (hwmon.file("pwm1"),), 1.0 / _PWM_MOST),
+    )
+
+
+def _input(channel: str) -> str:
+    """File of a channel's present value; empty without a channel."""
+    if channel:
+        return f"{channel}_input"
+    return ""
+
+
+def _listed(folder: Path, end: str) -> Iterator[str]:
+    """Names in a folder that end so; none where it cannot be listed."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return
+    for name in names:
+        if name.endswith(end):
+            yield name
+
+
+def _properties(text: str) -> dict[str, int]:
+    """Lines of `name number`."""
+    properties = {}
+    for line in text.splitlines():
+        name, _, number = line.partition(" ")
+        if number.strip().isdecimal():
+            properties[name] = int(number)
+    return properties
+
+
+def amdgpu(root: Path = ROOT, no_gpu: str = NO_GPU) -> SysfsDriver:
+    """The driver of AMD's cards without AMD SMI."""
+    return SysfsDriver(AMD_DRIVERS, no_gpu, AmdgpuGpu, root)

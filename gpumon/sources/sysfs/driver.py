@@ -1,0 +1,84 @@
+"""The files of the kernel as a driver of the worker: it lists the cards and opens one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.readings.frame import XidEvent
+from gpumon.sources.driver.fleet import Gpu
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs.cards import Card, shown_cards
+from gpumon.sources.sysfs.fdinfo import Clients
+from gpumon.sources.sysfs.files import API, text_or
+from gpumon.sources.sysfs.gpu import SOURCE, SysfsGpu
+
+ROOT: Final = Path("/")
+UNVERIFIED: Final = "unverified on hardware"
+
+
+class NoEvents:
+    """A driver whose error events are not read."""
+
+    def watch(self, handles: dict[str, Any]) -> None:
+        """None is watched."""
+
+    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002 - the signature of a driver's events
+        """None comes."""
+        return ()
+
+
+class SysfsDriver:
+    """The cards of one vendor. `root` is the folder that has `sys` and `proc`."""
+
+    source = SOURCE
+    api = API
+    reload: frozenset[int] = frozenset()
+
+    def __init__(self, drivers: Collection[str], no_gpu: str, gpu: type[SysfsGpu], root: Path = ROOT) -> None:
+        """`gpu` reads one card of these kernel drivers."""
+        self.no_gpu = no_gpu
+        self._drivers = drivers
+        self._gpu = gpu
+        self._root = root
+        self._cards: list[Card] = []
+        self._clients = Clients(root / "proc")
+
+    def start(self) -> int:
+        """Nothing is to be loaded."""
+        return 0
+
+    def explain(self, code: int) -> str:
+        """The fault behind an error number."""
+        return f"/sys/class/drm cannot be read: {os.strerror(code)}"
+
+    def versions(self) -> tuple[str, str]:
+        """The kernel's driver with its version, where it has one of its own; marked as not tried."""
+        names = sorted({card.driver for card in shown_cards(self._root / "sys", self._drivers)})
+        words = []
+        for name in names or sorted(self._drivers):
+            words.append(f"{name} {text_or(self._root / 'sys' / 'module' / name / 'version')}".rstrip())
+        return f"{UNVERIFIED}: sysfs of {', '.join(words)}", ""
+
+    def events(self) -> NoEvents:
+        """None."""
+        return NoEvents()
+
+    def count(self) -> int:
+        """Cards that the kernel lists."""
+        self._cards = shown_cards(self._root / "sys", self._drivers)
+        return len(self._cards)
+
+    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+        """The card at an index: `last` where its files are where they were. Raises OSError."""
+        trace[0] = "/sys/class/drm"
+        listed = self._cards
+        if index >= len(listed):
+            raise OSError(errno.ENODEV, "no such card")
+        card = listed[index]
+        if last is not None and last.handle == card:
+            return last
+        return self._gpu(index, card, timings, trace, self._clients, self._root)

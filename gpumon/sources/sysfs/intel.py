@@ -1,0 +1,298 @@
+"""Intel's GPUs by the files of the kernel's drivers xe and i915. Not verified on hardware.
+
+Sources: Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon and sysfs-driver-intel-i915-hwmon (uJ of `energy*_input`,
+uW of `power*_max`, where 0 is no limit), xe_gt_idle.c (ms of `gtidle/idle_residency_ms`, `gt0-rc` for compute and
+`gt1-mc` for media), xe_gt_freq.c (MHz of `freq0/act_freq` and `rp0_freq`), intel_gt_sysfs_pm.c (ms of
+`rc6_residency_ms`, MHz of `rps_*_freq_mhz`) of Linux 6.12, and pci.ids of 2025-06-21.
+
+Busy is the share of time outside the deepest idle state, which a GPU enters a moment after its last work: a little more
+than the time in which a kernel ran.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.text import clean
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs.cards import INTEGRATED_VARIABLE, INTEL_DRIVERS, Card
+from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
+from gpumon.sources.sysfs.fdinfo import Clients
+from gpumon.sources.sysfs.files import text_or
+from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu
+from gpumon.sources.sysfs.rates import Rate
+
+NO_GPU: Final = (
+    "the kernel shows no Intel graphics card with the driver xe or i915 in /sys/class/drm; "
+    f"the GPU of the CPU is left out without {INTEGRATED_VARIABLE}=1"
+)
+_NEVER_IDLE: Final = Missing(
+    Reason.NOT_SUPPORTED, "the kernel's counter of idle time stands at 0: this GPU does not have it"
+)
+_JUMPED: Final = Missing(Reason.RESET, "the counter of idle time grew by more than the time that passed")
+_JUMP: Final = 1.2
+"""Idle time / time passed above which the counter was set anew; less is the roughness of reading both."""
+_NO_LIMIT: Final = Missing(Reason.OFF, "no sustained power limit (PL1) is set")
+_STANDS: Final = Missing(Reason.NOT_SUPPORTED, "the card's counters of energy stand at 0")
+_NO_SIZE: Final = Missing(Reason.NOT_SUPPORTED, "the kernel tells the size of this memory in no file")
+_HIDDEN: Final = Missing(
+    Reason.NO_PERMISSION,
+    "the kernel counts it per process, and your user may not read those of others: run gpumon as root",
+)
+_NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "the kernel counts no PCIe traffic of this GPU")
+_NO_LINK: Final = Missing(Reason.NOT_SUPPORTED, "the kernel tells the link of the card's own switch only")
+_IDS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
+_VENDOR: Final = "8086"
+_IN_BRACKETS: Final = re.compile(r"\[([^]]+)\]")
+_NAMES: Final = {
+    0x0BD5: "Intel Data Center GPU Max 1550",
+    0x0BDA: "Intel Data Center GPU Max 1100",
+    0x56A0: "Intel Arc A770",
+    0x56A1: "Intel Arc A750",
+    0x56A5: "Intel Arc A380",
+    0x56C0: "Intel Data Center GPU Flex 170",
+    0x56C1: "Intel Data Center GPU Flex 140",
+    0xE20B: "Intel Arc B580",
+    0xE20C: "Intel Arc B570",
+}
+
+
+class Idle:
+    """The idle state of one GT: a part of the GPU with engines and clocks of its own."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._rate = Rate()
+
+    def busy_ratio(self, idle_ms: Reading, at_s: float) -> Reading:
+        """Share of the time since the last reading that it was not idle."""
+        if idle_ms == 0.0:
+            return _NEVER_IDLE
+        idle_ms_per_s = self._rate.of(idle_ms, at_s)
+        if isinstance(idle_ms_per_s, Missing):
+            return idle_ms_per_s
+        idle_ratio = idle_ms_per_s * MILLI
+        if idle_ratio > _JUMP:
+            self._rate.forget()
+            return _JUMPED
+        return 1.0 - min(1.0, idle_ratio)
+
+    def forget(self) -> None:
+        """It slept: its counter stood still meanwhile."""
+        self._rate.forget()
+
+
+class IntelGpu(SysfsGpu):
+    """One card of xe or i915."""
+
+    lacks: ClassVar[Mapping[str, Missing]] = {
+        **dict.fromkeys(("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"), _NO_PCIE),
+        **dict.fromkeys(("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max"), _NO_LINK),
+        "vram_total_bytes": _NO_SIZE,
+    }
+
+    def __init__(
+        self, index: int, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+    ) -> None:
+        super().__init__(index, card, timings, trace, clients, root)
+        self._idle = [Idle(file) for file in _idle_files(card)]
+        (self._clock, self._top_clock) = _clock_gauges(card)
+        self._energy_file = ""
+        self._power = Rate()
+
+    def _market_name(self) -> str:
+        card = self._card
+        if card.device_id in _NAMES:
+            return _NAMES[card.device_id]
+        return _listed_name(self._root, card.device_id) or f"Intel GPU {_VENDOR}:{card.device_id:04x}"
+
+    def _read_minute(self) -> None:
+        self._values["power_limit_w"] = self._limit("max")
+        self._values["power_default_w"] = self._limit("rated_max")
+        self._values["vram_total_bytes"] = self._memory_bytes()
+        self._gauges((self._top_clock,))
+
+    def _read_slow(self, now_s: float) -> None:
+        self._values["vram_used_bytes"] = self._used_bytes(now_s)
+
+    def _read_tick(self) -> None:
+        hwmon = self._card.hwmon
+        self._gauges((self._clock,))
+        self._values["temperature_c"] = self._sensor(hwmon.channel("temp pkg", "temp1"))
+        self._values["memory_temperature_c"] = self._sensor(hwmon.channel("temp vram"))
+        self._values["busy_ratio"] = self._busy_ratio()
+        energy_j = self._energy_j()
+        self._values["energy_j"] = energy_j
+        self._values["power_w"] = self._power.of(energy_j, time.monotonic())
+
+    def _sleep(self) -> None:
+        super()._sleep()
+        self._power.forget()
+        for idle in self._idle:
+            idle.forget()
+
+    def _sensor(self, channel: str) -> Reading:
+        if not channel:
+            return NOT_SUPPORTED
+        return self._number(f"{channel}_input", MILLI)
+
+    def _busy_ratio(self) -> Reading:
+        """That of the busiest part for compute."""
+        busiest: Reading = NOT_SUPPORTED
+        for idle in self._idle:
+            idle_ms = self._number(idle.file)
+            busy = idle.busy_ratio(idle_ms, time.monotonic())
+            if isinstance(busiest, Missing):
+                busiest = busy
+            elif not isinstance(busy, Missing):
+                busiest = max(busiest, busy)
+        return busiest
+
+    def _energy_j(self) -> Reading:
+        """Energy of the card, or of its package where the card's counter stands at 0 (Battlemage before Linux 6.17)."""
+        if self._energy_file:
+            return self._number(self._energy_file, MICRO)
+        energy_j: Reading = NOT_SUPPORTED
+        for label in ("energy card", "energy pkg", "energy1"):
+            channel = self._card.hwmon.channel(label)
+            if not channel:
+                continue
+            energy_j = self._number(f"{channel}_input", MICRO)
+            if isinstance(energy_j, Missing):
+                continue
+            if energy_j > 0.0:
+                self._energy_file = f"{channel}_input"
+                return energy_j
+            energy_j = _STANDS
+        return energy_j
+
+    def _limit(self, kind: str) -> Reading:
+        """A power limit of the card, else of its package; 0 is none."""
+        limit_w: Reading = NOT_SUPPORTED
+        for label in ("power card", "power pkg", "power1"):
+            channel = self._card.hwmon.channel(label)
+            if not channel:
+                continue
+            limit_w = self._number(f"{channel}_{kind}", MICRO)
+            if isinstance(limit_w, Missing):
+                continue
+            if limit_w > 0.0:
+                return limit_w
+            limit_w = _NO_LIMIT
+        return limit_w
+
+    def _memory_bytes(self) -> Reading:
+        """Size of the memory, where the driver has a file for it: those of Intel's own packages and early xe do."""
+        size = self._number("lmem_total_bytes")
+        if not isinstance(size, Missing):
+            return size
+        total: Reading = size
+        for tile in _matching(self._card.folder / "device", r"tile\d+"):
+            of_tile = self._number(f"device/{tile}/physical_vram_size_bytes")
+            if isinstance(of_tile, Missing):
+                continue
+            total = of_tile if isinstance(total, Missing) else total + of_tile
+        return total
+
+    def _used_bytes(self, now_s: float) -> Reading:
+        """Memory in use: by the driver's own file, else the sum over all processes, where all are seen."""
+        total = self._number("lmem_total_bytes")
+        free = self._number("lmem_avail_bytes")
+        if not isinstance(total, Missing) and not isinstance(free, Missing):
+            return max(0.0, total - free)
+        look = self._clients.look(now_s, self._timings.slow_s / 2.0)
+        if not look.is_whole:
+            return _HIDDEN
+        used = 0.0
+        for usage in look.usage.get(self._card.slot, {}).values():
+            if isinstance(usage.vram_bytes, Missing):
+                return usage.vram_bytes
+            used += usage.vram_bytes
+        return used
+
+
+def _matching(folder: Path, pattern: str) -> list[str]:
+    """Names in a folder that match; none where it cannot be listed."""
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if re.fullmatch(pattern, entry.name))
+    except OSError:
+        return []
+
+
+def _parts(card: Card) -> list[str]:
+    """Folders of the GTs, relative to the card: xe has them below tiles of the device, i915 below the card."""
+    parts = []
+    for tile in _matching(card.folder / "device", r"tile\d+"):
+        for part in _matching(card.folder / "device" / tile, r"gt\d+"):
+            parts.append(f"device/{tile}/{part}")
+    if card.driver == "i915":
+        parts += [f"gt/{part}" for part in _matching(card.folder / "gt", r"gt\d+")]
+    return parts
+
+
+def _idle_files(card: Card) -> list[str]:
+    """Counters of idle time, without those of media engines."""
+    files = []
+    for part in _parts(card):
+        for file in (f"{part}/gtidle/idle_residency_ms", f"{part}/rc6_residency_ms"):
+            is_media = text_or(card.folder / part / "gtidle" / "name").endswith("-mc")
+            if not is_media and (card.folder / file).exists():
+                files.append(file)
+    if not files and (card.folder / "power" / "rc6_residency_ms").exists():
+        files.append("power/rc6_residency_ms")
+    return files
+
+
+def _clock_gauges(card: Card) -> tuple[Gauge, Gauge]:
+    """Clock of the first part now and at most."""
+    now = []
+    most = []
+    for part in _parts(card)[:1]:
+        now += [f"{part}/freq0/act_freq", f"{part}/rps_act_freq_mhz"]
+        most += [f"{part}/freq0/rp0_freq", f"{part}/rps_RP0_freq_mhz"]
+    now.append("gt_act_freq_mhz")
+    most.append("gt_RP0_freq_mhz")
+    return Gauge("sm_clock_hz", tuple(now), MHZ), Gauge("sm_clock_max_hz", tuple(most), MHZ)
+
+
+def _listed_name(root: Path, device_id: int) -> str:
+    """Market name in pci.ids: the words in brackets behind the chip's, `Battlemage G21 [Arc B580]`."""
+    for place in _IDS:
+        for line in _devices_of_vendor(root / place):
+            found, _, name = line.strip().partition("  ")
+            if found.casefold() == f"{device_id:04x}":
+                market = _IN_BRACKETS.search(name)
+                return f"Intel {clean(market[1] if market else name, 60)}"
+    return ""
+
+
+def _devices_of_vendor(file: Path) -> Iterator[str]:
+    """Lines of Intel's devices; none where there is no such file."""
+    is_intel = False
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(("\t\t", "#")):
+                    continue
+                if line.startswith("\t"):
+                    if is_intel:
+                        yield line
+                elif is_intel:
+                    return
+                else:
+                    is_intel = line.startswith(_VENDOR)
+    except OSError:
+        return
+
+
+def intel(root: Path = ROOT, no_gpu: str = NO_GPU) -> SysfsDriver:
+    """The driver of Intel's cards."""
+    return SysfsDriver(INTEL_DRIVERS, no_gpu, IntelGpu, root)
+
+
+DRIVER: Final = intel()
