@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpumon.commands.options import MOMENT, Usage, add_config, add_forms, length, settings
 from gpumon.commands.streams import OK, width, write
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.readings.before_after import BeforeAfter
     from gpumon.readings.when import Stretch
-
-MOMENTS: Final = 60
-"""Moments that are asked of a Prometheus for each span."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -101,33 +98,13 @@ async def _of_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAf
     """The comparison of two spans of the hosts of a Prometheus. Raises ConfigError."""
     from gpumon.commands.past_load import LONGEST_S, prometheus_source
     from gpumon.config.errors import ConfigError
-    from gpumon.efficiency.before_after import before_after
-    from gpumon.efficiency.span import TakenSpan
-    from gpumon.fleet.course import HostCourse
-    from gpumon.history.derivation import WARM_UP_S
     from gpumon.session.build import maker
+    from gpumon.session.compared import compared_hosts
 
-    make = maker(config)
     async with prometheus_source(config) as (source, newest):
-        stretches = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
-        spans = []
-        for stretch in stretches:
-            span = TakenSpan(stretch.begin_s, stretch.end_s)
-            step_s = max(newest.interval_s, stretch.seconds / MOMENTS)
-            begin_s = stretch.begin_s - max(WARM_UP_S, 4.0 * step_s)
-            moments: set[float] = set()
-            for host in newest.hosts:
-                course = HostCourse(make, charted=False)
-                name = host.name if len(newest.hosts) > 1 else ""
-                for at_s, frame in await source.past(host.name, begin_s, stretch.end_s, step_s):
-                    moment = course.take(frame, at_s, max(frame.interval_s, step_s))
-                    if at_s >= stretch.begin_s:
-                        span.take(moment.snapshot, at_s, frame.engines, name)
-                        moments.add(at_s)
-            for _ in moments:
-                span.end_moment()
-            spans.append(span)
-    before, after = spans
-    if not before.moments and not after.moments:
+        spans = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
+        hosts = [host.name for host in newest.hosts]
+        answer = await compared_hosts(source, maker(config), hosts, newest.interval_s, spans)
+    if not answer.before.moments and not answer.after.moments:
         raise ConfigError("prometheus: it has nothing of either span")
-    return before_after(before, after)
+    return answer

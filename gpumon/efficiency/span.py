@@ -208,6 +208,7 @@ class TakenSpan:
         self.things: dict[ThingKey, ThingSpan] = {}
         self.verdicts: dict[VerdictPlace, VerdictSpan] = {}
         self.moments = 0
+        """Moments of it that were taken in, each of all machines."""
         self.simulated = False
         self.first_s = math.inf
         self.last_s = -math.inf
@@ -233,10 +234,6 @@ class TakenSpan:
             self._take_gpu(place, gpu, before)
         for verdict in snapshot.verdicts:
             self._take_verdict(verdict, before)
-
-    def end_moment(self) -> None:
-        """Count the moment that was taken in, of all machines."""
-        self.moments += 1
 
     def _place(self, wall_s: float) -> int:
         """Number of the part that a time lies in."""

@@ -22,6 +22,10 @@ MOST_MOMENTS: Final = 150
 """Moments of a span that are derived at most: counters say the same over fewer frames."""
 
 
+LEAST_SHARE: Final = 0.1
+"""Share of its length below which the span that ends with a moment is made longer by what follows."""
+
+
 class TooShortError(ValueError):
     """Two spans that cannot be held against each other; the text says why."""
 
@@ -29,33 +33,42 @@ class TooShortError(ValueError):
 def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) -> tuple[Stretch, Stretch]:
     """Both spans, where a moment (a stretch without length) is the end of one of `length_s`.
 
-    A moment near the beginning of what is kept is the beginning of its span instead. A span of a moment is no longer
-    than the moments are apart. Raises TooShortError.
+    A span of a moment is no longer than the moments are apart. A moment at the beginning of what is kept has hardly
+    anything before it: its span is what follows, up to the other span. Raises TooShortError.
     """
     apart_s = abs(after.end_s - before.end_s)
     if before.seconds <= 0.0 or after.seconds <= 0.0:
         length_s = min(length_s, apart_s)
-    spans = (_span_of(before, length_s, held), _span_of(after, length_s, held))
-    for span in spans:
+    old = _ending(before, length_s, held)
+    new = _ending(after, length_s, held)
+    if before.seconds <= 0.0:
+        old = _following(old, new, length_s)
+    if after.seconds <= 0.0:
+        new = _following(new, old, length_s)
+    for span in (old, new):
         if span.seconds < LEAST_PART_S:
             raise TooShortError(
-                f"the span that ends at {clock_utc(span.end_s)} has {span.seconds:.0f} s: "
+                f"the span that ends at {clock_utc(span.end_s)} has {max(0.0, span.seconds):.0f} s: "
                 f"a comparison needs {LEAST_PART_S:.0f} s on each side"
             )
-    old, new = spans
     if old.begin_s < new.end_s and new.begin_s < old.end_s:
         raise TooShortError("the two spans overlap: give others, or a shorter --for")
     return old, new
 
 
-def _span_of(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
-    """The span that a moment stands for."""
+def _ending(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
+    """The span that ends with a moment; a stretch as it is."""
     if moment.seconds > 0.0:
         return moment
-    begin_s = max(held.begin_s, moment.end_s - length_s)
-    if moment.end_s - begin_s < length_s / 2.0:
-        return Stretch(begin_s, min(held.end_s, begin_s + length_s))
-    return Stretch(begin_s, moment.end_s)
+    return Stretch(max(held.begin_s, moment.end_s - length_s), moment.end_s)
+
+
+def _following(span: Stretch, other: Stretch, length_s: float) -> Stretch:
+    """A span that is far shorter than it should be, made longer by what follows it, up to the other one."""
+    end_s = span.begin_s + length_s
+    if span.seconds >= LEAST_SHARE * length_s or other.begin_s < span.end_s:
+        return span
+    return Stretch(span.begin_s, min(end_s, other.begin_s))
 
 
 def compared(past: FrameStore, make: Make, before: Stretch, after: Stretch) -> BeforeAfter:
@@ -72,7 +85,7 @@ def _taken(past: FrameStore, make: Make, stretch: Stretch) -> TakenSpan:
     for frame in _thinned(past, stretch):
         moment = derivation.take(frame)
         span.take(moment.snapshot, frame.wall_s, frame.engines)
-        span.end_moment()
+        span.moments += 1
     return span
 
 

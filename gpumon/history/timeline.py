@@ -16,8 +16,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.history.derivation import Derivation, Derived, in_order
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
+from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, Moment
+from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
 MINUTE_S: Final = 60.0
@@ -271,6 +273,8 @@ class DerivedTimeline:
         self._travel = 1
         self._shown: int | None = None
         self._worker = Worker(self._ahead)
+        self._comparing = Worker()
+        """A comparison takes seconds: it holds up no moment that is asked for."""
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment."""
@@ -289,6 +293,17 @@ class DerivedTimeline:
     async def change(self, wall_s: float, step: int) -> Moment | None:
         """The next (1) or the previous (-1) moment at which something happened; None where there is none."""
         return await self._moment(lambda: self._changed(wall_s, step))
+
+    async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
+        """Two spans that end at these times. Raises ValueError where they cannot be compared."""
+        from gpumon.history.compared import USUAL_S, compared, spans_of
+
+        held = self._past.span()
+        if held is None:
+            raise ValueError("nothing is kept yet")
+        moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
+        before, after = spans_of(*moments, USUAL_S, Stretch(*held))
+        return await self._comparing.call(lambda: compared(self._past, self._make, before, after))
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""

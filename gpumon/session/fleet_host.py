@@ -15,6 +15,7 @@ import msgspec
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, HostMoment
+from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
@@ -22,6 +23,7 @@ from gpumon.readings.history import History, Moment
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.when import Stretch
 from gpumon.session.turns import Turns
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together
@@ -170,6 +172,21 @@ class HostPast:
             if span is None or not span[0] <= at_s <= span[1]:
                 return None
         return None
+
+    async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
+        """Two spans that end at these times. Raises ValueError where they cannot be compared."""
+        from gpumon.history.compared import USUAL_S, spans_of
+        from gpumon.session.compared import compared_hosts
+
+        held = self.span()
+        if held is None:
+            raise ValueError("nothing is kept yet")
+        moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
+        spans = spans_of(*moments, USUAL_S, Stretch(*held))
+        try:
+            return await compared_hosts(self._source, self._make, (self._name,), self._step_s(), spans)
+        except ApiFault as fault:
+            raise ValueError(f"prometheus: {fault.text}") from None
 
     async def write(self, path: str) -> None:  # noqa: ARG002 - the signature of Timeline
         """Raises OSError: the Prometheus keeps it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
+from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.history import History
 from gpumon.readings.history import Moment as Moment
 from gpumon.readings.snapshot import Engine, Snapshot
@@ -43,6 +44,9 @@ class Timeline(Protocol):
 
     async def change(self, wall_s: float, step: int) -> Moment | None:
         """The next (1) or the previous (-1) moment at which something happened (an event); None where there is none."""
+
+    async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
+        """Two spans of some minutes that end at these times. Raises ValueError, in one line, where there are none."""
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""

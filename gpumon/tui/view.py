@@ -16,6 +16,8 @@ class View:
         """Options that gpumon was started with."""
         self.marked: Marked | None = None
         """The moment that the user marked; what engines did since then stands on their pages."""
+        self.marked_s: float | None = None
+        """Unix time of that moment, or of one of the past that was marked; what is shown is compared with it."""
         self.everywhere = ""
         """The filter of all panes; empty shows all."""
         self.use(config)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.control import Moment
@@ -46,6 +47,10 @@ class Kept:
                 return await self._moment(at)
             at += step
         return None
+
+    async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
+        """Snapshots alone are no spans."""
+        raise ValueError(f"no frames are kept from {before_s} to {after_s}")
 
     async def write(self, path: str) -> None:
         """A file that says how much there was."""

@@ -32,7 +32,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
     (("help", "quit"), "help; back, and quit", ""),
     (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
-    (("cell", "zoom", "mark"), "formula; zoom; count anew", "a wall of all GPUs, and back"),
+    (("cell", "zoom", "mark", "compare"), "formula; zoom; mark, diff", "a wall of all GPUs, and back"),
     (("wall", "wall.figure", "roofline"), "tiles, figure; roofline", "the wall by another figure"),
     (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),

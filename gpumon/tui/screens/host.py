@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from gpumon.tui.pages.detail import DetailPage
 
 HostScreen: TypeAlias = MonitorScreen[Snapshot]
+HOST_KEY: Final = ("host", "")
+"""Kind and key of the machine itself."""
 LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
 _ROOMY: Final = 80
@@ -78,6 +80,7 @@ class HostBody:
         palette = context.palette
         view = context.view
         view.marked = None  # a mark is of what this screen's source counts: it counts anew, maybe on another host
+        view.marked_s = None
         self.afar = filling is not None
         self._first_gpu = gpu
         self._filling = filling or (lambda: False)
@@ -119,6 +122,7 @@ class HostBody:
             "log": self._log,
             "mark": _mark,
             "requests": self._requests,
+            "compare": self._compare,
             "log.follow": partial(_in_log, "log.follow"),
             "log.error": partial(_in_log, "log.error"),
             "requests.errors": _in_requests,
@@ -512,6 +516,48 @@ class HostBody:
             return None
         return log
 
+    def _compare(self, screen: HostScreen) -> None:
+        """What is shown beside the marked moment; on that page: worked out again."""
+        from gpumon.tui.pages.compare import ComparePage
+
+        marked_s = screen.view.marked_s
+        timeline = self._control.timeline
+        if timeline is None:
+            screen.say(self.past.why_not())
+            return
+        if marked_s is None:
+            screen.say(f"no moment is marked: {screen.view.keymap.first('mark')} marks the one that is shown")
+            return
+        thing = self._compared_thing(screen)
+        page = screen.pages.named("compare")
+        assert isinstance(page, ComparePage)
+        if screen.pages.shown is not page:
+            page.look_at(thing)
+        screen.pages.put_over(page)
+        page.compare(timeline, marked_s)
+        screen.show_keys()
+
+    def _compared_thing(self, screen: HostScreen) -> tuple[str, str]:
+        """The engine or GPU under the cursor, or of the page; the host elsewhere."""
+        shown = screen.in_panes
+        current = screen.current
+        thing = None
+        if current is not None and current is screen.pages.made.get("detail"):
+            from gpumon.tui.pages.detail import DetailPage
+
+            assert isinstance(current, DetailPage)
+            thing = current.thing
+        elif isinstance(current, ListPane):
+            thing = current.open()
+        if thing is not None and thing[0] == "gpu":
+            return thing
+        engine = None
+        if thing is not None and shown is not None:
+            engine = engine_at(shown, thing)
+        if engine is not None:
+            return "engine", engine.key
+        return HOST_KEY
+
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
         shown = screen.in_panes
@@ -571,13 +617,21 @@ def _filter_everywhere(screen: HostScreen) -> None:
 
 
 def _mark(screen: HostScreen) -> None:
-    """Count what engines do from now on; an earlier mark goes."""
+    """Mark the moment that is shown; from now on, where that is live, count what engines do. An earlier mark goes."""
     newest = screen.latest
-    if newest is None:
+    shown = screen.shown
+    if newest is None or shown is None:
+        return
+    compare = f"{screen.view.keymap.first('compare')} compares with it"
+    if screen.gone_back:
+        screen.view.marked = None
+        screen.view.marked_s = shown.wall_s
+        screen.say(f"marked {moment_of(shown.wall_s, newest.wall_s).clock}: {compare}")
         return
     screen.view.marked = Marked(newest)
+    screen.view.marked_s = newest.wall_s
     clock = moment_of(newest.wall_s, newest.wall_s).clock
-    screen.say(f"marked {clock}: an engine's page has what it did since then")
+    screen.say(f"marked {clock}: an engine's page has what it did since then, {compare}")
 
 
 def _next_cell(screen: HostScreen) -> None:

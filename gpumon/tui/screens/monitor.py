@@ -335,6 +335,10 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             from gpumon.tui.pages.requests import RequestsPage
 
             return RequestsPage(self.palette, self.view)
+        if name == "compare":
+            from gpumon.tui.pages.compare import ComparePage
+
+            return ComparePage(self.palette, self.view)
         from gpumon.tui.pages.settings import SettingsPage
 
         return SettingsPage(self.palette, self.view, self)

@@ -53,6 +53,7 @@ _OWN: Final[dict[str, _Own]] = {
     "history": ((("open",), "one chart"), _SPAN, (("roofline",), "roofline")),
     "narrow history": ((("open",), "one chart"), _SPAN),
     "triage": (*_LIST[:2], (("log",), "log")),
+    "compare": ((("left", "right"), "other thing"), (("compare",), "again")),
     "log": ((("log.error",), "errors"), (("log.follow",), "follow"), (("filter",), "find")),
     "requests": ((("requests.errors",), "errors first, by time"), (("filter",), "find")),
     "settings": ((("open",), "change"),),
@@ -86,6 +87,8 @@ NUMBER: Final = "number"
 """A number among its fields, where letters are no commands."""
 ASKED: Final = "asked"
 """The place where all keys are for what is asked; its own are fixed."""
+_SIDEWAYS: Final = ("detail", "compare")
+"""Pages on which the arrows go to another thing, and not through time."""
 _ARROWS: Final = {"Left Right": "← →"}
 _PANES: Final = 3
 """Cells of `1-5`."""
@@ -229,7 +232,7 @@ def _times(place: Place) -> _Own:
         return ()
     times: list[tuple[tuple[str, ...], str]] = []
     if place.paused:
-        keys = ("time.frame.back", "time.frame.forth") if place.name == "detail" else ("left", "right")
+        keys = ("time.frame.back", "time.frame.forth") if place.name in _SIDEWAYS else ("left", "right")
         times.append((keys, "refresh" if place.fleet else "frame"))
     times.append((("time.back", "time.forth"), "5 min" if place.fleet else "10 s"))
     if place.speed is None:

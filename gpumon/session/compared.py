@@ -1,0 +1,52 @@
+"""Two spans of hosts that a Prometheus scrapes, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpumon.efficiency.before_after import before_after
+from gpumon.efficiency.span import TakenSpan
+from gpumon.fleet.course import HostCourse
+from gpumon.history.derivation import WARM_UP_S
+from gpumon.readings.before_after import BeforeAfter
+from gpumon.readings.when import Stretch
+from gpumon.triage.fresh import Make
+
+if TYPE_CHECKING:
+    from gpumon.session.live_fleet import FleetSource
+
+_MOMENTS: Final = 60
+"""Moments that are asked for of each span."""
+_WARM_UP_MOMENTS: Final = 4
+"""Moments before a span that fill the windows of rates."""
+
+
+async def compared_hosts(
+    source: FleetSource, make: Make, hosts: Sequence[str], scrape_s: float, spans: tuple[Stretch, Stretch]
+) -> BeforeAfter:
+    """Both spans of these hosts, which are scraped every `scrape_s`. Raises ApiFault."""
+    before, after = spans
+    taken_before = await _taken(source, make, hosts, scrape_s, before)
+    taken_after = await _taken(source, make, hosts, scrape_s, after)
+    return before_after(taken_before, taken_after)
+
+
+async def _taken(source: FleetSource, make: Make, hosts: Sequence[str], scrape_s: float, stretch: Stretch) -> TakenSpan:
+    """Everything that the hosts' series have of a span."""
+    span = TakenSpan(stretch.begin_s, stretch.end_s)
+    step_s = max(scrape_s, stretch.seconds / _MOMENTS)
+    begin_s = stretch.begin_s - max(WARM_UP_S, _WARM_UP_MOMENTS * step_s)
+    times: set[float] = set()
+    for host in hosts:
+        course = HostCourse(make, charted=False)
+        name = ""
+        if len(hosts) > 1:
+            name = host
+        for at_s, frame in await source.past(host, begin_s, stretch.end_s, step_s):
+            moment = course.take(frame, at_s, max(frame.interval_s, step_s))
+            if at_s >= stretch.begin_s:
+                span.take(moment.snapshot, at_s, frame.engines, name)
+                times.add(at_s)
+    span.moments = len(times)
+    return span

@@ -1,0 +1,89 @@
+"""Then and now on the screen: a moment of the past is marked, and another one is held against it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.history.memory import MemoryStore
+from gpumon.history.timeline import DerivedTimeline
+from gpumon.readings.format import cells
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from tests.accuracy.triage import WALL_S, frames
+from tests.history.changed import MORE_SLOTS
+from tests.history.pasts import lived, make
+from tests.tui.feed import Still
+from tests.tui.running import foot, running, text_of, until
+from tests.tui.test_keys import type_keys
+from tests.tui.test_pages import page_of
+
+Lived = tuple[MemoryStore, Snapshot]
+
+
+@pytest.fixture(scope="module")
+def past() -> Lived:
+    store = MemoryStore(3600.0, 1e9)
+    shown = lived((frame for _, frame in frames(MORE_SLOTS, 240.0)), store)
+    return store, shown[-1]
+
+
+def feed_of(past: Lived) -> Still:
+    store, newest = past
+    feed = Still(newest, History())
+    feed.timeline = DerivedTimeline(store, make, lambda _: None, feed.history)
+    return feed
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
+async def test_a_marked_moment_of_the_past_is_held_against_now(past: Lived, width: int, height: int) -> None:
+    async with running(feed_of(past), width, height) as (app, pilot):
+        app.monitor.travel.go_to("-145s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M")
+        assert "D compares with it" in foot(app)
+        await type_keys(app, pilot, "end", "2", "D")
+        await until(lambda: "TTFT p95" in "\n".join(text_of(app)), pilot)
+        text = "\n".join(text_of(app))
+        assert page_of(app) == "compare"
+        assert "then and now: engine llama-8b" in text
+        assert "at the same load (requests/s)" in text
+        assert "--max-num-seqs 12 -> 64" in text
+        assert all(cells(line) <= width for line in text_of(app))
+        (row,) = (line for line in text_of(app) if line.startswith(" TTFT p95"))
+        then, now, change = row.split()[2:5]
+        assert (then[-1], now[-2:]) == ("s", "ms")
+        assert change in ("-98%", "-99%")
+        await type_keys(app, pilot, "right")
+        assert "then and now: gpu 0" in "\n".join(text_of(app))
+        await type_keys(app, pilot, "left", "left")
+        await until(lambda: "then and now: test" in "\n".join(text_of(app)), pilot)
+        assert "engine llama-8b: --max-num-seqs 12 -> 64" in "\n".join(text_of(app)), "the host names all changes"
+        await type_keys(app, pilot, "escape")
+        assert page_of(app) == ""
+
+
+async def test_going_on_in_time_compares_again(past: Lived) -> None:
+    """From where the options are still the old ones to where they are the new ones."""
+    async with running(feed_of(past), 120, 40) as (app, pilot):
+        app.monitor.travel.go_to("-200s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M")
+        app.monitor.travel.go_to("-150s")
+        await until(lambda: app.monitor.shown is not None and app.monitor.shown.wall_s == WALL_S + 90.0, pilot)
+        await type_keys(app, pilot, "2", "D")
+        await until(lambda: "nothing known was set differently" in "\n".join(text_of(app)), pilot)
+        await type_keys(app, pilot, "}", "}")
+        await until(lambda: "--max-num-seqs 12 -> 64" in "\n".join(text_of(app)), pilot)
+
+
+async def test_what_is_missing_is_said(past: Lived) -> None:
+    feed = feed_of(past)
+    async with running(feed) as (app, pilot):
+        await type_keys(app, pilot, "D")
+        assert "no moment is marked: M marks the one that is shown" in foot(app)
+        await type_keys(app, pilot, "M", "D")
+        await until(lambda: "a comparison needs 10 s on each side" in "\n".join(text_of(app)), pilot)
+        await type_keys(app, pilot, "escape")
+        feed.timeline = None
+        await type_keys(app, pilot, "D")
+        assert "no past is kept" in foot(app)
