@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-WORKERS ?= 6
+WORKERS ?= 2
+WAITERS ?= 6
 
-.PHONY: mutants demo fleet-demo run test test-noisy properties lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -29,14 +30,22 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: $(VENV)/.compiled
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not gpu and not perf and not wide"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=line check-waiting check-working
+
+CHECK := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -m "not gpu and not perf and not wide"
+
+check-waiting: $(VENV)/.compiled  ## the modules of `make check` that wait for real time, more at a time than there are cores
+	$(CHECK) -n $(WAITERS) --waiting only
+
+check-working: $(VENV)/.compiled  ## all others
+	$(CHECK) -n $(WORKERS) --waiting none
 
 test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
 	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
 
 properties: $(VENV)/.dev  ## the tests over generated input, with new examples, all cases of wide matrices, all scenarios to their end
-	$(BIN)/python -m pytest -n $(WORKERS) -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
+	$(BIN)/python -m pytest -n auto -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
 	$(BIN)/python -m tests.accuracy.triage
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own

@@ -116,6 +116,25 @@ WAITS_S: Final = {
 }
 """Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
 
+KINDS: Final = ("only", "none")
+"""Choices of `--waiting`: the modules of WAITS_S alone, or all others."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make check` runs the modules that wait beside those that work: no worker reads the modules of the others."""
+    parser.addoption("--waiting", choices=KINDS, help="run the modules that wait for real time only, or all others")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a module is left to the other run."""
+    kind = config.getoption("--waiting")
+    if kind is None or collection_path.suffix != ".py":
+        return None
+    if (collection_path in WAITING) == (kind == "only"):
+        return None
+    return True
+
+
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 WORKS_S: Final = {

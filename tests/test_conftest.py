@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import WAITING, WORKING
+from tests.conftest import KINDS, WAITING, WORKING
 from tests.schedule import PARTS
 
 
@@ -45,6 +45,16 @@ def test_no_garbage_is_collected_while_a_source_is_parsed() -> None:
 def test_modules_that_wait_begin_first() -> None:
     assert all(path.exists() for path in (*WAITING, *WORKING, *map(Path, PARTS)))
     assert list(WAITING.values()) == sorted(WAITING.values(), reverse=True)
+
+
+def test_each_module_is_in_one_of_the_two_runs() -> None:
+    collected = {}
+    for kind in KINDS:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--waiting", kind, "tests/history"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        collected[kind] = {line.partition("::")[0] for line in listed.splitlines() if "::" in line}
+    everything = {f"tests/history/{path.name}" for path in Path("tests/history").glob("test_*.py")}
+    assert collected == {"only": {"tests/history/test_kill.py"}, "none": everything - {"tests/history/test_kill.py"}}
 
 
 ENDLESS = """
