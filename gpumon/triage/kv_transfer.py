@@ -1,4 +1,4 @@
-"""Requests that wait for KV cache of another engine: the stall is that of the other side."""
+"""KV cache between engines: requests that wait for it, whose stall is the other side's, and what nobody fetches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from gpumon.readings.frame import EngineReading
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
-from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.signals import MINUTE_S, Case, Finding, action, finite, params
 from gpumon.triage.stall import SUSPECTED_S, sign_evidence, signs, without_tokens_s
 
 ROLE: Final = "role"
 """Key in `EngineReading.info`: `prefill` or `decode`, of a server whose halves run apart (SGLang)."""
 _CONNECTOR: Final = "--kv-transfer-config"
 """Option of a vLLM that gets or gives KV cache."""
+EXPIRED: Final = 3.0
+"""Requests of a minute whose KV cache nobody fetched that make a verdict: one may be a client that hung up."""
+EXPIRED_STILL: Final = 1.0
+"""The same while the verdict stands."""
 
 
 def waiting_for_kv(case: Case) -> float:
@@ -85,22 +89,49 @@ def transfer_waits(case: Case) -> Finding | None:
     )
 
 
+def cache_expires(case: Case) -> Finding | None:
+    """Other engines do not fetch its KV cache in time: its prefill was for nothing, and is done again or the request
+    fails."""
+    engine = case.served()
+    per_s = case.mean("kv_expired_per_s", MINUTE_S)
+    seconds = min(MINUTE_S, case.recent.seconds)
+    if engine is None or not per_s:
+        return None
+    expired = per_s * seconds
+    least = EXPIRED
+    if Limit.KV_TRANSFER in case.near:
+        least = EXPIRED_STILL
+    if expired < least:
+        return None
+    proof = (case.evidence("kv_expired", "kv_expired_per_s", per_s), *_failures(case, engine), *case.late())
+    said = params(expired=expired, seconds=seconds)
+    return Finding(Limit.KV_TRANSFER, "kv_expires", said, proof, (_check_side(case, prefills=True),), Level.WARN)
+
+
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of its transfers: bytes that move, and transfers that failed."""
     links = []
     for sign in signs(case, engine):
         if sign.name in ("kv", "nvlink", "pcie"):
             links.append(sign)
-    proof = list(sign_evidence(links))
+    return [*sign_evidence(links), *_failures(case, engine)]
+
+
+def _failures(case: Case, engine: Engine) -> list[Evidence]:
+    """Evidence of transfers that failed; empty where none did."""
     failures = finite(engine.rates.kv_transfer_failures_per_s)
     if failures:
-        proof.append(case.evidence("kv_transfer_failures", "kv_transfer_failures_per_s", failures))
-    return proof
+        return [case.evidence("kv_transfer_failures", "kv_transfer_failures_per_s", failures)]
+    return []
 
 
 def check_other_side(case: Case) -> Action:
     """Look at the other side: the engine that sends its KV cache, or for a prefill engine the one that takes it."""
-    prefills = case.reading is not None and _is_prefill(case.reading)
+    return _check_side(case, prefills=case.reading is not None and _is_prefill(case.reading))
+
+
+def _check_side(case: Case, *, prefills: bool) -> Action:
+    """Look at the engines that are the other half of one that prefills, or that does not."""
     names = []
     for engine, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         halved = any(role in reading.info for role in ROLES)

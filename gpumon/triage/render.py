@@ -197,6 +197,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "one_prompt": "one request fills {share:percent} of the KV cache[ ({tokens:tokens} tokens)]: up to {waiting:requests} wait for it",
     "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
     "|KV cache of the prefill side][; no token for {seconds:lasted}]",
+    "kv_expires": "the KV cache of {expired:requests} requests expired in {seconds:lasting}: no engine fetched it in time",
     "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
     "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
     "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
@@ -307,6 +308,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "nvlink_traffic": "NVLink {value:bytes}/s",
     "kv_transfer_rate": "KV cache moved {value:bytes}/s",
     "kv_transfer_failures": "{value:per_minute} KV transfers fail a minute",
+    "kv_expired": "{value:per_minute} requests a minute whose KV cache expired",
     "disk_reads": "the host's disks read {value:bytes}/s",
     "gpu_activity": "GPU activity unknown",
     "paused_requests": "{value:requests} requests held by the server",

@@ -40,7 +40,7 @@ from gpumon.triage.free_gpus import placed
 from gpumon.triage.harm import weighed
 from gpumon.triage.hold import Hold
 from gpumon.triage.hung import hung
-from gpumon.triage.kv_transfer import transfer_waits
+from gpumon.triage.kv_transfer import cache_expires, transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, cases, gpus_of
@@ -72,6 +72,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         parallel.uneven_ranks,
         lora.lora_slots,
         transfer_waits,
+        cache_expires,
         lost_gains.prefix_hits,
         kv_cache.one_prompt,
         kv_cache.kv_cache,

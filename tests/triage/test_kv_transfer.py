@@ -1,0 +1,46 @@
+"""KV cache that a prefill engine keeps for others, and that none of them fetches in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.records import replace
+from tests.triage.engines import BUSY, limits, scene
+from tests.triage.stage import Of, Stage
+
+
+def expiring(per_s: float, seconds: int = 100) -> Snapshot:
+    """A prefill engine at work of which so many requests a second expire."""
+    return Stage().play(seconds, scene({"kv_expired_per_s": per_s}, {**BUSY, "busy_ratio": 0.9}))
+
+
+def verdict_of(snapshot: Snapshot) -> Verdict:
+    """The verdict on KV transfers."""
+    (verdict,) = (verdict for verdict in snapshot.verdicts if verdict.code is Limit.KV_TRANSFER)
+    return verdict
+
+
+def test_kv_cache_that_nobody_fetches_is_a_warning_and_the_decode_side_is_looked_at() -> None:
+    verdict = verdict_of(expiring(0.25))
+    assert (verdict.cause, verdict.level) == ("kv_expires", Level.WARN)
+    assert [action.code for action in verdict.actions] == ["check_decode_side"]
+    assert verdict_text(verdict).endswith("the KV cache of 15 requests expired in 60 s: no engine fetched it in time")
+    assert [*map(evidence_text, verdict.evidence)] == ["about 15 requests a minute whose KV cache expired"]
+
+
+def test_the_only_decode_engine_is_named() -> None:
+    stage = Stage()
+    for _ in range(100):
+        *cards, prefills = scene({"kv_expired_per_s": 0.25}, {**BUSY, "busy_ratio": 0.9})(stage.at)
+        key = "http://d:8000"
+        read = replace(prefills.read, name="vllm:d", url=key, info={"role": "decode"})
+        decodes = Of(read, replace(prefills.shown, name="vllm:d", url=key, kv_expired_per_s=0.0))
+        last = stage.tick(*cards, prefills, decodes)
+    assert "(vllm:d)" in actions_text(verdict_of(last))
+
+
+@pytest.mark.parametrize("per_s", [0.0, 0.03])
+def test_one_or_two_are_clients_that_hung_up(per_s: float) -> None:
+    assert Limit.KV_TRANSFER not in limits(expiring(per_s))
