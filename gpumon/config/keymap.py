@@ -75,7 +75,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("save", ("w", "f12"), "write an incident bundle", ""),
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),
-    Command("copy", ("c",), "copy a command of triage"),
+    Command("copy", ("c",), "copy a command of triage", "copy a command of the row's verdict"),
     Command("log", ("L",), "log of the engine"),
     Command("requests", ("F",), "requests in the engine's log"),
     Command("mark", ("M",), "mark this moment"),

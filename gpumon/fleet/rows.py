@@ -38,6 +38,7 @@ from gpumon.fleet.parts import (
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import NO_PRICE, price_of_hour
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
@@ -59,6 +60,14 @@ STATE_LEVELS: Final = {
 }
 """Level of a host of which nothing new is known."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
+
+
+_UNDECIDED: Final = URGENCY[Level.NOTE] + 0.5
+"""Place among the levels of a row without a verdict: what is known to be well comes after it."""
+_FAILED: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.ERROR})
+"""States of a GPU that somebody has to mend."""
+_FULL_KV: Final = 0.98
+"""KV usage from which new requests wait."""
 
 
 class Row(msgspec.Struct, frozen=True, eq=False):
@@ -627,16 +636,42 @@ def _waste(row: Row) -> tuple[Reading, ...]:
 
 
 def _level(row: Row) -> tuple[Reading, ...]:
-    """The worst level, then waste. An engine or an exporter that does not answer is a warning."""
-    levels = []
-    if row.level:
+    """The worst level, then who waits, then waste."""
+    levels = [*_signs(row)]
+    if row.level is not None and not _is_undecided(row):
         levels.append(row.level)
+    urgency = float(len(Level))
+    if levels:
+        urgency = min(URGENCY[level] for level in levels)
+    elif row.parts.gpus or row.parts.engines:
+        urgency = _UNDECIDED
+    return (-urgency, _queue(row), *_waste(row))
+
+
+def _is_undecided(row: Row) -> bool:
+    """Whether no verdict tells how a row does: it has none yet, or signals are missing."""
+    return row.worst is None or row.worst.code is Limit.UNKNOWN
+
+
+def _signs(row: Row) -> Iterator[Level]:
+    """Levels of what readings show at once. A verdict needs to see it for a while, and somebody looks before that."""
+    if any(placed.gpu.state in _FAILED for placed in row.parts.gpus):
+        yield Level.CRITICAL
     if row.silent or row.exporters_down:
-        levels.append(Level.WARN)
-    if not levels:
-        return (Missing(Reason.NOT_SUPPORTED), *_waste(row))
-    urgency = min(URGENCY[level] for level in levels)
-    return (-1.0 - urgency, *_waste(row))
+        yield Level.WARN
+    if not _is_undecided(row):
+        return
+    kv_usage = row.kv_usage_ratio
+    is_full = not isinstance(kv_usage, Missing) and kv_usage >= _FULL_KV
+    if is_full or _queue(row) > 0.0:
+        yield Level.WARN
+
+
+def _queue(row: Row) -> float:
+    """Requests that wait, as coarse as they are noisy; 0 where nobody tells."""
+    if isinstance(row.waiting, Missing):
+        return 0.0
+    return float(f"{row.waiting:.1g}")
 
 
 def worst_level(rows: Sequence[Row]) -> Level:

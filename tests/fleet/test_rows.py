@@ -12,7 +12,7 @@ from gpumon.fleet.parts import MERGED, kept, weighted
 from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, HistogramReading
+from gpumon.readings.frame import EndpointState, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
 from tests.fleet.fleets import fed, fleet_frame
@@ -62,6 +62,22 @@ def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
     assert row.kv_usage_ratio == max(known(*(engine.load.kv_usage_ratio for engine in shown.engines)))
     assert row.idle_gpus.value == pytest.approx(8 - fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))))
     assert row.idle_cost_per_h.value == pytest.approx(3.0 * row.idle_gpus.value)
+
+
+def test_the_worst_host_comes_first_before_any_verdict(fleet: FleetSnapshot) -> None:
+    """At the first answer nothing has a verdict: a lost GPU, who waits, and what does not answer or is full."""
+    first = fed(fleet_frame(0, 6))
+    assert {row.level for row in by_host(first, {})} == {None}
+    for at, change in (
+        (5, {"gpu": {"state": GpuState.LOST}}),
+        (4, {"engine": {"state": EndpointState.REFUSED}}),
+        (3, {"engine": {"waiting": 40.0}}),
+        (2, {"engine": {"waiting": 4.0}}),
+        (1, {"engine": {"kv_usage_ratio": 1.0}}),
+    ):
+        first = changed(first, at, **change)
+    names = [row.name for row in ordered(by_host(first, {}))]
+    assert names == ["gpu06", "gpu04", "gpu03", "gpu02", "gpu05", "gpu01"]
 
 
 def test_costs_are_sums_and_those_of_all_are_the_sums_of_the_hosts(fleet: FleetSnapshot):

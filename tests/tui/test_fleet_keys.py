@@ -40,6 +40,25 @@ def screen_of(app: FleetApp) -> str:
     return "\n".join(text_of(app))
 
 
+async def test_keys_of_a_hosts_screen_say_that_they_are_its_own_and_c_copies_the_rows_advice() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        assert app.monitor.body.table.selected.key == "gpu02"
+        for key, does in (
+            ("R", "roofline"),
+            ("M", "count engines"),
+            ("L", "log"),
+            ("3", "history"),
+            ("i", "why a cell"),
+        ):
+            await pilot.press(key)
+            await until(lambda: "on the screen of a host only (Enter opens it)" in foot(app), pilot)
+            assert does in foot(app)
+        await pilot.press("c")
+        await until(lambda: "copied" in foot(app) or app.monitor.asking is not None, pilot)
+        await pilot.press("escape", "G", "c")
+        await until(lambda: "nothing" in foot(app), pilot)
+
+
 async def test_only_settings_that_change_something_here_are_offered() -> None:
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
         await pilot.press("f2")

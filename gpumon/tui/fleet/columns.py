@@ -432,7 +432,10 @@ def _first(row: Row, sort: str) -> Reading:
     return figures[0] if figures else 0.0
 
 
-_MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is, then waste"}
+_MEANS: Final = {
+    "waste": "what lies idle: in money, or GPUs",
+    "level": "how bad the worst verdict is, who waits, then waste",
+}
 ORDERS: Final[tuple[Order[Row], ...]] = tuple(
     Order(
         name,

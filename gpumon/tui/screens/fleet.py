@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from gpumon.config.keymap import COMMANDS
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.format import counted, cut
@@ -23,6 +24,7 @@ from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
+from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import zoom
 from gpumon.tui.screens.monitor import Context, MonitorScreen
 from gpumon.tui.screens.questions import Choice, Question
@@ -82,7 +84,9 @@ class FleetBody:
         self.past = FleetPast(self, control)
         self.shown: FleetMoment | None = None
         self.commands = {
+            **_ONLY_ON_HOSTS,
             "open": self._open,
+            "copy": self._copy,
             "zoom": self._zoom,
             "wall.figure": self._next_figure,
             "fleet.models": self._turn_rows,
@@ -260,6 +264,18 @@ class FleetBody:
         else:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")
 
+    def _copy(self, screen: FleetScreen) -> None:
+        """A command of the worst verdict of the row under the cursor."""
+        row = self.table.selected
+        if screen.current is not self.table or row is None:
+            screen.say("nothing to copy: put the cursor on a row of the table")
+            return
+        name = clean(row.name, 60)
+        if row.worst is None:
+            screen.say(f"nothing to copy: {name} has no verdict")
+        else:
+            copy_advice(screen, row.worst.actions, f"nothing to copy: the verdict on {name} has no advice")
+
     def _turn_rows(self, screen: FleetScreen) -> None:
         """The next kind of rows: per host, per model, per owner by each label."""
         if self._walled:
@@ -268,6 +284,19 @@ class FleetBody:
             self.table.turn_to(self.shown.next_grouping(self.table.grouping))
             self._look_at_row(screen)
             screen.show_keys()
+
+
+def _only_on_hosts(does: str, screen: FleetScreen) -> None:
+    """Say why a key does nothing here."""
+    screen.say(f"on the screen of a host only ({screen.view.keymap.first('open')} opens it): {does}")
+
+
+_ONLY_ON_HOSTS: Final[Mapping[str, Callable[[FleetScreen], object]]] = {
+    command.id: partial(_only_on_hosts, command.does)
+    for command in COMMANDS
+    if command.fleet is None and not command.scope and command.keys
+}
+"""Commands that only a host's screen has."""
 
 
 def _headline(moment: FleetMoment, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001 - the signature of a line that is painted

@@ -11,8 +11,6 @@ from gpumon.config.validate import changed
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
-from gpumon.triage.copyable import Copyable, to_copy
-from gpumon.triage.render import PEER_WORDS
 from gpumon.tui.control import Control, EngineLog, Incident, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
 from gpumon.tui.detail.values import moment_of
@@ -25,6 +23,7 @@ from gpumon.tui.marked import Marked
 from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
+from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import go_to_pane, zoom
 from gpumon.tui.screens.monitor import Context, MonitorScreen
 from gpumon.tui.screens.travel import HostPast, Past
@@ -453,20 +452,8 @@ class HostBody:
     def _copy(self, screen: HostScreen) -> None:
         """A command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of several
         the one that is chosen."""
-        actions = self._advised(screen)
-        offered = to_copy(actions)
-        if len(offered) > 1:
-            from gpumon.tui.screens.questions import copy_of
-
-            screen.ask(copy_of(offered, partial(_put_on_clipboard, screen)))
-        elif offered:
-            _put_on_clipboard(screen, offered[0])
-        elif any(action.code == PEER_WORDS for action in actions):
-            screen.say("not copied: these are the host's own words, not gpumon's")
-        elif actions:
-            screen.say("nothing copied: this advice has no command and no setting to copy")
-        else:
-            screen.say(f"nothing to copy: choose a verdict in triage ({screen.view.keymap.first('pane.faults')})")
+        triage = screen.view.keymap.first("pane.faults")
+        copy_advice(screen, self._advised(screen), f"nothing to copy: choose a verdict in triage ({triage})")
 
     def _advised(self, screen: HostScreen) -> Sequence[Action]:
         """Actions of the verdict whose page is shown, else of the one under triage's cursor."""
@@ -639,16 +626,6 @@ def _next_cell(screen: HostScreen) -> None:
     pane = screen.current
     if not isinstance(pane, ListPane) or not pane.next_cell():
         screen.say("cells are in the tables of GPUs, engines and processes")
-
-
-def _put_on_clipboard(screen: HostScreen, copyable: Copyable) -> None:
-    """Copy with OSC 52, and say what was copied."""
-    screen.app.copy_to_clipboard(copyable.text)
-    if copyable.runs:
-        what = "copied"
-    else:
-        what = "no command, but the setting is copied"
-    screen.say(f"{what} (if the terminal allows it): {copyable.text}")
 
 
 def _in_log(command: str, screen: HostScreen) -> None:

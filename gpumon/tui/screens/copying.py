@@ -1,0 +1,39 @@
+"""Commands and settings of advice, for the terminal's clipboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from gpumon.readings.verdict import Action
+from gpumon.triage.copyable import Copyable, to_copy
+from gpumon.triage.render import PEER_WORDS
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.travel import S
+
+
+def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: str) -> None:
+    """Copy a command of these actions, of several the one that is chosen; `otherwise` is said where there is none."""
+    offered = to_copy(actions)
+    if len(offered) > 1:
+        from gpumon.tui.screens.questions import copy_of
+
+        screen.ask(copy_of(offered, partial(_put_on_clipboard, screen)))
+    elif offered:
+        _put_on_clipboard(screen, offered[0])
+    elif any(action.code == PEER_WORDS for action in actions):
+        screen.say("not copied: these are the host's own words, not gpumon's")
+    elif actions:
+        screen.say("nothing copied: this advice has no command and no setting to copy")
+    else:
+        screen.say(otherwise)
+
+
+def _put_on_clipboard(screen: MonitorScreen[S], copyable: Copyable) -> None:
+    """Copy with OSC 52, and say what was copied."""
+    screen.app.copy_to_clipboard(copyable.text)
+    if copyable.runs:
+        what = "copied"
+    else:
+        what = "no command, but the setting is copied"
+    screen.say(f"{what} (if the terminal allows it): {copyable.text}")
