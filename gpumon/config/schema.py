@@ -82,6 +82,11 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
         "max",
         "xinference",
         "sglang_diffusion",
+        "litellm",
+        "gateway",
+        "vllm_stack",
+        "vllm_router",
+        "smg",
     ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""

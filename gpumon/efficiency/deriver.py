@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.efficiency.backends import with_polled_backends
 from gpumon.efficiency.checks import Contradictions, Member
 from gpumon.efficiency.costs import CostLedger, host_costs
 from gpumon.efficiency.engine import EngineView, known_of, without_figures
@@ -98,6 +99,7 @@ class Deriver:
                 engines.append(msgspec.structs.replace(member.engine, deviates=apart[member.reading.key]))
             else:
                 engines.append(member.engine)
+        engines = with_polled_backends(engines)
         self._ledger.begin(frame)
         gpus = self._derive_gpus(frame, here, engines, engines_known=engines_known)
         engines = self._with_costs(frame, engines, gpus)
@@ -141,7 +143,9 @@ class Deriver:
         if view is None:
             view = self._engines[reading.key] = EngineView(self._goals)
         track = view.track
-        track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
+        polled_wall_s = frame.wall_s - (frame.monotonic_s - reading.monotonic_s)
+        track.add(reading, polled_wall_s, frame.interval_s)
+        view.backends.add(reading, polled_wall_s, frame.interval_s)
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
         elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
         if elsewhere:

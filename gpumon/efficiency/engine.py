@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
+from gpumon.efficiency.backends import BackendsView
 from gpumon.efficiency.checks import rank_loads, uneven
 from gpumon.efficiency.goodput import goodput, no_goodput
 from gpumon.efficiency.lengths import answer_mean, length_steps, pool_tokens, prompt_mean
@@ -85,6 +86,7 @@ class EngineView:
 
     def __init__(self, goals: Goals) -> None:
         self.track = Track()
+        self.backends = BackendsView()
         self._goals = goals
         self._reading: EngineReading | None = None
         self._made_of: object = None
@@ -120,7 +122,10 @@ class EngineView:
                 self._rates = rates_of(reading, self.track, split)
                 self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
                 self._engine = msgspec.structs.replace(
-                    self._engine, goodput=self._goodput(self._rates), served=served(reading, self.track)
+                    self._engine,
+                    backends=self.backends.shown(),
+                    goodput=self._goodput(self._rates),
+                    served=served(reading, self.track),
                 )
             self._reading = reading
             self._made_of = made_of
@@ -131,7 +136,7 @@ class EngineView:
     def _goodput(self, rates: Rates) -> Goodput:
         """The shares of what was served within the goals; of what generates no tokens there are none."""
         without = WITHOUT_DECODE.get(rates.service)
-        if without is not None:
+        if without is not None and rates.service is not Service.ROUTING:
             return no_goodput(without)
         return goodput(self.track, self._goals)
 
@@ -289,6 +294,8 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         lora_loaded=track.gauge(q.LORA_LOADED),
         lora_waiting=track.gauge(q.LORA_WAITING),
         router_queue=track.gauge(q.ROUTER_QUEUE),
+        backends_known=track.gauge(q.BACKENDS),
+        backends_ready=track.gauge(q.BACKENDS_READY),
         running_mean=running_mean,
         kv_usage_ratio=track.gauge_mean(q.KV_USAGE),
         kv_pool_tokens=pool_tokens(reading, track),

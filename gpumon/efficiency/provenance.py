@@ -279,6 +279,8 @@ _COUNTED: Final = {
     "lora_loaded": (q.LORA_LOADED, ""),
     "lora_waiting": (q.LORA_WAITING, ""),
     "router_queue": (q.ROUTER_QUEUE, ""),
+    "backends_known": (q.BACKENDS, ""),
+    "backends_ready": (q.BACKENDS_READY, ""),
     "kv_usage_ratio": (q.KV_USAGE, ""),
     "kv_pool_tokens": (q.POOL_TOKENS, ""),
     "aborts_per_s": (q.ABORTS, "over {0.rate} s"),

@@ -16,8 +16,9 @@ from gpumon.specs.llm_names import llm_name
 NO_DECODE: Final = Missing(Reason.NOT_SUPPORTED, "it generates no tokens")
 NO_TOKENS: Final = Missing(Reason.NOT_SUPPORTED, "it serves no language model")
 NO_SERVING: Final = Missing(Reason.NOT_SUPPORTED, "it trains")
+NO_WORK: Final = Missing(Reason.NOT_SUPPORTED, "it passes requests on: its backends have tokens, KV cache and GPUs")
 DENOISES: Final = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
-BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING})
+BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING, NO_WORK})
 """Why a figure can never be there: it is no gap, and there is nothing to be done about it."""
 ENCODERS: Final = frozenset({EngineKind.TEI})
 """Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
@@ -36,12 +37,24 @@ class Service(Enum):
     OTHER = "other"
     """A model that is no LLM: items, no tokens."""
     TRAINING = "training"
+    ROUTING = "routing"
+    """No work on a GPU: requests go on to backends."""
+
+
+ROUTERS: Final = frozenset(
+    {EngineKind.LITELLM, EngineKind.GATEWAY, EngineKind.VLLM_STACK, EngineKind.VLLM_ROUTER, EngineKind.SMG}
+)
+"""Kinds that pass requests on and count nothing of the work: their figures are never in a sum."""
+FRONTENDS: Final = ROUTERS | {EngineKind.DYNAMO}
+"""Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
 
 
 def service_of(reading: EngineReading) -> Service:
     """By phase, kind, and what is counted."""
     if reading.phase is Phase.TRAINING:
         return Service.TRAINING
+    if reading.kind in ROUTERS:
+        return Service.ROUTING
     if reading.kind in ENCODERS or reading.info.get(SERVES) == EMBEDDINGS:
         return Service.ENCODING
     if reading.kind in NO_LLMS:
@@ -54,9 +67,10 @@ WITHOUT_DECODE: Final = {
     Service.ENCODING: NO_DECODE,
     Service.OTHER: NO_TOKENS,
     Service.TRAINING: NO_SERVING,
+    Service.ROUTING: NO_WORK,
 }
 """Why there is no decode."""
-WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING}
+WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING, Service.ROUTING: NO_WORK}
 """Why there is no prefill."""
 
 OF_A_FEED: Final = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
@@ -65,17 +79,17 @@ NO_BYTES: Final = {
     Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
     Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
     Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
+    Service.ROUTING: NO_WORK,
 }
 """Why the bytes that it reads are not known."""
-
-FRONTENDS: Final = frozenset({EngineKind.DYNAMO})
-"""Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
 
 
 def no_model(reading: EngineReading) -> Missing:
     """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
     if reading.training is not None:
         return OF_A_FEED
+    if reading.kind in ROUTERS:
+        return NO_WORK
     if MODEL_AWAITED in reading.info:
         return WARMING_UP
     unasked = reading.state is not EndpointState.OK and "model_missing" not in reading.info
@@ -87,7 +101,7 @@ def no_flops(reading: EngineReading) -> Missing | None:
     service = service_of(reading)
     if service is Service.TRAINING:
         return NO_COST if reading.training is None else None
-    if service is Service.OTHER:
+    if service in (Service.OTHER, Service.ROUTING):
         return NO_BYTES[service]
     if reading.llm is None:
         return no_model(reading)
@@ -95,8 +109,9 @@ def no_flops(reading: EngineReading) -> Missing | None:
 
 
 def adding_up(engines: Iterable[Engine]) -> list[Engine]:
-    """The engines of a sum, each token and request in it once: without frontends of models that others here serve."""
-    every = list(engines)
+    """The engines of a sum, each token and request in it once: without routers, and without frontends of models that
+    others here serve."""
+    every = [engine for engine in engines if engine.kind not in ROUTERS]
     served = set()
     for engine in every:
         if engine.kind not in FRONTENDS:

@@ -37,7 +37,14 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
     engines = (
         replaced(
             engine,
-            {"age_s": engine.age_s + older_s, "window": None, "rank_loads": (), "uneven": (), **blank[Engine]},
+            {
+                "age_s": engine.age_s + older_s,
+                "window": None,
+                "rank_loads": (),
+                "backends": (),
+                "uneven": (),
+                **blank[Engine],
+            },
         )
         for engine in snapshot.engines
     )

@@ -50,7 +50,9 @@ _WORD_WIDTH = 10
 _VALUE_WIDTH = 14
 _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
 """Parts of a latency that are left out where they are missing: they only refine another."""
-_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources", "window", "llm", "rank_loads"})
+_HEADS: Final = frozenset(
+    {"index", "uuid", "name", "state", "processes", "sources", "window", "llm", "rank_loads", "backends"}
+)
 
 
 def report(snapshot: Snapshot) -> str:
@@ -72,6 +74,8 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield from ("", f"engine {token(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
         for load in engine.rank_loads:
             yield from (f"  rank {token(load.rank)}", *_fields(load))
+        for backend in engine.backends:
+            yield from (f"  backend {token(backend.address)}", *_fields(backend))
     for replicas in snapshot.replicas:
         yield from ("", f"replicas of {token(replicas.model)}{simulated}", *_fields(replicas))
     yield from _findings(snapshot)

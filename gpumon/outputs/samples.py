@@ -14,6 +14,7 @@ import msgspec
 from gpumon.efficiency.quantiles import merge_common
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.exported import (
+    BACKEND,
     COSTS,
     DOUBTS,
     ENGINE,
@@ -39,7 +40,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
 
-MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64}
+MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64, "backends": 64}
 """Things of a kind that are exported; `gpumon_left_out` counts the others."""
 MOST_PARTS: Final = 8
 """Evidences or causes of one thing."""
@@ -161,6 +162,7 @@ def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
 _GPU = _paths(GPU)
 _ENGINE = _paths(ENGINE)
 _RANK = _paths(RANK)
+_BACKEND = _paths(BACKEND)
 _MODEL = _paths(MODEL)
 _HOST = _paths(HOST)
 _COSTS = _paths(COSTS)
@@ -276,6 +278,9 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     yield from _reasons("engine", name, engine)
     for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST["ranks"]]:
         yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
+    for backend in list(_first_of(engine.backends, lambda backend: _cut(backend.address)))[: MOST["backends"]]:
+        named = {"backend": _cut(backend.address), "polled_as": _cut(backend.engine)}
+        yield from _figures(backend, BACKEND, _BACKEND, {**labels, **named})
 
 
 def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[Sample]:

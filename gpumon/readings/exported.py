@@ -239,6 +239,8 @@ ENGINE: Final = (
     ),
     Field("lora_waiting", "engine_lora_adapters", "", {"state": "waiting"}),
     Field("router_queue", "engine_router_queue_requests", "Requests that its router has given to no worker yet."),
+    Field("backends_known", "engine_backends", "Backends of a front end."),
+    Field("backends_ready", "engine_backends_ready", "Those of them that it sends requests to."),
     Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
     Field("kv_pool_tokens", "engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
     Field("prefill_tokens_per_s", "engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
@@ -358,6 +360,14 @@ RANK: Final = (
     Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue, mean of 10 s."),
     Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use, mean of 10 s."),
     Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates, over 10 s."),
+)
+BACKEND_LABELS: Final = ("engine", "backend", "polled_as")
+BACKEND: Final = (
+    Field("ready", "engine_backend_ready", "1 where a front end sends requests to this backend, else 0."),
+    Field("running", "engine_backend_requests_running", "Requests that a front end has at this backend."),
+    Field("waiting", "engine_backend_requests_waiting", "Requests in the backend's queue, as its front end knows."),
+    Field("requests_per_s", "engine_backend_requests_per_second", "Requests to this backend, over 10 s."),
+    Field("failures_per_s", "engine_backend_failures_per_second", "Requests that failed at this backend, over 10 s."),
 )
 MODEL_LABELS: Final = ("model",)
 MODEL: Final = (
@@ -483,6 +493,7 @@ def _metrics() -> tuple[Metric, ...]:
         found[name] = Metric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
     for fields, labels in (
         *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
+        (BACKEND, BACKEND_LABELS),
         *((MODEL, MODEL_LABELS), (HOST, ()), (COSTS, ()), (SELF, ())),
     ):
         for field in fields:

@@ -118,6 +118,15 @@ class EngineKind(str, Enum):
     XINFERENCE = "xinference"
     SGLANG_DIFFUSION = "sglang_diffusion"
     """SGLang with a diffusion model: it makes pictures and videos, and no tokens."""
+    LITELLM = "litellm"
+    GATEWAY = "gateway"
+    """Endpoint picker of llm-d and of the Kubernetes gateway API's inference extension."""
+    VLLM_STACK = "vllm_stack"
+    """Router of vLLM's production stack."""
+    VLLM_ROUTER = "vllm_router"
+    """vLLM's router in Rust (vllm-project/router)."""
+    SMG = "smg"
+    """SGLang's router, and the model gateway that it became."""
     GENERIC = "generic"
     """A feed that the user described in the config."""
 
@@ -422,6 +431,8 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The page was read to its end: a series that `ranks` lacks was not on it."""
     absent_s: float | None = None
     """Moment of an earlier whole answer of this process, the newest one that had nothing of this model."""
+    backends: tuple[RankReading, ...] = ()
+    """A front end's figures of each of its backends, whose address or name stands as `rank`. Text from outside."""
 
     @property
     def key(self) -> str:

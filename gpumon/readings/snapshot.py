@@ -266,6 +266,22 @@ class RankLoad(msgspec.Struct, frozen=True, gc=False):
     kv_usage_ratio: Reading = NOT_EXPOSED
 
 
+class Backend(msgspec.Struct, frozen=True, gc=False):
+    """One backend of a front end, by the front end's own figures, over 10 s."""
+
+    address: str
+    """As the front end names it: an address, or the name of a pod. Text from outside."""
+    engine: str = ""
+    """Name of the engine that is polled at this address; empty where none is."""
+    ready: Reading = NOT_EXPOSED
+    """1 where the front end sends it requests, 0 where it does not."""
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    """Requests in the backend's own queue, as the front end knows it."""
+    requests_per_s: Reading = NOT_EXPOSED
+    failures_per_s: Reading = NOT_EXPOSED
+
+
 class Hardware(Part, frozen=True, gc=False):
     """The GPUs that an engine runs on, and how it is split over them."""
 
@@ -316,6 +332,10 @@ class Load(Part, frozen=True, gc=False):
     """LoRA adapters that requests wait for and that have no slot."""
     router_queue: Reading = NOT_EXPOSED
     """Requests that its router holds and has given to no worker yet."""
+    backends_known: Reading = NOT_EXPOSED
+    """Backends of a front end."""
+    backends_ready: Reading = NOT_EXPOSED
+    """Those of them that it sends requests to."""
     running_mean: Reading = NOT_EXPOSED
     """Mean of `running` over the 10 s of the rates."""
     kv_usage_ratio: Reading = NOT_EXPOSED
@@ -612,6 +632,8 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """Field -> when it moves: `live`, `prompt`, `end`, `sampled` or `derived` (`readings.frame.Advance`)."""
     rank_loads: tuple[RankLoad, ...] = ()
     """Each data-parallel rank's part; empty with one rank."""
+    backends: tuple[Backend, ...] = ()
+    """Backends of a front end; none of what serves itself."""
     uneven: tuple[Evidence, ...] = ()
     """Figures that its ranks share unevenly."""
     deviates: tuple[Evidence, ...] = ()

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
+from gpumon.efficiency.service import ROUTERS
 from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineKind, EngineReading, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
@@ -81,6 +82,8 @@ class EngineFacts:
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
+        if reading.kind in ROUTERS:
+            return reading
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
         llm, why = self._model(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)

@@ -99,7 +99,9 @@ async def find(
             return refusal
         if may_take_records and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
             taken.append(refusal)
-        rank = (_is_aside(path, engines), refusal.state is EndpointState.METRICS_OFF)
+        # A page that redirects stands elsewhere, and may be asked for there already.
+        is_aside = _is_aside(path, engines) or 300 <= answer.status < 400
+        rank = (is_aside, refusal.state is EndpointState.METRICS_OFF)
         refusals.append(_PageRefusal(rank, refusal))
     return min(refusals, key=attrgetter("rank")).refusal
 
@@ -138,7 +140,7 @@ def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[R
 
 def _is_aside(path: str, engines: tuple[Row, ...]) -> bool:
     """Whether a refusal of this page says less than one of /metrics."""
-    if path == METRICS:
+    if path.rstrip("/") == METRICS:
         return False
     return len(engines) > 1 or path in engines[0].json_paths
 

@@ -42,6 +42,7 @@ MOST_ITEMS: Final[Mapping[str, int]] = {
     "unknown": 32,
     "parameters": 32,
     "rank_loads": 1024,
+    "backends": 1024,
     "evidence of all verdicts": 4096,
     "actions of all verdicts": 2048,
     "missing signals of all verdicts": 2048,

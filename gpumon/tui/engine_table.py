@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.efficiency.goodput import of_tokens
+from gpumon.efficiency.service import ROUTERS
 from gpumon.readings import glossary
 from gpumon.readings.columns import ENGINE_COLUMNS
 from gpumon.readings.format import (
@@ -105,15 +106,36 @@ def _model_alone(engine: Engine, _: View, tone: str) -> Row:
 
 def _whole_model(engine: Engine, _: View, tone: str) -> Row:
     """The model as the engine names it."""
-    return ((" " + left(engine.model or _short_model(engine, _WHOLE_MODEL), _WHOLE_MODEL), tone),)
+    name = engine.model or _short_model(engine, _WHOLE_MODEL)
+    if engine.kind in ROUTERS:
+        name = _backends(engine)
+        if engine.model:
+            name = f"{name} of {engine.model}"
+    return ((" " + left(name, _WHOLE_MODEL), tone),)
 
 
 def _short_model(engine: Engine, room: int) -> str:
-    """Family and size of the model in `room` cells; `training` for a training run that does not name one."""
+    """Family and size of the model in `room` cells; `training` for a training run that does not name one, and how many
+    backends a front end has."""
+    if engine.kind in ROUTERS:
+        return cut(_backends(engine), room)
     model = engine.model
     if not model and engine.phase is Phase.TRAINING:
         model = "training"
     return model_name(model.rstrip("/").rpartition("/")[2], room)
+
+
+def _backends(engine: Engine) -> str:
+    """Backends of a front end, such as `2/3 ready`."""
+    known = engine.load.backends_known
+    ready = engine.load.backends_ready
+    if isinstance(known, Missing) and isinstance(ready, Missing):
+        return "front end"
+    if isinstance(known, Missing):
+        return f"{whole(ready)} ready"
+    if isinstance(ready, Missing):
+        return counted(round(known), "backend")
+    return f"{whole(ready)}/{whole(known)} ready"
 
 
 def _model_head(view: View) -> Row:
@@ -126,7 +148,7 @@ def _model_title(size: int) -> Row:
 
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
-    """Decode rate; training rate of a training run, rate of inferences of a server of other models."""
+    """Decode rate; training rate of a training run, inferences of a server of other models, requests of a front end."""
     shown = engine.rates.decode_tokens_per_s
     if "engines.prefill" not in view.hidden:
         other = other_rate(engine)
@@ -136,7 +158,7 @@ def _decode(engine: Engine, view: View, tone: str) -> Row:
 
 
 def _prefill(engine: Engine, view: View, tone: str) -> Row:
-    """Prefill rate; of a training run, or a server of other models, what the rate before it counts."""
+    """Prefill rate; of what has another rate in place of the decode rate, what that counts."""
     other = None
     if "engines.decode" not in view.hidden:
         other = other_rate(engine)

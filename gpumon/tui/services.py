@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, Service
+from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, ROUTERS, Service
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -27,10 +27,13 @@ WITHOUT: Final = {
     Service.TRAINING: (_OF_DECODE - {"tokens_per_j"})
     | _OF_MODEL
     | {"prefill_tokens_per_s", "requests_per_s", "running", "waiting", "queue_s", "e2e_s"},
+    Service.ROUTING: _OF_DECODE | _OF_LLMS | _OF_MODEL | {"gpu_count", "running", "waiting", "queue_s"},
 }
 """Fields of `Engine` that say nothing of such a service where they are missing."""
 _WORK: Final = (("trained_tokens_per_s", "trained"), ("samples_per_s", "samples"), ("inferences_per_s", "items"))
 """Rates of what makes no tokens for anybody, and the word for them in a row."""
+_REQUESTS: Final = (("requests_per_s", "req/s"),)
+"""The same of a front end."""
 
 
 class Rate(NamedTuple):
@@ -44,6 +47,8 @@ def service_of(engine: Engine) -> Service:
     """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
     if engine.phase is Phase.TRAINING:
         return Service.TRAINING
+    if engine.kind in ROUTERS:
+        return Service.ROUTING
     if engine.kind in ENCODERS or engine.rates.decode_tokens_per_s == NO_DECODE:
         return Service.ENCODING
     no_llm = engine.rates.decode_tokens_per_s == engine.rates.prefill_tokens_per_s == NO_TOKENS
@@ -51,10 +56,12 @@ def service_of(engine: Engine) -> Service:
 
 
 def other_rate(engine: Engine) -> Rate | None:
-    """The rate of a training run or of a server of models that are no LLMs; None for all others."""
-    if service_of(engine) not in (Service.TRAINING, Service.OTHER):
+    """The rate of a training run, of a server of models that are no LLMs, or of a front end; None for all others."""
+    service = service_of(engine)
+    if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
-    rates = [Rate(value_of(engine, field), word) for field, word in _WORK]
+    fields = _REQUESTS if service is Service.ROUTING else _WORK
+    rates = [Rate(value_of(engine, field), word) for field, word in fields]
     known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
     coming = []
     for rate in rates:

@@ -148,8 +148,9 @@ MESSAGES = {
     "unknown_section": "1: generel: unknown key; did you mean general?",
     "value_for_table": "1: general = 3: must be a table: [general]",
     "wrong_engine": '3: endpoint[0].engine = "vlm": must be "aphrodite" or "auto" or "dynamo" or "fastdeploy" '
-    'or "llamacpp" or "lmdeploy" or "max" or "nim" or "ollama" or "ray" or "sglang" or "sglang_diffusion" or "tei" '
-    'or "tgi" or "tokenspeed" or "triton" or "trtllm" or "vllm" or "vllm_omni" or "xinference"',
+    'or "gateway" or "litellm" or "llamacpp" or "lmdeploy" or "max" or "nim" or "ollama" or "ray" or "sglang" '
+    'or "sglang_diffusion" or "smg" or "tei" or "tgi" or "tokenspeed" or "triton" or "trtllm" or "vllm" '
+    'or "vllm_omni" or "vllm_router" or "vllm_stack" or "xinference"',
 }
 SYNTAX_LINES = {
     "password_twice": 2,

@@ -72,6 +72,7 @@ def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
         for doubt in table.DOUBTS:
             assert bool(value_of(engine, doubt)) is bool(value_of(engines[engine.name], doubt))
         assert len(engines[engine.name].rank_loads) == len(engine.rank_loads)
+        assert engines[engine.name].backends == engine.backends
     assert len(back.verdicts) == len(shot.verdicts)
     for verdict in shot.verdicts:
         found = next(one for one in back.verdicts if (one.key, one.family) == (verdict.key, verdict.family))

@@ -195,6 +195,8 @@ class Figures:
         self.started_wall_s = 0.0
         self.exact_steps = False
         self.tp = self.pp = self.dp = 0
+        self.backends: dict[str, Rank] = {}
+        """A front end's figures of its backends, by address or name."""
         self.found: Mapping[str, Found] = {}
         """The samples of the page, by name."""
         self.bodies: Bodies = NO_BODIES
@@ -492,6 +494,7 @@ class Adapter:
             tp=figures.tp,
             pp=figures.pp,
             dp=figures.dp,
+            backends=tuple(map(_rank_reading, figures.backends.values())),
         )
 
     def collect(self, samples: Samples) -> Figures:

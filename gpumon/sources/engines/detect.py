@@ -10,7 +10,6 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.engines.adapter import Row
 from gpumon.sources.engines.registry import BY_KIND, ROWS
-from gpumon.sources.engines.vllm import ROUTER
 from gpumon.sources.engines.xinference import SUPERVISOR
 
 LOOKED_AT: Final = 4096
@@ -34,25 +33,16 @@ SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
 """The switches of the engines whose servers stand without a metrics page by default."""
 
 NOT_ENGINES: Final = (
-    (("litellm_",), "LiteLLM", "a proxy: add the engines behind it"),
     (
         (SUPERVISOR,),
         "Xinference's supervisor",
         "no engine: add the metrics page of its workers (--metrics-exporter-port)",
     ),
-    (ROUTER, "vLLM's router", "no engine: add the vLLM servers behind it"),
-    # With a colon the names are SGLang's own; the router writes those of its workers with an underscore.
-    (("smg_", "sgl_router_", "sglang_"), "SGLang's router (SMG)", "no engine: add the SGLang servers behind it"),
+    # With a colon the names are SGLang's own; its router passes on those of its workers with an underscore.
     (
-        (
-            "inference_pool_",
-            "inference_objective_",
-            "inference_model_",
-            "inference_extension_",
-            "llm_d_inference_scheduler_",
-        ),
-        "an inference gateway",
-        "no engine: add the servers behind it",
+        ("sglang_",),
+        "the workers of SGLang's router (SMG)",
+        "add the workers, and the router by its metrics port (29000 unless --prometheus-port says another)",
     ),
     (
         (

@@ -10,6 +10,8 @@ from gpumon.sources.engines import (
     dynamo,
     fastdeploy,
     forks,
+    gateway,
+    litellm,
     llamacpp,
     lmdeploy,
     modular_max,
@@ -24,6 +26,8 @@ from gpumon.sources.engines import (
     triton,
     trtllm,
     vllm,
+    vllm_stack,
+    worker_router,
     xinference,
 )
 from gpumon.sources.engines.adapter import HOST_PORT, Form, Page, Row
@@ -48,6 +52,13 @@ ROWS: Final = (
     fastdeploy.ENGINE,
     modular_max.ENGINE,
     xinference.ENGINE,
+    # Front ends.
+    litellm.ENGINE,
+    gateway.ENGINE,
+    # After vLLM, whose prefix it has.
+    vllm_stack.ENGINE,
+    worker_router.ENGINE,
+    worker_router.VLLM_ENGINE,
 )
 """In the order in which a page is offered to them: the first that claims it reads it."""
 BY_KIND: Final = {row.kind: row for row in ROWS}

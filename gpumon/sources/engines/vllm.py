@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import CPU_OFFLOAD_GB, DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
+from gpumon.sources.engines import vllm_stack
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
     UNIX_SOCKET,
@@ -63,13 +64,6 @@ RUNNING: Final = "vllm:num_requests_running"
 SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CONFIG})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
 only some series through: then it has what runs."""
-ROUTER: Final = (
-    "vllm:current_qps",
-    "vllm:healthy_pods_total",
-    "vllm:num_incoming_requests_total",
-    "vllm:avg_decoding_length",
-)
-"""Names of that router, which tells what runs, too."""
 KEPT_SETTINGS: Final = (
     "cache_dtype",
     "block_size",
@@ -289,7 +283,7 @@ class VllmAdapter(Adapter):
     @classmethod
     def claims(cls, page: Page) -> bool:
         """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
-        return bool(SIGNS & page.names) or (RUNNING in page.names and page.names.isdisjoint(ROUTER))
+        return bool(SIGNS & page.names) or (RUNNING in page.names and page.names.isdisjoint(vllm_stack.NAMES))
 
     def refine(self, figures: Figures) -> None:
         """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""

@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Model
 from gpumon.config.urls import with_scheme
+from gpumon.efficiency.service import ROUTERS
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.sources.attachment import NAMELESS, marked
@@ -60,6 +61,8 @@ class Models:
 
     def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
         """The reading with its model, as far as that is known."""
+        if reading.kind in ROUTERS:
+            return reading
         model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
         known_hints = hints_of(reading.info)
         names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS

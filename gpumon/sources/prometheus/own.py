@@ -22,6 +22,7 @@ from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import MOST_POSITIONS
 from gpumon.readings.snapshot import (
+    Backend,
     BandwidthSource,
     CachedBy,
     Engine,
@@ -336,6 +337,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
             "gpus": tuple(sorted(set(map(_small_number, page.told("engine_gpu_info", labels, "gpu"))))),
             "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
+            "backends": tuple(_backends(page, name)),
             "accepted_by_position": _accepted(page, labels),
         }
         for doubt in exported.DOUBTS:
@@ -369,6 +371,17 @@ def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
     for rank in sorted(ranks, key=lambda text: (_small_number(text), text)):
         labels = {"engine": engine, "rank": rank}
         yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
+
+
+def _backends(page: Scrape, engine: str) -> Iterator[Backend]:
+    """The backends of a front end, in the order of their addresses."""
+    polled_as: dict[str, str] = {}
+    for field in exported.BACKEND:
+        for has, _ in page.of(field.sample, "engine", engine):
+            polled_as[has.get("backend", "")] = has.get("polled_as", "")
+    for address in sorted(polled_as):
+        labels = {"engine": engine, "backend": address, "polled_as": polled_as[address]}
+        yield Backend(address, polled_as[address], **_figures(page, exported.BACKEND, labels, {}, NOT_EXPOSED))
 
 
 def _models(page: Scrape) -> Iterator[Replicas]:

@@ -16,6 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.engine_down import ended_text
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served, values
+from gpumon.tui.detail.backends import backends
 from gpumon.tui.detail.blocks import (
     CATALOGUE,
     DERIVED,
@@ -114,6 +115,8 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     service = service_of(engine)
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
     figures = Figures(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
+    if service is Service.ROUTING:
+        return applying(_of_front_end(engine, snapshot, view, figures), WITHOUT[service])
     every = [
         *_end(engine, snapshot),
         *served.since_mark(engine, view.marked, snapshot, figures),
@@ -145,6 +148,34 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_advances(engine),
     ]
     return applying(every, WITHOUT[service])
+
+
+def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: Figures) -> list[Section]:
+    """The sections of a router or proxy: its requests as its clients see them, and its backends."""
+    load: list[Entry] = [
+        figures("running", "running", values.whole),
+        figures("waiting", "waiting", values.whole),
+        figures("backends", "backends_known", values.whole),
+        figures("ready", "backends_ready", values.whole),
+        figures("requests", "requests_per_s", values.rate),
+        *_sometimes(engine, figures),
+    ]
+    entries = [*_server_and_model(engine, Service.ROUTING)]
+    if engine.found_by:
+        entries.append(Fact("found via", engine.found_by))
+    entries.append(Sentence("a front end: it has no GPUs, and its requests are those of its backends (never added)"))
+    return [
+        *_end(engine, snapshot),
+        Section("front end", entries),
+        Section("requests", load),
+        *backends(engine),
+        *latencies(engine, view, figures.explain, WITHOUT[Service.ROUTING]),
+        *served.goals(engine, figures),
+        *served.outcomes(engine, figures),
+        *served.lengths(engine),
+        *_since_start(engine, figures),
+        *_advances(engine),
+    ]
 
 
 def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
@@ -352,17 +383,23 @@ def _rates(engine: Engine, figures: Figures) -> Section:
         figures("steps", "steps_per_s", values.rate, _steps_basis(engine, MEASURED)),
         figures("preemptions", "preemptions_per_s", values.rate),
     ]
-    entries += [
-        figures(name, field, write)
-        for name, field, write in _SOMETIMES
-        if not isinstance(reading := value_of(engine, field), Missing) or reading.reason not in _NOT_THERE
-    ]
+    entries += _sometimes(engine, figures)
     if (pair := known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)) and sum(pair) > 0.0:
         share = said(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
     if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
     return Section("rates", entries)
+
+
+def _sometimes(engine: Engine, figures: Figures) -> list[Entry]:
+    """The rates that only some engines have, where this one does."""
+    entries: list[Entry] = []
+    for name, field, write in _SOMETIMES:
+        reading = value_of(engine, field)
+        if not isinstance(reading, Missing) or reading.reason not in _NOT_THERE:
+            entries.append(figures(name, field, write))
+    return entries
 
 
 def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()) -> list[Section]:

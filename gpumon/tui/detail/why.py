@@ -136,6 +136,11 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.DYNAMO: "not known to a frontend: add the endpoints of its workers (DYN_SYSTEM_PORT)",
     EngineKind.RAY: "Ray passes on what the engine in its replicas exports: a newer vLLM or SGLang has more",
     EngineKind.OLLAMA: "Ollama exports which models are loaded, and no figures of its work",
+    EngineKind.LITELLM: "LiteLLM counts the rest at its backends, or not at all: nothing to do",
+    EngineKind.GATEWAY: "a newer endpoint picker may export it; its backends have the rest",
+    EngineKind.VLLM_STACK: "a newer router of the production stack may export it; its backends have the rest",
+    EngineKind.VLLM_ROUTER: "the router does not look into the answers: its backends know it",
+    EngineKind.SMG: "over HTTP the router does not look into the answers, through gRPC it does; its backends know it",
     EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
 }
 """Actions for a figure that is not exported, by kind of engine."""

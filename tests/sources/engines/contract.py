@@ -125,6 +125,11 @@ def told(page: EngineReading, expected: Collection[str]) -> dict[str, Any]:
         },
         "advance": {quantity: advance.value for quantity, advance in page.advance.items()},
     }
+    if "backends" in expected:
+        said["backends"] = {
+            backend.rank: {"counters": dict(backend.counters), "gauges": dict(backend.gauges)}
+            for backend in page.backends
+        }
     for name in {"live", "info"}.intersection(expected):
         wanted_keys = expected[name] if isinstance(expected, Mapping) else getattr(page, name)
         said[name] = {key: value for key, value in getattr(page, name).items() if key in wanted_keys}
@@ -137,7 +142,11 @@ def wanted(expected: Mapping[str, Any]) -> dict[str, Any]:
         name: {"counters": {}, "gauges": {}, "histograms": {}, **rank}
         for name, rank in expected.get("ranks", {}).items()
     }
-    return {**expected, "ranks": ranks, "advance": expected.get("advance", {})}
+    filled = {**expected, "ranks": ranks, "advance": expected.get("advance", {})}
+    if "backends" in expected:
+        blank: dict[str, Any] = {"counters": {}, "gauges": {}}
+        filled["backends"] = {name: {**blank, **backend} for name, backend in expected["backends"].items()}
+    return filled
 
 
 def check(parts: Sequence[EngineReading]) -> None:
@@ -163,6 +172,10 @@ def check(parts: Sequence[EngineReading]) -> None:
             _check_figures((rank.counters, rank.gauges))
             for histogram in rank.histograms.values():
                 _check_histogram(histogram)
+        assert len({backend.rank for backend in part.backends}) == len(part.backends)
+        for backend in part.backends:
+            assert {*backend.counters, *backend.gauges} <= QUANTITIES
+            _check_figures((backend.counters, backend.gauges))
 
 
 def _check_figures(kinds: Sequence[Mapping[str, float]]) -> None:
@@ -206,7 +219,7 @@ def read_of(case: Case) -> list[dict[str, Any]]:
     """The parts that a case's last poll gives."""
     reader = Reader(case.row)
     parts = [reader.read(bodies) for bodies in case.polls][-1]
-    return [told(part, SHOWN) for part in parts]
+    return [told(part, (*SHOWN, "backends") if part.backends else SHOWN) for part in parts]
 
 
 def make_case(name: str, page: str) -> Case:

@@ -317,11 +317,7 @@ def test_ever_more_ranks_replicas_and_models_are_bounded(kind: EngineKind, line:
 
 FOLDER = PAGES / "not_engines"
 SAID = {
-    "litellm": ("LiteLLM", "add the engines behind it"),
-    "production-stack": ("vLLM's router", "add the vLLM servers behind it"),
-    "smg": ("SGLang's router", "add the SGLang servers behind it"),
-    "smg-engine-metrics": ("SGLang's router", "add the SGLang servers behind it"),
-    "inference-gateway": ("an inference gateway", "add the servers behind it"),
+    "smg-engine-metrics": ("the workers of SGLang's router", "add the workers, and the router by its metrics port"),
     "queue-proxy": ("KServe's queue-proxy", "add the port of the model's own container"),
     "dynamo-worker": ("a Dynamo worker without its engine's", "start it with the option that publishes them"),
     "ray-without-llm": ("Ray", "is log_engine_metrics on"),

@@ -1,0 +1,131 @@
+"""Backends of front ends: what each does as its front end counts it, and which of them are polled as engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpumon.efficiency.tracks import Track
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineReading, RankReading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.snapshot import Backend, Engine
+from gpumon.readings.text import clean
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Names of this host, at which one server answers by each of them."""
+USUAL_PORT: Final = {"http": 80, "https": 443}
+
+Server = tuple[str, int]
+"""Host and port."""
+
+
+class BackendsView:
+    """The polls of one front end's backends: each is tracked as a rank is."""
+
+    def __init__(self) -> None:
+        self._track: Track | None = None
+        self._reading: EngineReading | None = None
+
+    def add(self, reading: EngineReading, wall_s: float, frames_s: float) -> None:
+        """Take in one poll of the front end, made at `wall_s` (Unix time)."""
+        if reading is self._reading or not (reading.backends or self._track):
+            return
+        self._reading = reading
+        if self._track is None:
+            self._track = Track()
+        self._track.add(_as_ranks(reading), wall_s, frames_s)
+
+    def shown(self) -> tuple[Backend, ...]:
+        """The backends of the newest poll, in the order of their names."""
+        if self._track is None or self._reading is None:
+            return ()
+        backends = []
+        for figures in self._reading.backends:
+            backends.append(_backend(figures, self._track))
+        return tuple(backends)
+
+
+def _as_ranks(reading: EngineReading) -> EngineReading:
+    """The reading of a front end in which its backends stand in the place of ranks."""
+    earlier = tuple(_as_ranks(before) for before in reading.earlier)
+    return msgspec.structs.replace(reading, ranks=reading.backends, backends=(), earlier=earlier)
+
+
+def _backend(figures: RankReading, track: Track) -> Backend:
+    gauges = figures.gauges
+    requests = track.short.rank_rate(figures.rank, q.REQUESTS)
+    if q.REQUESTS not in figures.counters:
+        requests = gauges.get(q.REQUEST_RATE, requests)
+    return Backend(
+        address=clean(figures.rank),
+        ready=gauges.get(q.READY, NOT_EXPOSED),
+        running=gauges.get(q.RUNNING, NOT_EXPOSED),
+        waiting=gauges.get(q.WAITING, NOT_EXPOSED),
+        requests_per_s=requests,
+        failures_per_s=_failures(figures, track, requests),
+    )
+
+
+def _failures(figures: RankReading, track: Track, requests: Reading) -> Reading:
+    """Failures/s. A front end writes the count of a backend with its first failure: until then there is none, where
+    others of its backends have one."""
+    if q.FAILURES not in figures.counters and track.counts(q.FAILURES) and not isinstance(requests, Missing):
+        return 0.0
+    return track.short.rank_rate(figures.rank, q.FAILURES)
+
+
+def with_polled_backends(engines: Sequence[Engine]) -> list[Engine]:
+    """The engines, each front end's backends with the name of the engine that is polled at their address."""
+    if not any(engine.backends for engine in engines):
+        return list(engines)
+    names = _names_by_server(engines)
+    result = []
+    for engine in engines:
+        if engine.backends:
+            result.append(msgspec.structs.replace(engine, backends=tuple(_named(engine, names))))
+        else:
+            result.append(engine)
+    return result
+
+
+def _names_by_server(engines: Iterable[Engine]) -> dict[Server, str]:
+    """Server -> name of the engine that is polled there; of several models of one server that of the first."""
+    names: dict[Server, str] = {}
+    for engine in engines:
+        server = server_of(engine.url)
+        if server is not None:
+            names.setdefault(server, engine.name)
+    return names
+
+
+def _named(front_end: Engine, names: dict[Server, str]) -> Iterable[Backend]:
+    for backend in front_end.backends:
+        server = server_of(backend.address)
+        name = ""
+        if server is not None:
+            name = names.get(server, "")
+        if name == front_end.name:
+            name = ""
+        yield msgspec.structs.replace(backend, engine=name)
+
+
+def server_of(address: str) -> Server | None:
+    """Host and port of an address such as `http://127.0.0.1:8000/v1`; None where it is none, such as a pod's name."""
+    if "://" not in address:
+        return None
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return None
+    if port is None:
+        port = USUAL_PORT.get(parts.scheme)
+    if not parts.hostname or port is None:
+        return None
+    if parts.hostname in LOOPBACK:
+        return ("localhost", port)
+    return (parts.hostname, port)

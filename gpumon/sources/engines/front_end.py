@@ -1,0 +1,165 @@
+"""Front ends: routers and proxies that pass requests on to engines, their backends.
+
+A front end counts requests, errors and latencies as its clients see them, and some of that for each backend. What it
+counts of tokens is left out: its backends count the same.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, Final, NamedTuple
+
+from gpumon.readings import quantities as q
+from gpumon.sources.engines.adapter import Adapter, Figures, Found, Metric, Rank, Rule, picked, total
+
+MOST_BACKENDS: Final = 256
+"""Backends of one front end that are read; all of them are counted."""
+TIMED_OUT: Final = 408
+TOO_MANY: Final = 429
+GONE: Final = 499
+"""The client hung up before its answer was there."""
+
+
+class BackendTables(NamedTuple):
+    """Series of a front end that are each of one backend."""
+
+    labels: tuple[str, ...]
+    """Labels that may name the backend: the first that a series has."""
+    counters: tuple[Rule, ...] = ()
+    gauges: tuple[Rule, ...] = ()
+
+
+class FrontEnd(Adapter):
+    """One front end: its own figures by `tables`, and those of its backends by `backends`."""
+
+    backends: ClassVar[BackendTables]
+    ready_from: ClassVar[tuple[str, ...]] = ()
+    """Sample names that tell whether a backend gets requests."""
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of all samples that `read` uses."""
+        names = set(super().wanted)
+        for rule in (*self.backends.counters, *self.backends.gauges):
+            for metric in rule.metrics:
+                names.add(metric.name)
+        return frozenset(names)
+
+    def refine(self, figures: Figures) -> None:
+        """Add the backends, what the tables cannot describe, and how many of the backends get requests."""
+        figures.model = self.only_model(figures)
+        self._read_backends(figures)
+        if figures.backends and not figures.ranks:
+            # It has served nothing yet, and knows its backends already.
+            figures.ranks["0"] = Rank("0")
+        self.work_out(figures)
+        if figures.ranks and figures.backends:
+            self._count_backends(figures)
+        figures.backends = dict(sorted(figures.backends.items())[:MOST_BACKENDS])
+
+    def work_out(self, figures: Figures) -> None:
+        """Add the figures that the tables cannot describe: a front end's own module does."""
+
+    def only_model(self, figures: Figures) -> str:
+        """The model that all series name; empty where there are several, or none."""
+        if not self.tables.model:
+            return ""
+        label, *names = self.tables.model
+        models = set()
+        for name in names:
+            for series, _ in figures.found.get(name, ()):
+                models.add(series.labels.get(label, ""))
+        models.discard("")
+        if len(models) == 1:
+            return models.pop()
+        return ""
+
+    def backend_of(self, figures: Figures, name: str) -> Rank:
+        """The figures of a backend; new where it has none yet."""
+        return figures.backends.setdefault(name, Rank(name))
+
+    def by_backend(self, samples: Found) -> dict[str, Found]:
+        """The samples of each backend; those that name none are left out."""
+        of_backend: dict[str, Found] = {}
+        for series, value in samples:
+            for label in self.backends.labels:
+                name = series.labels.get(label, "")
+                if name and name != "None":
+                    of_backend.setdefault(self.backend_name(name), []).append((series, value))
+                    break
+        return of_backend
+
+    def backend_name(self, label: str) -> str:
+        """The name of the backend that a label's value is of."""
+        return label
+
+    def _read_backends(self, figures: Figures) -> None:
+        for rule in self.backends.counters:
+            for name, samples in self._first_of_backends(figures, rule).items():
+                self.backend_of(figures, name).counters[rule.quantity] = total(samples)
+        for rule in self.backends.gauges:
+            for name, samples in self._first_of_backends(figures, rule).items():
+                self.backend_of(figures, name).gauges[rule.quantity] = _gauge(samples, rule)
+
+    def _first_of_backends(self, figures: Figures, rule: Rule) -> dict[str, Found]:
+        """The samples of the first metric of a rule that names a backend, by backend."""
+        samples_of = partial(picked, figures.found)
+        for metric in rule.metrics:
+            of_backend = self.by_backend(samples_of(metric))
+            if of_backend:
+                return of_backend
+        return {}
+
+    def _count_backends(self, figures: Figures) -> None:
+        """How many backends there are, and how many of them get requests, where the page tells."""
+        first = next(iter(figures.ranks.values()))
+        figures.put(first.gauges, q.BACKENDS, float(len(figures.backends)), f"label {self.backends.labels[0]}")
+        if q.BACKENDS_READY in first.gauges:
+            return
+        if all(q.READY in backend.gauges for backend in figures.backends.values()):
+            ready = sum(backend.gauges[q.READY] for backend in figures.backends.values())
+            source = " and ".join(name for name in self.ready_from if name in figures.found)
+            figures.put(first.gauges, q.BACKENDS_READY, ready, source)
+
+
+def _gauge(samples: Found, rule: Rule) -> float:
+    """One gauge of a backend: the sum of its parts, or else the highest."""
+    values = [value for _, value in samples]
+    if rule.added:
+        return sum(values)
+    return max(values)
+
+
+def put_answers(figures: Figures, samples: Found, status_label: str, source: str) -> None:
+    """Put failed, aborted and rejected requests into the front end's rank by the HTTP status of their answer; the
+    statuses that failed stand in `info`."""
+    rank = next(iter(figures.ranks.values()), None)
+    if rank is None or not samples:
+        return
+    of_kind = dict.fromkeys((q.FAILURES, q.ABORTS, q.REJECTIONS), 0.0)
+    for series, value in samples:
+        quantity = kind_of_status(series.labels.get(status_label, ""))
+        if quantity:
+            of_kind[quantity] += value
+    for quantity, value in of_kind.items():
+        figures.put(rank.counters, quantity, value, f"{source} by {status_label}")
+
+
+def kind_of_status(status: str) -> str:
+    """The quantity that an answer with this HTTP status counts in; empty where it was served, or the request was
+    wrong. A status that is no number is a failure of no known kind."""
+    if not status.isascii() or not status.isdecimal():
+        return q.FAILURES
+    code = int(status[:4])
+    if code == GONE:
+        return q.ABORTS
+    if code == TOO_MANY:
+        return q.REJECTIONS
+    if code >= 500 or code == TIMED_OUT:
+        return q.FAILURES
+    return ""
+
+
+def by_metric(figures: Figures, name: str) -> Found:
+    """All usable samples of a name."""
+    return picked(figures.found, Metric(name))

@@ -1,0 +1,122 @@
+"""The endpoint picker of llm-d and of the Kubernetes gateway API's inference extension. A backend is a pod.
+
+Names and when they move: docs/metrics.md, pkg/epp/metrics and pkg/epp/metrics/collectors/inference_pool.go of
+llm-d/llm-d-router (ebab687, August 2026), and pkg/epp/metrics/metrics.go of kubernetes-sigs/
+gateway-api-inference-extension from 0.3 to 1.6. Newer versions write each figure under a new name and the old one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.engines.adapter import Figures, Metric, Row, Rule, Tables, rule, tell_causes
+from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
+
+NEW: Final = "llm_d_epp_"
+OBJECTIVE: Final = "inference_objective_"
+MODEL: Final = "inference_model_"
+"""Before 0.5 of the inference extension."""
+POOL: Final = "inference_pool_"
+EXTENSION: Final = "inference_extension_"
+SCHEDULER: Final = "llm_d_inference_scheduler_"
+REQUESTS: Final = (f"{NEW}request_total", f"{OBJECTIVE}request_total", f"{MODEL}request_total")
+ERRORS: Final = (f"{NEW}request_error_total", f"{OBJECTIVE}request_error_total", f"{MODEL}request_error_total")
+CODE: Final = "error_code"
+REFUSED: Final = "ResourceExhausted"
+"""Code of a request for which there was no room."""
+CLIENTS_OWN: Final = frozenset({"BadRequest", "Unauthorized", "Forbidden", "NotFound", "PreconditionFailed"})
+"""Codes of requests that were wrong themselves (pkg/common/error/error.go)."""
+RANK: Final = "-rank-"
+"""Between a pod's name and the number of one of its ports."""
+
+
+def _named(quantity: str, new: str, *older: str) -> Rule:
+    """A rule of a figure under its new name, and under the names that it had."""
+    return rule(quantity, f"{NEW}{new}", *older)
+
+
+_added = partial(Rule, added=True)
+
+
+def _metrics(*names: str) -> tuple[Metric, ...]:
+    return tuple(map(Metric, names))
+
+
+class GatewayAdapter(FrontEnd):
+    """One endpoint picker."""
+
+    kind = EngineKind.GATEWAY
+    prefixes = (NEW, OBJECTIVE, MODEL, POOL, EXTENSION, SCHEDULER)
+    from_documentation = True
+    tables = Tables(
+        rank_label="",
+        model=("model_name", *REQUESTS),
+        counters=(rule(q.REQUESTS, *REQUESTS),),
+        gauges=(
+            _added(
+                q.RUNNING,
+                _metrics(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{MODEL}running_requests"),
+            ),
+            # Held by its flow control, with that switched on.
+            _added(q.WAITING, _metrics(f"{NEW}flow_control_queue_size", f"{EXTENSION}flow_control_queue_size")),
+            _added(q.BACKENDS_READY, _metrics(f"{NEW}ready_endpoints", f"{POOL}ready_pods")),
+        ),
+        histograms=(
+            _named(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
+            _named(q.ITL, "request_streaming_itl_seconds"),
+            _named(q.TPOT, "request_streaming_tpot_seconds", f"{OBJECTIVE}request_tpot_seconds"),
+            _named(
+                q.E2E,
+                "request_duration_seconds",
+                f"{OBJECTIVE}request_duration_seconds",
+                f"{MODEL}request_duration_seconds",
+            ),
+            _named(
+                q.QUEUE,
+                "flow_control_request_queue_duration_seconds",
+                f"{EXTENSION}flow_control_request_queue_duration_seconds",
+            ),
+            _named(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{MODEL}input_tokens"),
+            _named(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{MODEL}output_tokens"),
+        ),
+        extra=ERRORS,
+    )
+    backends = BackendTables(
+        labels=("model_server_endpoint", "model_server_pod", "endpoint_name", "pod_name"),
+        counters=(rule(q.REQUESTS, f"{NEW}scheduler_attempts_total", f"{EXTENSION}scheduler_attempts_total"),),
+        gauges=(
+            _added(q.WAITING, _metrics(f"{NEW}per_endpoint_queue_size", f"{POOL}per_pod_queue_size")),
+            _added(q.RUNNING, _metrics(f"{NEW}inflight_requests")),
+        ),
+    )
+
+    def backend_name(self, label: str) -> str:
+        """The pod that serves on one or several ports."""
+        pod, rank, number = label.rpartition(RANK)
+        if rank and number.isdecimal():
+            return pod
+        return label
+
+    def work_out(self, figures: Figures) -> None:
+        """Failures and refusals by the code of the error."""
+        rank = next(iter(figures.ranks.values()), None)
+        name = next((name for name in ERRORS if by_metric(figures, name)), "")
+        if rank is None or not name:
+            return
+        failed: dict[str, float] = {}
+        refused = 0.0
+        for series, value in by_metric(figures, name):
+            code = series.labels.get(CODE, "")
+            if code == REFUSED:
+                refused += value
+            elif code not in CLIENTS_OWN:
+                failed[code] = failed.get(code, 0.0) + value
+        figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{name} by {CODE}")
+        figures.put(rank.counters, q.REJECTIONS, refused, str(Metric(name, CODE, REFUSED)))
+        tell_causes(figures, failed)
+
+
+ENGINE: Final = Row("llm-d, inference gateway", GatewayAdapter, 9090, models_path="")

@@ -1,0 +1,114 @@
+"""LiteLLM's proxy, with its `prometheus` callback. A backend is a deployment, named by the address of its API.
+
+Names and when they move: litellm/integrations/prometheus.py, proxy/middleware/in_flight_requests_middleware.py and
+router_utils/cooldown_callbacks.py of litellm 1.108.7 (November 2026). Everything but the requests in flight is counted
+when a request ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import METRICS, Figures, Found, Row, Tables, rule, tell_causes, total
+from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric, kind_of_status, put_answers
+
+ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
+"""Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
+FAILED: Final = "litellm_proxy_failed_requests_metric_total"
+STATUS: Final = "exception_status"
+STATE: Final = "litellm_deployment_state"
+"""Of a deployment: 0 after a request that it served, 1 after one that failed. 2 is written under another model's name
+when it is cooled down, and is never taken back: it tells nothing of now."""
+LAST_FAILED: Final = 1.0
+BACKEND_FAILED: Final = "litellm_deployment_failure_responses_total"
+IN_FLIGHT: Final = "litellm_in_flight_requests"
+OWN_REQUEST: Final = 1.0
+"""The request for the metrics page is in flight itself."""
+
+
+class LiteLlmAdapter(FrontEnd):
+    """One proxy."""
+
+    kind = EngineKind.LITELLM
+    prefixes = ("litellm_",)
+    ready_from = (STATE,)
+    tables = Tables(
+        rank_label="",
+        model=("requested_model", "litellm_deployment_success_responses_total"),
+        gauges=(rule(q.RUNNING, IN_FLIGHT),),
+        histograms=(
+            # To the first token of the backend's stream; requests without a stream have none.
+            rule(q.TTFT, "litellm_llm_api_time_to_first_token_metric"),
+            rule(q.E2E, "litellm_request_total_latency_metric"),
+            rule(q.QUEUE, "litellm_request_queue_time_seconds"),
+        ),
+        extra=(ANSWERED, FAILED, STATE, BACKEND_FAILED, "litellm_deployment_success_responses_total"),
+    )
+    backends = BackendTables(
+        labels=("api_base",), counters=(rule(q.REQUESTS, "litellm_deployment_total_requests_total"),)
+    )
+
+    def work_out(self, figures: Figures) -> None:
+        """Running requests without the one for this page, requests and failures by status, and the deployments'
+        state."""
+        for rank in figures.ranks.values():
+            if q.RUNNING in rank.gauges:
+                running = max(0.0, rank.gauges[q.RUNNING] - OWN_REQUEST)
+                figures.put(rank.gauges, q.RUNNING, running, f"{IN_FLIGHT} - 1", Advance.DERIVED)
+        _put_requests(figures)
+        failed = by_metric(figures, FAILED)
+        put_answers(figures, failed, STATUS, FAILED)
+        tell_causes(figures, _by_status(failed))
+        self._put_states(figures)
+        self._put_failures(figures)
+
+    def _put_states(self, figures: Figures) -> None:
+        """A deployment whose last request failed is not ready."""
+        for name, samples in self.by_backend(by_metric(figures, STATE)).items():
+            states = []
+            for series, state in samples:
+                if series.labels.get("model_id") and state <= LAST_FAILED:
+                    states.append(state)
+            if states:
+                self.backend_of(figures, name).gauges[q.READY] = float(max(states) < LAST_FAILED)
+
+    def _put_failures(self, figures: Figures) -> None:
+        """Requests that failed at a deployment, without those that were wrong themselves."""
+        for name, samples in self.by_backend(by_metric(figures, BACKEND_FAILED)).items():
+            failed = [sample for sample in samples if kind_of_status(sample[0].labels.get(STATUS, "")) == q.FAILURES]
+            self.backend_of(figures, name).counters[q.FAILURES] = total(failed)
+
+
+def _put_requests(figures: Figures) -> None:
+    """Requests for a model that ended, however."""
+    rank = next(iter(figures.ranks.values()), None)
+    ended = []
+    for series, value in by_metric(figures, ANSWERED):
+        if series.labels.get("requested_model", ANSWERED):
+            ended.append(value)
+    if rank is not None and ended:
+        figures.put(rank.counters, q.REQUESTS, sum(ended), ANSWERED)
+
+
+def _by_status(failed: Found) -> dict[str, float]:
+    """Failed requests by status and the class of the exception, such as `500 Openai.InternalServerError`."""
+    causes: dict[str, float] = {}
+    for series, value in failed:
+        status = series.labels.get(STATUS, "")
+        if kind_of_status(status) == q.FAILURES:
+            cause = f"{status} {series.labels.get('exception_class', '')}".strip()
+            causes[cause] = causes.get(cause, 0.0) + value
+    return causes
+
+
+ENGINE: Final = Row(
+    "LiteLLM",
+    LiteLlmAdapter,
+    4000,
+    # The page without the slash redirects to that with it.
+    paths=(f"{METRICS}/", METRICS),
+    switch='start it with callbacks: ["prometheus"] under litellm_settings in its config',
+    models_path="",
+)
