@@ -119,4 +119,10 @@ class GatewayAdapter(FrontEnd):
         tell_causes(figures, failed)
 
 
-ENGINE: Final = Row("llm-d, inference gateway", GatewayAdapter, 9090, models_path="")
+ENGINE: Final = Row(
+    "llm-d, inference gateway",
+    GatewayAdapter,
+    9090,
+    models_path="",
+    names_from="llm-d-router ebab687, August 2026; inference extension 0.3 to 1.6",
+)

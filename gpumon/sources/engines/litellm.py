@@ -111,4 +111,5 @@ ENGINE: Final = Row(
     paths=(f"{METRICS}/", METRICS),
     switch='start it with callbacks: ["prometheus"] under litellm_settings in its config',
     models_path="",
+    names_from="1.108.7, November 2026",
 )

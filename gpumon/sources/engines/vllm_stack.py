@@ -52,4 +52,11 @@ class VllmStackAdapter(FrontEnd):
     )
 
 
-ENGINE: Final = Row("vLLM production stack", VllmStackAdapter, 8001, models_path="", version_path="/version")
+ENGINE: Final = Row(
+    "vLLM production stack",
+    VllmStackAdapter,
+    8001,
+    models_path="",
+    version_path="/version",
+    names_from="a6c01db, August 2026",
+)

@@ -111,5 +111,11 @@ class VllmRouterAdapter(WorkerRouter):
     )
 
 
-ENGINE: Final = Row("SGLang router (SMG)", SmgAdapter, PORT, models_path="")
-VLLM_ENGINE: Final = Row("vLLM router", VllmRouterAdapter, PORT, models_path="")
+ENGINE: Final = Row(
+    "SGLang router (SMG)",
+    SmgAdapter,
+    PORT,
+    models_path="",
+    names_from="0.2.1 and 0.3.2, November 2026; smg f8daa88, August 2026",
+)
+VLLM_ENGINE: Final = Row("vLLM router", VllmRouterAdapter, PORT, models_path="", names_from="0.1.17, November 2026")
