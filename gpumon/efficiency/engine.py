@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
@@ -241,7 +242,14 @@ def without_figures(engine: Engine, why: Missing) -> Engine:
 
 
 def _blank(kind: type[PartT], why: Missing) -> PartT:
-    return kind(**{field.name: why for field in msgspec.structs.fields(kind) if isinstance(field.default, Missing)})
+    """A part of an engine with one reason for every figure."""
+    return kind(**dict.fromkeys(_figures_of(kind), why))
+
+
+@lru_cache(maxsize=None)
+def _figures_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields of a part that are missing unless they are measured: asking msgspec evaluates its annotations."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if isinstance(field.default, Missing))
 
 
 def _with_figures(
