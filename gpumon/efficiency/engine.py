@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
@@ -246,7 +246,7 @@ def _blank(kind: type[PartT], why: Missing) -> PartT:
     return kind(**dict.fromkeys(_figures_of(kind), why))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _figures_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """The fields of a part that are missing unless they are measured: asking msgspec evaluates its annotations."""
     return tuple(field.name for field in msgspec.structs.fields(kind) if isinstance(field.default, Missing))
