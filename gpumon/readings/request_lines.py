@@ -76,14 +76,15 @@ class Request(NamedTuple):
     @property
     def is_poll(self) -> bool:
         """Whether it is a health check, a scrape or another question about the server itself."""
-        return self.method in _POLLING and self.path.rstrip("/") in _POLLS
+        path = self.path.rstrip("/")
+        return self.method in _POLLING and (path in _POLLS or path.endswith("/metrics"))
 
 
 _POLLING: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _POLLS: Final = frozenset(
     (
         *("/health", "/healthz", "/health_generate", "/v1/health", "/v2/health/live", "/v2/health/ready", "/ping"),
-        *("/live", "/livez", "/ready", "/readyz", "/metrics", "/load", "/version", "/api/version", "/v1/version"),
+        *("/live", "/livez", "/ready", "/readyz", "/load", "/version", "/api/version", "/v1/version"),
         *("/models", "/v1/models", "/api/tags", "/api/ps", "/props", "/slots", "/info"),
         *("/get_model_info", "/model_info", "/get_server_info", "/server_info"),
     )

@@ -194,11 +194,11 @@ def test_health_checks_and_scrapes_are_counted_apart() -> None:
     view = feed_of(
         ACCESS,
         'INFO:     127.0.0.1:1 - "GET /metrics HTTP/1.1" 200 OK',
-        'INFO:     127.0.0.1:1 - "GET /metrics/ HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:1 - "GET /prometheus/metrics/ HTTP/1.1" 404 Not Found',
         'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 503 Service Unavailable',
         'INFO:     127.0.0.1:1 - "POST /health HTTP/1.1" 405 Method Not Allowed',
     ).view()
-    assert (view.polls, view.failed_polls, view.lines) == (3, 1, 5)
+    assert (view.polls, view.failed_polls, view.lines) == (3, 2, 5)
     assert [(request.method, request.path) for request in view.newest] == [
         ("POST", "/health"),
         ("POST", "/v1/completions"),

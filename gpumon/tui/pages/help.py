@@ -54,8 +54,11 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
     (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
     (("settings", "palette"), "settings; commands, time", ""),
-    (("copy", "hide", "hide.none", "log", "log.follow", "log.error"), "copy; hide ended; log", ""),
-    (("requests", "requests.errors"), "requests; errors first", ""),
+    (
+        ("copy", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
+        "copy; hide; log, requests",
+        "",
+    ),
     (("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
     (("sizing.more", "sizing.less"), "a step more, less", ""),
     (("sizing.double", "sizing.double.all"), "double this target, all", ""),
@@ -303,7 +306,7 @@ def _with_keys(keymap: Keymap, meanings: Mapping[_Names, str]) -> list[tuple[str
     """The keys of commands in place of their names; commands without a key are left out."""
     entries: list[tuple[str, str]] = []
     for names, does in meanings.items():
-        keys = " ".join([keymap.shown(name) for name in names if keymap.shown(name)])
+        keys = " ".join(dict.fromkeys(key for name in names for key in keymap.shown(name).split()))
         if keys:
             entries.append((keys, does))
     return entries

@@ -75,12 +75,9 @@ class RequestsPage(FollowedPage[RequestView]):
         parts = []
         if self._shown is not None and self._shown.places > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
-        if self.errors_first:
-            parts.append(f"{key('requests.errors')}: by time")
-        else:
-            parts.append(f"{key('requests.errors')}: errors first")
+        parts.append("errors first" if self.errors_first else "by time")
         if self._held is not None:
-            parts.append(f"{key('top')}: the newest")
+            parts.append(f"{key('top')}: newest")
         else:
             parts.append("follows")
         return " · ".join(parts)
@@ -132,7 +129,9 @@ class RequestsPage(FollowedPage[RequestView]):
         for size in (took, client):
             if size:
                 used += size + 2
-        return Columns(time, max(_LEAST_PATH, width - used - 1), took, client)
+        longest = max((cells(request.path) for request in kept), default=0)
+        path = max(_LEAST_PATH, min(longest, width - used - 1))
+        return Columns(time, path, took, client)
 
     def move(self, lines: int) -> None:
         """Move the view; away from its top the rows stay as they are."""
@@ -174,14 +173,14 @@ class RequestsPage(FollowedPage[RequestView]):
 
 
 def _counts_row(shown: RequestView, width: int) -> Row:
-    """How many requests ended how, as far as there is room, and the health checks apart."""
+    """How many requests ended how, as far as there is room, and the health checks and scrapes apart."""
     total = sum(shown.counts.values())
     pieces: list[Piece] = [(f" {counted(total, 'request')}", "text")]
     polls = ""
     if shown.polls:
-        polls = f"  {counted(shown.polls, 'health check')} and scrapes apart"
+        polls = f"  {counted(shown.polls, 'poll')} apart"
     if shown.failed_polls:
-        polls += f", {shown.failed_polls} failed"
+        polls += f" ({shown.failed_polls} failed)"
     room = width - cells(pieces[0][0]) - cells(polls) - 1
     sign = ": "
     for outcome, count in _by_urgency(shown):
