@@ -103,12 +103,13 @@ prove: $(VENV)/.dev  ## real engines on this host (installed when missing), foun
 browser: $(VENV)/.dev  ## `gpumon web --demo` in a headless Chromium (installed already): screen, keys, size, its end
 	$(BIN)/python -m tests.real.browser
 
-schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json, docs/sizing.schema.json, docs/simulate.schema.json and docs/compare.schema.json from the types
+schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json, docs/sizing.schema.json, docs/simulate.schema.json, docs/compare.schema.json and docs/report.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json
 	$(BIN)/python -m gpumon.outputs.fleet_schema > docs/fleet.schema.json.new && mv docs/fleet.schema.json.new docs/fleet.schema.json
 	$(BIN)/python -m gpumon.outputs.sizing_data > docs/sizing.schema.json.new && mv docs/sizing.schema.json.new docs/sizing.schema.json
 	$(BIN)/python -m gpumon.outputs.simulation_data > docs/simulate.schema.json.new && mv docs/simulate.schema.json.new docs/simulate.schema.json
 	$(BIN)/python -m gpumon.outputs.before_after > docs/compare.schema.json.new && mv docs/compare.schema.json.new docs/compare.schema.json
+	$(BIN)/python -m gpumon.outputs.fleet_period > docs/report.schema.json.new && mv docs/report.schema.json.new docs/report.schema.json
 
 catalogue: $(VENV)/.dev  ## gpumon/specs/data/llms.jsonl from the published configs in tests/data/catalogue
 	$(BIN)/python -m tests.catalogue

@@ -58,7 +58,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _of_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
     """The comparison of two spans of a recording. Raises ConfigError."""
-    from gpumon.commands.report import opened, tell_damage
+    from gpumon.commands.stretch import opened, tell_damage
     from gpumon.history.compared import compared
     from gpumon.session.build import maker
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from gpumon.commands.options import add_config, add_forms, add_recording, add_span, length, settings
-from gpumon.commands.report import opened, tell_damage
 from gpumon.commands.streams import OK, write
+from gpumon.commands.stretch import opened, tell_damage
 
 
 def options(parser: argparse.ArgumentParser) -> None:

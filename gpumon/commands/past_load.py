@@ -33,7 +33,7 @@ _CHUNK_S: Final = 60.0
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
     """Load of the engines of a recording at their p95, in the scenario `base`, and their models."""
-    from gpumon.commands.report import opened, tell_damage
+    from gpumon.commands.stretch import opened, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
     from gpumon.history.derivation import Derivation, moments
@@ -84,7 +84,7 @@ async def scraped_load(
 
 def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tuple[float, float]:
     """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
-    from gpumon.commands.report import moment
+    from gpumon.commands.stretch import moment
 
     span = now_s - LONGEST_S, now_s
     if chosen.until:
@@ -157,7 +157,7 @@ async def _loads(
 
 def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
     """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
-    from gpumon.commands.report import opened
+    from gpumon.commands.stretch import opened
     from gpumon.config.errors import ConfigError
     from gpumon.sizing.simulate.traffic import TrafficSeen
 

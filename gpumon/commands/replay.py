@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpumon.commands.options import add_config, add_recording, add_screen, number, settings
-from gpumon.commands.report import moment
 from gpumon.commands.screen import refuse_terminal, show
+from gpumon.commands.stretch import moment
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.schema import Config

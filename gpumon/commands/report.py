@@ -1,30 +1,52 @@
-"""`gpumon report`: a stretch of a recording, summed up."""
+"""`gpumon report`: a stretch of a recording, or of a fleet, summed up."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import add_config, add_forms, add_recording, add_span, settings
-from gpumon.commands.streams import OK, complain, width, write
+from gpumon.commands.options import Usage, add_config, add_forms, add_recording, add_span, length, settings
+from gpumon.commands.streams import OK, width, write
+from gpumon.commands.stretch import opened, tell_damage
 
 if TYPE_CHECKING:
-    from gpumon.history.reader import Recording
+    from gpumon.config.schema import Config
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add options: the recording, from when to when, and in which form."""
     add_recording(parser)
     add_config(parser)
-    add_forms(parser, json="one JSON object (docs/recording.md)", markdown="tables to paste into a ticket")
+    add_forms(
+        parser,
+        json="one JSON object (docs/recording.md, docs/fleet-report.md)",
+        markdown="tables to paste into a ticket",
+    )
     add_span(parser)
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="report the fleet that this Prometheus scrapes (default: its last 7 days)",
+    )
+    parser.add_argument(
+        "--by", metavar="LABEL", help="group by host, model, or a label such as namespace (docs/fleet-report.md)"
+    )
+    parser.add_argument(
+        "--every",
+        metavar="LENGTH",
+        dest="every_s",
+        type=length,
+        default=0.0,
+        help="look at the fleet so often, such as 5m (default: by its size and the time)",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Sum it up, and print."""
+    _check(chosen)
     config = settings(chosen).loaded.config
+    if chosen.prometheus or chosen.by:
+        return _by_group(chosen, config)
     from gpumon.config.prices import goals_of, running_prices
     from gpumon.history.summary import summed_up
     from gpumon.outputs import period
@@ -43,47 +65,30 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def tell_damage(recording: Recording) -> None:
-    """Say on stderr what could not be read, where there is such."""
-    if recording.damaged:
-        parts = "part is" if recording.damaged == 1 else "parts are"
-        complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", OK)
+def _check(chosen: argparse.Namespace) -> None:
+    """Raises Usage where the options do not go together."""
+    if chosen.file and chosen.prometheus:
+        raise Usage("FILE and --prometheus are two pasts: give one of them")
+    if chosen.every_s and not chosen.prometheus:
+        raise Usage("--every is for --prometheus URL: a recording is looked at once a minute")
 
 
-def opened(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
-    """A recording (none named: the host's own), and the stretch from a time to another (none: its ends).
+def _by_group(chosen: argparse.Namespace, config: Config) -> int:
+    """Sum up by host, model or label, and print."""
+    from gpumon.commands.fleet_report import check_by, fleet_report, recording_report
+    from gpumon.outputs import fleet_period
 
-    Raises ConfigError.
-    """
-    from gpumon.config.errors import ConfigError
-    from gpumon.config.load import named
-    from gpumon.history.file import to_read
-    from gpumon.history.reader import Recording
-
-    path = to_read(file or "", os.environ, socket.gethostname())
-    recording = Recording(path)
-    span = recording.span()
-    if span is None:
-        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
-    if since:
-        from_s = moment("--from", since, span)
+    by = check_by(chosen.by or "host")
+    if chosen.prometheus:
+        summed = fleet_report(chosen, config, by)
     else:
-        from_s = span[0]
-    if until:
-        to_s = moment("--to", until, span)
+        recording, span = opened(chosen.file, chosen.since, chosen.until)
+        summed = recording_report(recording, config, by, span)
+        tell_damage(recording)
+    if chosen.form == "json":
+        write(fleet_period.encode(summed).decode() + "\n")
+    elif chosen.form == "markdown":
+        write(fleet_period.markdown(summed))
     else:
-        to_s = span[1]
-    if from_s > to_s:
-        raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
-    return recording, (from_s, to_s)
-
-
-def moment(option: str, text: str, span: tuple[float, float]) -> float:
-    """The Unix time that an option names. Raises ConfigError."""
-    from gpumon.config.errors import ConfigError
-    from gpumon.readings.when import OutsideError, moment_of
-
-    try:
-        return moment_of(text, span)
-    except (ValueError, OutsideError) as wrong:
-        raise ConfigError(f"{option} {wrong}") from None
+        write(fleet_period.report(summed, width()))
+    return OK

@@ -34,10 +34,12 @@ class HostMoment(NamedTuple):
 class HostCourse:
     """Takes the frames of one host in their order. Knows no clock: all times are the frames' Unix times."""
 
-    def __init__(self, make: Make, *, charted: bool = True) -> None:
-        """`charted`: whether there are points for charts, which cost as much as a tenth of a moment."""
+    def __init__(self, make: Make, *, charted: bool = True, judged: bool = True) -> None:
+        """`charted`: whether there are points for charts, which cost as much as a tenth of a moment. `judged`: whether
+        there are verdicts, which moments that are far apart give none of."""
         self._make = make
         self._charted = charted
+        self._judged = judged
         self.deriver, self._triage = make()
         self._totals = Totals()
         self._seq = 0
@@ -81,12 +83,17 @@ class HostCourse:
     def _derived(self, host: HostFrame, frame: Frame) -> HostMoment:
         """Snapshot and points that are derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
-        snapshot = self._triage.judge(frame, derived.snapshot)
+        snapshot = self._judge(frame, derived.snapshot)
         return HostMoment(snapshot, derived.points, state_of(snapshot, host.exporters_down))
+
+    def _judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
+        if self._judged:
+            return self._triage.judge(frame, snapshot)
+        return snapshot
 
     def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
         """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
-        beside = self._triage.judge(frame, self.deriver.derive(frame, charted=False).snapshot)
+        beside = self._judge(frame, self.deriver.derive(frame, charted=False).snapshot)
         keys = {engine.key for engine in beside.engines}
         verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)
         return msgspec.structs.replace(

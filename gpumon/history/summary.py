@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
-from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit
+from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Limit, Snapshot
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
 from gpumon.triage.marks import URGENCY, URGENT
@@ -140,7 +140,11 @@ def summed_up(
     """A part of a past, both ends included (Unix time). Reads a disk."""
     means = _means(past, from_s, to_s)
     counts = _Counts(prices, goals)
-    _count(counts, past, catalogue, from_s, to_s, means.gaps)
+    samples = _sampled(past, from_s, to_s, means.gaps)
+    for sample in _derived(samples, lambda: Deriver(catalogue)):
+        if sample.anew:
+            counts.begin_anew()
+        counts.add(sample.frame, sample.snapshot.gpus, sample.snapshot.engines, sample.seconds)
     cards = set()
     indices: Counter[int] = Counter()
     for gpu in counts.gpus.values():
@@ -219,28 +223,39 @@ def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Poin
             begin_s = max(end_s, next_s - _LONGEST_S)
 
 
-def _count(
-    counts: _Counts,
-    past: FrameStore,
-    catalogue: GpuCatalogue,
-    from_s: float,
-    to_s: float,
-    gaps: Sequence[tuple[float, float]],
-) -> None:
-    """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
-    deriver = Deriver(catalogue)
+class DerivedSample(NamedTuple):
+    """A frame of a recording that counters are read from, and the figures of that moment."""
+
+    frame: Frame
+    snapshot: Snapshot
+    seconds: float
+    """Since the frame before, as far as they are recorded."""
+    anew: bool
+    """What was counted before it counts to nothing."""
+
+
+def derived_samples(
+    past: FrameStore, deriver: Callable[[], Deriver], from_s: float, to_s: float
+) -> Iterator[DerivedSample]:
+    """A frame a minute, both ends included (Unix time). Reads a disk."""
+    return _derived(_sampled(past, from_s, to_s, _means(past, from_s, to_s).gaps), deriver)
+
+
+def _derived(samples: Iterable[_Sample], make: Callable[[], Deriver]) -> Iterator[DerivedSample]:
+    """The figures of frames. Where the clock of the machine began anew (a reboot), so do all counters."""
+    deriver = make()
     last: Frame | None = None
-    for frame, broken in _sampled(past, from_s, to_s, gaps):
+    for frame, broken in samples:
         seconds = 0.0 if last is None else frame.monotonic_s - last.monotonic_s
         unseen_s = 0.0 if last is None else seconds - (frame.wall_s - last.wall_s)
         if seconds < 0.0:
-            deriver = Deriver(catalogue)
-        if broken or seconds < 0.0 or unseen_s > GAP_S:  # the last: time that the clock went through twice
-            counts.begin_anew()
+            deriver = make()
+        anew = broken or seconds < 0.0 or unseen_s > GAP_S  # the last: time that the clock went through twice
+        if anew:
             seconds = 0.0
         last = frame
         snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
-        counts.add(frame, snapshot.gpus, snapshot.engines, seconds)
+        yield DerivedSample(frame, snapshot, seconds, anew)
 
 
 def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:

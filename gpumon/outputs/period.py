@@ -15,6 +15,7 @@ from gpumon.outputs.sizing import money
 from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
+from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import KWH_J, NO_PRICE
@@ -66,8 +67,8 @@ def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
 
 
 def _title(period: Period) -> str:
-    begin = _local(period.begin)
-    end = _local(period.end)
+    begin = local_time(period.begin)
+    end = local_time(period.end)
     if begin.date() == end.date():
         until = f"{end:%H:%M:%S}"
     else:
@@ -98,9 +99,9 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     gaps = ""
     if period.gaps:
         gaps = f", {human.counted(period.gaps, 'gap')}"
-    yield "recorded", f"{_length(period.covered_s)} of {_length(period.seconds)}{gaps}"
+    yield "recorded", f"{length(period.covered_s)} of {length(period.seconds)}{gaps}"
     yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in _USED.items())
-    yield "tokens", _tokens(period)
+    yield "tokens", tokens_text(period)
     served = goodput_text(period.goodput)
     if served:
         yield "goodput", served
@@ -110,7 +111,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
         yield "cost", cost
 
 
-def _tokens(period: Period) -> str:
+def tokens_text(period: Period | GroupPeriod) -> str:
     """The kinds of tokens that are counted: `1.2M prefill, 300k decode`."""
     counts = []
     for kind, field in _TOKENS.items():
@@ -156,7 +157,7 @@ def _use(period: Period, field: str) -> str:
     if 0 < known_cards < cards:
         limits.append(f"{known_cards} of {cards} GPUs")
     if 0.0 < known_s < MOSTLY * period.covered_s:
-        limits.append(f"known for {_length(known_s)}")
+        limits.append(f"known for {length(known_s)}")
     if limits and mean != NONE:
         return f"{mean} ({', '.join(limits)})"
     return mean
@@ -174,7 +175,7 @@ def _energy(period: Period) -> str:
     cost = ""
     if not isinstance(period.energy_cost, Missing):
         cost = f", cost {money(period.energy_cost)}"
-    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
+    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {figure(period.tokens_per_j)} tok/J{cost}"
 
 
 def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
@@ -205,10 +206,10 @@ _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 
 
 def _gpus(gpus: Sequence[GpuPeriod]) -> list[Column]:
-    return columns_of(gpus, _GPU) + _with_figures(columns_of(gpus, _PRICED))
+    return columns_of(gpus, _GPU) + with_figures(columns_of(gpus, _PRICED))
 
 
-def _with_figures(columns: Sequence[Column]) -> list[Column]:
+def with_figures(columns: Sequence[Column]) -> list[Column]:
     """The columns in which some row has a figure."""
     filled = []
     for column in columns:
@@ -217,8 +218,8 @@ def _with_figures(columns: Sequence[Column]) -> list[Column]:
     return filled
 
 
-def _output_tokens(engine: EnginePeriod) -> str:
-    """Tokens that the engine made; those that it was trained on where it serves none."""
+def output_tokens(engine: EnginePeriod | GroupPeriod) -> str:
+    """Tokens that were made; those that were trained on where none are served."""
     if isinstance(engine.decode_tokens, Missing):
         return quantities["number"](engine.trained_tokens)
     return quantities["number"](engine.decode_tokens)
@@ -230,13 +231,13 @@ _ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     _quantity("run", "number", "running_mean", 6),
     _quantity("wait", "number", "waiting_mean", 6),
     _quantity("kv", "ratio", "kv_usage_ratio", 5),
-    ColumnSpec("decode tokens", _output_tokens, right=True),
+    ColumnSpec("decode tokens", output_tokens, right=True),
     _quantity("prefill", "number", "prefill_computed_tokens", 4),
     _quantity("cached", "number", "prefill_cached_tokens", 1),
     _quantity("decode tok/s", "number", "decode_tokens_per_s", 7),
     _quantity("mfu", "ratio", "mfu_ratio", 9),
     _quantity("mbu", "ratio", "mbu_ratio", 9),
-    ColumnSpec("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
+    ColumnSpec("tok/J", lambda engine: figure(engine.tokens_per_j), right=True, keep=3),
 )
 _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
     "cost/M", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
@@ -244,7 +245,7 @@ _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
 
 
 def _engines(engines: Sequence[EnginePeriod]) -> list[Column]:
-    return columns_of(engines, _ENGINE) + _with_figures(columns_of(engines, (_ENGINE_COST,)))
+    return columns_of(engines, _ENGINE) + with_figures(columns_of(engines, (_ENGINE_COST,)))
 
 
 def _incident_lines(period: Period, width: int) -> Iterator[str]:
@@ -258,21 +259,23 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
 
 
 def _incidents(incidents: Sequence[Incident]) -> list[Column]:
-    days = {_local(incident.begin).date() for incident in incidents}
+    days = {local_time(incident.begin).date() for incident in incidents}
     form = "%H:%M:%S"
     if len(days) > 1:
         form = "%m-%d %H:%M:%S"
-    begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: _local(incident.begin).strftime(form))
+    begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: local_time(incident.begin).strftime(form))
     return columns_of(incidents, (begin, *_INCIDENT))
 
 
-def _figure(value: Reading) -> str:
+def figure(value: Reading) -> str:
+    """A small number."""
     if isinstance(value, Missing):
         return NONE
     return human.figure(value)
 
 
-def _how_long(incident: Incident) -> str:
+def how_long(incident: Incident | FleetIncident) -> str:
+    """`4m`; `4m+` where it still stood at the end; nothing of a moment."""
     if not incident.end:
         return NONE
     if incident.ended:
@@ -281,14 +284,14 @@ def _how_long(incident: Incident) -> str:
 
 
 _INCIDENT: Final[tuple[ColumnSpec[Incident], ...]] = (
-    ColumnSpec("for", _how_long, right=True),
+    ColumnSpec("for", how_long, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
     ColumnSpec("where", lambda incident: clean(incident.scope, 28)),
     ColumnSpec("what", lambda incident: clean(incident.text, 200)),
 )
 
 
-def _length(seconds: float) -> str:
+def length(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
     whole = round(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
@@ -299,5 +302,6 @@ def _length(seconds: float) -> str:
     return " ".join(words[:2]) or "0 s"
 
 
-def _local(rfc3339: str) -> datetime:
+def local_time(rfc3339: str) -> datetime:
+    """The time in the zone of this machine."""
     return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()

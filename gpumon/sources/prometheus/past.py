@@ -28,6 +28,11 @@ FEW: Final = 3
 """Steps that a host's own gpumon may lack: the newest scrapes are not there yet."""
 
 
+def most_steps(series: int) -> int:
+    """Moments that are asked for at once, of so many series (0: it is not known)."""
+    return min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
+
+
 class Past:
     """One use: `ask`, then `frames` in a thread."""
 
@@ -47,8 +52,7 @@ class Past:
         self._api = api
         self._queries = queries
         self._start_s = start_s
-        steps = min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
-        self.step_s = max(step_s, (end_s - start_s) / (steps - 1), LEAST_STEP_S)
+        self.step_s = max(step_s, (end_s - start_s) / (most_steps(series) - 1), LEAST_STEP_S)
         self._end_s = end_s
         self._own = own
         self._answers: list[list[Matrix]] = []

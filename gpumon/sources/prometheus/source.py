@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -15,16 +15,19 @@ from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, XidEvent
+from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
-from gpumon.sources.prometheus.hosts import Labels
+from gpumon.sources.prometheus.hosts import Labels, host_of
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import SOURCE, build_frame
-from gpumon.sources.prometheus.past import Past, instances_of, together
+from gpumon.sources.prometheus.past import Past, instances_of, most_steps, together
 from gpumon.sources.prometheus.queries import (
+    ALL_BUCKETS,
     CLOCK,
     FLEET_BUCKETS,
+    REPORT_BUCKETS,
     Queries,
     addresses,
     before,
@@ -38,6 +41,7 @@ from gpumon.sources.prometheus.queries import (
     selector,
     targets_of_range,
 )
+from gpumon.sources.prometheus.targets import Target
 
 LAG_S: Final = 2.0
 """Now is asked for so late: a scrape is dated by its begin, and is there, whole, at its end."""
@@ -57,6 +61,8 @@ DATE_S: Final = 1.0
 """A Date header is no more exact than this."""
 KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
+LOOKS: Final = 8
+"""Parts of a longer past at whose ends it is asked which hosts there were."""
 SKEWED: Final = (
     "this machine's clock is {:.0f} s {} the Prometheus': its clock is taken, so ages may look wrong; set both by NTP"
 )
@@ -149,17 +155,86 @@ class FleetSource:
         if end_s < start_s:
             return ()
         targets = self._memory.hosts.get(host, ())
+        asked = await self._asked_of(host, start_s, end_s, ALL_BUCKETS)
+        if asked is None:
+            return ()
+        past = Past(
+            self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=self._has_gpumon(targets)
+        )
+        await past.ask()
+        return await self._frames_of(past, self._memory.beside(), host)
+
+    async def stretches(
+        self, host: str, start_s: float, end_s: float, step_s: float, *, own: bool
+    ) -> AsyncIterator[tuple[tuple[float, HostFrame], ...]]:
+        """One host at every step from `start_s` to `end_s` (Unix time), the oldest first, in stretches that one answer
+        each holds, however many days there are. Buckets are those of a report. Raises ApiFault.
+
+        `own`: where the host's own gpumon tells of all of it, nothing else is asked for.
+        """
+        targets = self._memory.hosts.get(host, ())
+        asked = await self._asked_of(host, start_s, end_s, REPORT_BUCKETS)
+        if asked is None:
+            return
+        series = self._memory.series_of(targets)
+        memory = self._memory.beside()
+        steps = most_steps(series)
+        own = own and self._has_gpumon(targets)
+        begin_s = start_s
+        while begin_s <= end_s:
+            last_s = min(end_s, begin_s + step_s * (steps - 1))
+            past = Past(self.api, asked, begin_s, last_s, step_s, series, own=own)
+            await past.ask()
+            yield await self._frames_of(past, memory, host)
+            begin_s += step_s * steps
+
+    async def hosts_between(self, start_s: float, end_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the hosts that there were from then to then, as far as some moments in between tell, and what was
+        wrong at the newest of them. Raises ApiFault where none of the moments was answered."""
+        if self._newest is None:
+            await self.frame()
+        names: dict[str, None] = {}
+        faults: tuple[Fault, ...] = ()
+        answered = False
+        for place in range(LOOKS + 1):
+            frame = await self.frame(start_s + (end_s - start_s) * place / LOOKS)
+            answered = answered or frame.answered
+            faults = frame.faults or faults
+            names.update(dict.fromkeys(host.name for host in frame.hosts))
+        if not answered:
+            raise ApiFault(faults[0].text if faults else "no answer")
+        return tuple(sorted(names)), tuple(fault.text for fault in faults)
+
+    def host_of_series(self, labels: Mapping[str, str]) -> str:
+        """The host, as it is shown, that a series with the labels of a target is of; empty where none tells it."""
+        place = labels.get("job", ""), labels.get("instance", "")
+        for name, targets in self._memory.hosts.items():
+            for target in targets:
+                if place == (target.labels.get("job", ""), target.instance):
+                    return name
+        bare = host_of(labels, {}, self._config.host_labels)
+        for name in self._memory.hosts:
+            if bare and bare in self._memory.names_of(name):
+                return name
+        return clean(bare, 120)
+
+    def _has_gpumon(self, targets: Iterable[Target]) -> bool:
+        """Whether a gpumon runs on the host of these targets now."""
+        return any(target.key in self._memory.ready for target in targets)
+
+    async def _asked_of(self, host: str, start_s: float, end_s: float, buckets: frozenset[str]) -> Queries | None:
+        """The queries for one host's past; None where no target of it is known. Raises ApiFault."""
+        targets = self._memory.hosts.get(host, ())
         instances = instances_of(targets) | await self._were(host, start_s, end_s)
         if not instances:
-            return ()
+            return None
         match = matchers(self._config.match, "instance", instances)
-        asked = queries(match, own_names(NAMES))
+        asked = queries(match, own_names(NAMES), buckets)
         if self._memory.undated:
-            asked = asked._replace(scraped=dated(asked.scraped, match))
-        own = any(target.key in self._memory.ready for target in targets)
-        past = Past(self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=own)
-        await past.ask()
-        memory = self._memory.beside()
+            return asked._replace(scraped=dated(asked.scraped, match))
+        return asked
+
+    async def _frames_of(self, past: Past, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
         return await asyncio.to_thread(
             past.frames, memory, self._models, self._labels, self._config.gpus_per_engine, host
         )

@@ -1,0 +1,206 @@
+"""Reports by host, model or label: of a fleet from a Prometheus, or of a recording. `gpumon report --by`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import Usage
+
+if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+    from gpumon.fleet.grouping import Grouping
+    from gpumon.fleet.period import Basis, HostSums, Recorded
+    from gpumon.history.reader import Recording
+    from gpumon.readings.fleet_period import FleetPeriod
+    from gpumon.sources.prometheus.source import FleetSource
+
+USUAL_S: Final = 7 * 86400.0
+"""Seconds of a Prometheus that are reported without --from."""
+STEPS_S: Final = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
+"""Seconds between two looks at a fleet: the shortest with no more than `MOST_LOOKS` looks, at most the last one."""
+MOST_LOOKS: Final = 20_000
+"""Looks at all hosts together: a few minutes of work."""
+LEAST_LOOKS: Final = 30
+"""A short time is looked at so often at least, as far as it was scraped so often."""
+EARLY_S: Final = 0.01
+"""Seconds that rounding may put a look before its time."""
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
+
+
+def check_by(by: str) -> str:
+    """What to group by, as it was asked for. Raises Usage where it can be no label."""
+    if _LABEL.fullmatch(by):
+        return by
+    raise Usage(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")
+
+
+def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
+    """The days of the fleet that a Prometheus scrapes. Raises ConfigError."""
+    return asyncio.run(_scraped(chosen, config, by))
+
+
+async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
+    from gpumon.commands.past_load import prometheus_source, scraped_span
+    from gpumon.config.errors import ConfigError
+    from gpumon.fleet.grouping import Grouping
+    from gpumon.fleet.period import Stretch, summed_up
+    from gpumon.sources.prometheus.incidents import recorded_incidents
+
+    async with prometheus_source(config) as (source, newest):
+        begin_s, end_s = scraped_span(chosen, newest.wall_s, USUAL_S)
+        if begin_s >= end_s:
+            raise ConfigError(f"--from {chosen.since or '-7d'} is not before --to {chosen.until or 'now'}")
+        names, notes = await source.hosts_between(begin_s, end_s)
+        least_s = max(newest.interval_s, config.prometheus.interval_s)
+        step_s = _step_s(end_s - begin_s, len(names), least_s, chosen.every_s)
+        grouping = Grouping(by)
+        basis = _basis(config, step_s, grouping)
+        hosts = await _hosts(source, names, (begin_s, end_s), basis, config, grouping)
+        if not any(sums.measured_s for sums in hosts.values()):
+            raise ConfigError(_nothing(begin_s, end_s, bool(names)))
+        recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
+    return _with_label(summed_up(hosts, Stretch(begin_s, end_s, by, notes), basis, recorded), grouping)
+
+
+def _nothing(begin_s: float, end_s: float, hosts: bool) -> str:
+    """Why there is nothing to report."""
+    from gpumon.readings.format import rfc3339
+
+    span = f"from {rfc3339(begin_s)} to {rfc3339(end_s)}"
+    if hosts:
+        return f"prometheus: it has fewer than two scrapes of any host {span}: take a longer time (--from -7d)"
+    return f"prometheus: it scraped no GPU and no engine {span}: does it keep data for so long, and does match fit?"
+
+
+def _step_s(seconds: float, hosts: int, least_s: float, asked_s: float) -> float:
+    """Seconds between two looks, of which a whole number is in the time."""
+    step_s = asked_s
+    if not step_s:
+        step_s = STEPS_S[-1]
+        for candidate_s in STEPS_S:
+            if hosts * seconds / candidate_s <= MOST_LOOKS:
+                step_s = candidate_s
+                break
+        step_s = min(step_s, seconds / LEAST_LOOKS)
+    step_s = max(step_s, least_s)
+    return seconds / max(1, round(seconds / step_s))
+
+
+def _basis(config: Config, step_s: float, grouping: Grouping) -> Basis:
+    from gpumon.config.prices import goals_of, running_prices
+    from gpumon.fleet.period import Basis
+    from gpumon.sources.packaged import gpu_catalogue
+
+    prices = running_prices(config, gpu_catalogue(config.gpu))
+    return Basis(step_s, prices, goals_of(config.goals), grouping.groups)
+
+
+async def _hosts(
+    source: FleetSource,
+    names: tuple[str, ...],
+    span: tuple[float, float],
+    basis: Basis,
+    config: Config,
+    grouping: Grouping,
+) -> Mapping[str, HostSums]:
+    """The sums of each host."""
+    from gpumon.efficiency.tracks import GAP
+    from gpumon.fleet.course import HostCourse
+    from gpumon.fleet.period import HostSums, Look
+    from gpumon.fleet.snapshot import HostShown
+    from gpumon.session.build import maker
+
+    make = maker(config)
+    begin_s, end_s = span
+    hosts = {}
+    for number, name in enumerate(names):
+        _progress(number, len(names))
+        sums = hosts[name] = HostSums(basis)
+        course = HostCourse(make, charted=False, judged=False)
+        # A look before the first one: windows and counters of the deriver need two.
+        first_s = begin_s - basis.step_s
+        async for frames in source.stretches(name, first_s, end_s, basis.step_s, own=not grouping.by_label):
+            for at_s, frame in frames:
+                moment = course.take(frame, at_s, max(frame.interval_s, basis.step_s))
+                if at_s < begin_s - EARLY_S:
+                    continue
+                shown = HostShown(
+                    name=name,
+                    labels=frame.labels,
+                    snapshot=moment.snapshot,
+                    state=moment.state,
+                    worker_gpus=frame.worker_gpus,
+                    ready=frame.ready is not None,
+                    owners=frame.owners,
+                )
+                sums.take(Look(at_s, shown, frame.engines, GAP * frame.interval_s))
+    _progress(len(names), len(names))
+    return hosts
+
+
+def _progress(done: int, of: int) -> None:
+    """How far it is, on a terminal."""
+    if not sys.stderr.isatty():
+        return
+    if done < of:
+        sys.stderr.write(f"\rhost {done + 1} of {of}")
+    else:
+        sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
+
+
+def _with_label(period: FleetPeriod, grouping: Grouping) -> FleetPeriod:
+    """The same. Raises ConfigError where nothing has the label that it is grouped by."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.readings.text import clean
+
+    if not grouping.by_label or any(group.name for group in period.groups):
+        return period
+    labels = [clean(label, 60) for label in sorted(grouping.labels)[:30]]
+    raise ConfigError(f"--by {period.by}: nothing has such a label; there are {', '.join(('host', 'model', *labels))}")
+
+
+def recording_report(recording: Recording, config: Config, by: str, span: tuple[float, float]) -> FleetPeriod:
+    """A stretch of a recording by model, host or namespace. Reads a disk."""
+    from gpumon.efficiency.deriver import Deriver
+    from gpumon.fleet.grouping import Grouping
+    from gpumon.fleet.period import HostSums, Look, Stretch, summed_up
+    from gpumon.fleet.snapshot import HostShown
+    from gpumon.history.summary import SAMPLE_S, derived_samples
+    from gpumon.sources.packaged import gpu_catalogue
+
+    grouping = Grouping(by)
+    basis = _basis(config, SAMPLE_S, grouping)
+    sums = HostSums(basis)
+    gpus = gpu_catalogue(config.gpu)
+    name = ""
+    for sample in derived_samples(recording, lambda: Deriver(gpus, basis.goals, basis.prices), *span):
+        name = sample.snapshot.host.name
+        sums.take(Look(sample.frame.wall_s, HostShown(name, {}, sample.snapshot), sample.frame.engines))
+    period = summed_up({name: sums}, Stretch(*span, by), basis, _recorded(recording, name, *span))
+    return _with_label(period, grouping)
+
+
+def _recorded(recording: Recording, name: str, from_s: float, to_s: float) -> Recorded:
+    """The incidents of a recording, which has all of them."""
+    from gpumon.fleet.period import VERDICT, IncidentSeen, Recorded
+    from gpumon.history.summary import incidents
+    from gpumon.readings.format import wall_of
+
+    worst, _ = incidents(recording.events(from_s, to_s), to_s)
+    seen = []
+    for incident in worst:
+        begin_s = wall_of(incident.begin)
+        end_s = begin_s + incident.seconds
+        seen.append(
+            IncidentSeen(
+                *(name, incident.scope, {}, incident.scope, incident.text),
+                *(incident.level, begin_s, end_s, incident.ended, VERDICT),
+            )
+        )
+    return Recorded(tuple(seen), everywhere=True)

@@ -1,0 +1,58 @@
+"""The recording and the times of a command line: from when to when, and what of it could not be read."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from gpumon.commands.streams import OK, complain
+
+if TYPE_CHECKING:
+    from gpumon.history.reader import Recording
+
+
+def tell_damage(recording: Recording) -> None:
+    """Say on stderr what could not be read, where there is such."""
+    if recording.damaged:
+        parts = "part is" if recording.damaged == 1 else "parts are"
+        complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", OK)
+
+
+def opened(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
+    """A recording (none named: the host's own), and the stretch from a time to another (none: its ends).
+
+    Raises ConfigError.
+    """
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.history.file import to_read
+    from gpumon.history.reader import Recording
+
+    path = to_read(file or "", os.environ, socket.gethostname())
+    recording = Recording(path)
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
+    if since:
+        from_s = moment("--from", since, span)
+    else:
+        from_s = span[0]
+    if until:
+        to_s = moment("--to", until, span)
+    else:
+        to_s = span[1]
+    if from_s > to_s:
+        raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
+    return recording, (from_s, to_s)
+
+
+def moment(option: str, text: str, span: tuple[float, float]) -> float:
+    """The Unix time that an option names. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.readings.when import OutsideError, moment_of
+
+    try:
+        return moment_of(text, span)
+    except (ValueError, OutsideError) as wrong:
+        raise ConfigError(f"{option} {wrong}") from None

@@ -1,0 +1,488 @@
+"""Days of a fleet summed up by host, model or label: moment after moment of each host, then one record of all.
+
+Counters count by their growth from look to look; gauges (whether an engine ran a request, busy, MFU) are those of the
+looks, and stand for the time since the look before. A time without looks enters no sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.costs import energy_cost_of
+from gpumon.efficiency.ratio import plus
+from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.sums import TOKENS, Counted, GoodputCount, running_requests
+from gpumon.fleet.grouping import HOST, MODEL, Groups
+from gpumon.fleet.snapshot import HostShown
+from gpumon.fleet.tally import GpuTally, GroupTally
+from gpumon.readings.fleet_period import FleetIncident, FleetPeriod, GroupPeriod, HostCoverage, UnpricedGpus, Waster
+from gpumon.readings.format import rfc3339
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState
+from gpumon.readings.goals import Goals
+from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
+from gpumon.readings.prices import Prices, price_of_hour
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.verdict import Level
+from gpumon.triage.marks import URGENCY
+
+LATE: Final = 1.5
+"""A look that comes after more than so many steps begins anew: what was in between is not known."""
+MOST_WASTERS: Final = 20
+MOST_INCIDENTS: Final = 100
+VERDICT: Final = "verdict"
+ALERT: Final = "alert"
+"""Sources of incidents."""
+LABELS: Final = {MODEL: "model_name"}
+"""Grouping -> label of an alert that names its group."""
+MOSTLY: Final = 0.98
+"""Share of the time from which on a host counts as measured throughout."""
+
+
+class Basis(NamedTuple):
+    """What all hosts are summed up by."""
+
+    step_s: float
+    prices: Prices
+    goals: Goals
+    groups: Callable[[HostShown], Groups]
+
+
+class Look(NamedTuple):
+    """One moment of a host."""
+
+    at_s: float
+    """Unix time."""
+    shown: HostShown
+    readings: Sequence[EngineReading] = ()
+    """Raw readings of the engines in `shown`, as far as there are any."""
+    fresh_s: float = math.inf
+    """Age up to which a GPU's figures are of now: those of an exporter that is silent stay for some looks."""
+
+
+class HostSums:
+    """One host: takes its looks in their order."""
+
+    def __init__(self, basis: Basis) -> None:
+        self.measured_s = 0.0
+        self.spans: list[tuple[float, float]] = []
+        """Stretches of Unix time in which it was looked at."""
+        self.cards: dict[tuple[str, str], GpuTally] = {}
+        """UUID and group -> the GPU while it was in that group."""
+        self.engines: dict[str, GroupTally] = {}
+        """Group -> what its engines served here."""
+        self.things: dict[str, str] = {}
+        """Key and name of an engine, UUID and index of a GPU -> the group that it was in last."""
+        self.lent: dict[str, str] = {}
+        """UUID of a GPU of a worker pod, on any host -> group of its engine here."""
+        self.unplaced: dict[str, None] = {}
+        """Names of engines whose GPUs are not known."""
+        self.judges_itself = False
+        """Its own gpumon exports its verdicts."""
+        self.simulated = False
+        self._basis = basis
+        self._last_s = -math.inf
+        self._present: frozenset[str] = frozenset()
+        self._energy: dict[str, Counted] = {}
+        self._unused: dict[str, Counted] = {}
+        self._tokens: dict[tuple[str, str], Counted] = {}
+        self._served: dict[str, GoodputCount] = {}
+
+    def take(self, look: Look) -> None:
+        """Take in a look."""
+        seconds = look.at_s - self._last_s
+        if not 0.0 <= seconds <= LATE * self._basis.step_s:  # a clock may be set back
+            self._begin_anew()
+            seconds = 0.0
+            self.spans.append((look.at_s, look.at_s))
+        self.spans[-1] = (self.spans[-1][0], look.at_s)
+        self._last_s = look.at_s
+        self.measured_s += seconds
+        shown = look.shown
+        self.judges_itself = self.judges_itself or shown.ready
+        self.simulated = self.simulated or shown.snapshot.simulated
+        groups = self._basis.groups(shown)
+        readings = {reading.key: reading for reading in look.readings}
+        present = []
+        for gpu in shown.snapshot.gpus:
+            if gpu.parent_uuid or gpu.state is GpuState.STALE or gpu.age_s > look.fresh_s:
+                continue
+            present.append(gpu.uuid)
+            engines = [engine for engine in shown.snapshot.engines if gpu.index in engine.hardware.gpus]
+            before_s = seconds if gpu.uuid in self._present else 0.0
+            self._take_gpu(gpu, groups.gpu(gpu), engines, readings, before_s, look)
+        for uuid in self._present.difference(present):
+            self._energy.pop(uuid, None)
+            self._unused.pop(uuid, None)
+        self._present = frozenset(present)
+        for engine in adding_up(shown.snapshot.engines):
+            self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
+
+    @property
+    def told_s(self) -> float:
+        """Time of which its GPUs are known; of a host without a GPU, its engines."""
+        seconds: dict[str, float] = {}
+        for (uuid, _), card in self.cards.items():
+            seconds[uuid] = seconds.get(uuid, 0.0) + card.seconds
+        return max(seconds.values(), default=self.measured_s)
+
+    def _begin_anew(self) -> None:
+        """Take the next values of all counters as a base line."""
+        for counted in (*self._energy.values(), *self._unused.values(), *self._tokens.values()):
+            counted.last = None
+        for served in self._served.values():
+            served.begin_anew()
+
+    def _take_gpu(
+        self,
+        gpu: Gpu,
+        group: str,
+        engines: Sequence[Engine],
+        readings: Mapping[str, EngineReading],
+        seconds: float,
+        look: Look,
+    ) -> None:
+        prices = self._basis.prices
+        card = self.cards.get((gpu.uuid, group))
+        if card is None:
+            per_hour = price_of_hour(gpu.gpu_type, prices.per_gpu_hour)
+            card = self.cards[gpu.uuid, group] = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
+        self.things[gpu.uuid] = group
+        self.things[f"gpu {gpu.index}"] = group
+        card.seconds += seconds
+        for engine in engines:
+            card.models[engine.model] = None
+        grown_s = self._unused.setdefault(gpu.uuid, Counted()).add(gpu.unused_s, seconds)
+        unused = _unused_s(gpu, engines, readings, grown_s, seconds)
+        if not isinstance(unused, Missing):
+            card.unused += min(unused, seconds)
+            card.unused_s += seconds
+        card.busy.add(or_nan(gpu.busy_ratio), seconds)
+        card.mfu_s += _weigh(card.mfu.add, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
+        card.mbu_s += _weigh(card.mbu.add, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
+        if isinstance(gpu.energy_j, Missing):
+            return
+        counted = self._energy.setdefault(gpu.uuid, Counted())
+        joules = counted.add(gpu.energy_j, seconds)
+        card.energy_j += joules
+        card.energy_s += seconds
+        card.energy_cost = plus(card.energy_cost, energy_cost_of(joules, prices.per_kwh_at(look.at_s)))
+
+    def _take_engine(
+        self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown
+    ) -> None:
+        group = groups.engine(engine)
+        self.things[engine.key] = group
+        self.things[engine.name] = group
+        tally = self.engines.get(group)
+        if tally is None:
+            tally = self.engines[group] = GroupTally(group)
+        tally.hosts.add(shown.name)
+        grown = {}
+        for field, total in TOKENS.items():
+            counted = self._tokens.setdefault((engine.key, field), Counted())
+            growth = counted.add(getattr(engine.tokens_total, total), seconds)
+            if counted.seconds:
+                grown[field] = growth
+        tally.add_tokens(grown)
+        if reading is not None:
+            served = self._served.setdefault(engine.key, GoodputCount(self._basis.goals))
+            tally.goodput.add_sum(served.growth(reading))
+        else:
+            tally.goodput.add_rate(engine.goodput, (number(engine.rates.requests_per_s) or 0.0) * seconds)
+        self._place_engine(engine, group, tally, groups, shown)
+
+    def _place_engine(self, engine: Engine, group: str, tally: GroupTally, groups: Groups, shown: HostShown) -> None:
+        """Note where the GPUs of an engine are counted."""
+        workers = shown.worker_gpus.get(engine.key, ())
+        for uuid in workers:
+            self.lent[uuid] = group
+        own = set(engine.hardware.gpus)
+        if not own and not workers and engine.state is EndpointState.OK:
+            tally.unplaced = True
+            self.unplaced[f"{shown.name} {engine.name}"] = None
+        for gpu in shown.snapshot.gpus:
+            if gpu.index in own and not gpu.parent_uuid and groups.gpu(gpu) != group:
+                tally.shared = True
+
+
+def _weigh(add: Callable[[float, float], None], ratio: Reading, peak: Reading, seconds: float) -> float:
+    """Add a share of a peak, weighted with it; the seconds in which it is known."""
+    if isinstance(ratio, Missing) or isinstance(peak, Missing):
+        return 0.0
+    add(ratio, seconds * peak)
+    return seconds
+
+
+def _unused_s(
+    gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], grown_s: float, seconds: float
+) -> Reading:
+    """Seconds since the look before in which a GPU was unused: by what its engines ran at this look. A GPU without
+    engines, or of a host whose own gpumon counts it, by that count."""
+    own = [readings[engine.key] for engine in engines if engine.key in readings]
+    if not own:
+        if isinstance(gpu.unused_s, Missing):
+            return gpu.unused_s
+        return grown_s
+    unknown: Missing | None = None
+    for engine in engines:
+        running = _running(engine, readings)
+        if isinstance(running, Missing):
+            unknown = running
+        elif running > 0.0:
+            return 0.0
+    if unknown is not None and gpu.busy_ratio != 0.0:
+        return unknown
+    return seconds
+
+
+def _running(engine: Engine, readings: Mapping[str, EngineReading]) -> Reading:
+    """Requests that an engine runs at this very look; one that is down or sleeps runs none."""
+    if engine.state is EndpointState.DOWN or engine.asleep:
+        return 0.0
+    if engine.state is not EndpointState.OK:
+        return Missing(Reason.UNREACHABLE)
+    reading = readings.get(engine.key)
+    if reading is None or isinstance(engine.load.running, Missing):
+        return engine.load.running
+    return running_requests(reading)
+
+
+class IncidentSeen(NamedTuple):
+    """A verdict or alert from its first to its last moment, before it is known whose it is."""
+
+    host: str
+    """Empty: no label tells it."""
+    key: str
+    """Key of an engine, UUID or `gpu 3`; empty: a host's."""
+    labels: Mapping[str, str]
+    scope: str
+    what: str
+    level: Level
+    begin_s: float
+    """Unix time; so `end_s`."""
+    end_s: float
+    ended: bool
+    source: str
+
+
+class Recorded(NamedTuple):
+    """Incidents of a stretch, and of which hosts they are recorded."""
+
+    incidents: tuple[IncidentSeen, ...] = ()
+    everywhere: bool = False
+    """Rules of gpumon are evaluated, so that of every host is known whether there was an alert."""
+
+
+class Stretch(NamedTuple):
+    """The time that is reported."""
+
+    begin_s: float
+    """Unix time."""
+    end_s: float
+    by: str
+    notes: tuple[str, ...] = ()
+
+
+def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, recorded: Recorded) -> FleetPeriod:
+    """All hosts as one record."""
+    measured = {name: sums for name, sums in hosts.items() if sums.measured_s > 0.0}
+    groups = _groups(measured)
+    incidents = _attributed(recorded, measured, stretch.by)
+    _count_incidents(groups, incidents, measured, recorded)
+    total = GroupTally("")
+    for group in groups.values():
+        total.add_group(group)
+    total.unplaced = any(sums.unplaced and not sums.cards for sums in measured.values())
+    for name, sums in measured.items():
+        for (uuid, _), card in sums.cards.items():
+            if card.seconds > 0.0:
+                total.add_gpu(name, uuid, card)
+    periods = [group.period() for group in groups.values()]
+    periods.sort(key=_dearest_first)
+    length_s = stretch.end_s - stretch.begin_s
+    return FleetPeriod(
+        begin=rfc3339(stretch.begin_s),
+        end=rfc3339(stretch.end_s),
+        seconds=length_s,
+        measured_s=_union_s(span for sums in measured.values() for span in sums.spans),
+        step_s=basis.step_s,
+        by=stretch.by,
+        hosts=len(measured),
+        total=total.period(),
+        groups=tuple(periods),
+        wasters=_wasters(measured),
+        incidents=incidents[:MOST_INCIDENTS],
+        incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
+        without_data=tuple(sorted(hosts.keys() - measured.keys())),
+        partial=_partial(measured, length_s),
+        unpriced=_unpriced(measured),
+        unplaced_engines=tuple(sorted(name for sums in measured.values() for name in sums.unplaced)),
+        notes=stretch.notes,
+        simulated=any(sums.simulated for sums in measured.values()),
+    )
+
+
+def _lent(hosts: Mapping[str, HostSums]) -> dict[str, str]:
+    """UUID of each GPU of a worker pod -> group of its engine."""
+    lent: dict[str, str] = {}
+    for sums in hosts.values():
+        lent.update(sums.lent)
+    return lent
+
+
+def _groups(hosts: Mapping[str, HostSums]) -> dict[str, GroupTally]:
+    """The groups of all hosts. A GPU of a worker pod is its engine's, which may be on another host."""
+    lent = _lent(hosts)
+    groups: dict[str, GroupTally] = {}
+    for name, sums in hosts.items():
+        for (uuid, own_group), card in sums.cards.items():
+            group = lent.get(uuid, own_group)
+            if card.seconds > 0.0:
+                groups.setdefault(group, GroupTally(group)).add_gpu(name, uuid, card)
+        for group, served in sums.engines.items():
+            if not served.tokens and group not in groups:
+                continue
+            tally = groups.setdefault(group, GroupTally(group))
+            tally.add_group(served)
+            tally.shared = tally.shared or served.shared
+    return groups
+
+
+def _dearest_first(group: GroupPeriod) -> tuple[bool, float, float, str]:
+    return not group.name, -(number(group.cost) or 0.0), -group.gpu_s, group.name
+
+
+def _union_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that are in at least one span."""
+    covered_s = 0.0
+    reached_s = -math.inf
+    for begin_s, end_s in sorted(spans):
+        covered_s += max(0.0, end_s - max(begin_s, reached_s))
+        reached_s = max(reached_s, end_s)
+    return covered_s
+
+
+def _wasters(hosts: Mapping[str, HostSums]) -> tuple[Waster, ...]:
+    """GPUs of a host and group together, by the price of their unused time; without prices by that time."""
+    together: dict[tuple[str, str], list[GpuTally]] = {}
+    for name, sums in hosts.items():
+        for (_, group), card in sums.cards.items():
+            if card.unused > 0.0:
+                together.setdefault((name, group), []).append(card)
+    wasters = []
+    for (host, group), cards in together.items():
+        models: dict[str, None] = {}
+        priced = []
+        for card in cards:
+            models.update(card.models)
+            priced.append(card.unused_cost)
+        wasters.append(
+            Waster(
+                group=group,
+                host=host,
+                gpus=tuple(sorted({card.index for card in cards})),
+                gpu_type=", ".join(sorted({card.gpu_type for card in cards})),
+                models=tuple(models),
+                gpu_s=sum(card.seconds for card in cards),
+                unused_gpu_s=sum(card.unused for card in cards),
+                unused_cost=plus(*priced),
+            )
+        )
+    wasters.sort(key=_most_wasted_first)
+    return tuple(wasters[:MOST_WASTERS])
+
+
+def _most_wasted_first(waster: Waster) -> tuple[float, float, str, str]:
+    return -(number(waster.unused_cost) or 0.0), -waster.unused_gpu_s, waster.host, waster.group
+
+
+def _partial(hosts: Mapping[str, HostSums], length_s: float) -> tuple[HostCoverage, ...]:
+    """Hosts of which a part of the time is not known, the least known first."""
+    partial = []
+    for name, sums in hosts.items():
+        if sums.told_s < MOSTLY * length_s:
+            partial.append(HostCoverage(name, sums.told_s))
+    partial.sort(key=_least_measured_first)
+    return tuple(partial)
+
+
+def _least_measured_first(coverage: HostCoverage) -> tuple[float, str]:
+    return coverage.measured_s, coverage.host
+
+
+def _unpriced(hosts: Mapping[str, HostSums]) -> tuple[UnpricedGpus, ...]:
+    """GPUs without a price, by type."""
+    uuids: dict[str, set[str]] = {}
+    seconds: dict[str, float] = {}
+    for sums in hosts.values():
+        for (uuid, _), card in sums.cards.items():
+            if isinstance(card.per_hour, Missing):
+                uuids.setdefault(card.gpu_type, set()).add(uuid)
+                seconds[card.gpu_type] = seconds.get(card.gpu_type, 0.0) + card.seconds
+    return tuple(UnpricedGpus(name, len(uuids[name]), seconds[name]) for name in sorted(uuids))
+
+
+def _attributed(recorded: Recorded, hosts: Mapping[str, HostSums], by: str) -> tuple[FleetIncident, ...]:
+    """The incidents with their groups, the most urgent and longest first."""
+    incidents = []
+    for seen in recorded.incidents:
+        if seen.source == ALERT and seen.host in hosts and hosts[seen.host].judges_itself:
+            continue  # the rules on what that gpumon exports say the same again
+        incidents.append(
+            FleetIncident(
+                group=_group_of(seen, hosts, by),
+                host=seen.host,
+                scope=seen.scope,
+                what=seen.what,
+                level=seen.level,
+                begin=rfc3339(seen.begin_s),
+                end=rfc3339(seen.end_s),
+                seconds=seen.end_s - seen.begin_s,
+                ended=seen.ended,
+                source=seen.source,
+            )
+        )
+    incidents.sort(key=_most_urgent_first)
+    return tuple(incidents)
+
+
+def _most_urgent_first(incident: FleetIncident) -> tuple[int, float, str, str]:
+    return URGENCY[incident.level], -incident.seconds, incident.begin, incident.scope
+
+
+def _group_of(seen: IncidentSeen, hosts: Mapping[str, HostSums], by: str) -> str:
+    """The group of an incident: by the thing that it is on, by its label, or by its host where that has one group."""
+    if by == HOST:
+        return seen.host
+    things: Mapping[str, str] = {}
+    if seen.host in hosts:
+        things = hosts[seen.host].things
+    if seen.key in things:
+        return things[seen.key]
+    label = LABELS.get(by, by)
+    if seen.labels.get(label):
+        return seen.labels[label]
+    groups = set(things.values())
+    if len(groups) == 1:
+        return groups.pop()
+    return ""
+
+
+def _count_incidents(
+    groups: dict[str, GroupTally],
+    incidents: Iterable[FleetIncident],
+    hosts: Mapping[str, HostSums],
+    recorded: Recorded,
+) -> None:
+    """Add the incidents to their groups; those of groups without a GPU or an engine make a group of their own."""
+    for group in groups.values():
+        judged = any(hosts[name].judges_itself for name in group.hosts)
+        group.recorded = recorded.everywhere or judged
+    for incident in incidents:
+        group = groups.setdefault(incident.group, GroupTally(incident.group))
+        group.recorded = True
+        group.incidents += 1
+        group.critical += incident.level is Level.CRITICAL
+        group.incident_s += incident.seconds

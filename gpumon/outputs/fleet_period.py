@@ -1,0 +1,339 @@
+"""Days of a fleet as text, Markdown or JSON: what `gpumon report --by` prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.fleet.owners import unowned
+from gpumon.outputs import markdown as md
+from gpumon.outputs.goodput import goodput_text, share_text, token_goal
+from gpumon.outputs.json import as_object
+from gpumon.outputs.period import MOSTLY, how_long, length, local_time, output_tokens, tokens_text, with_figures
+from gpumon.outputs.schema import document
+from gpumon.outputs.sizing import money
+from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
+from gpumon.outputs.units import NONE, quantities
+from gpumon.readings import format as human
+from gpumon.readings.fleet_period import SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.prices import HOUR_S, KWH_J
+from gpumon.readings.text import clean
+
+_ROOM: Final = 11
+MOST_SHOWN: Final = 20
+"""Incidents, and hosts of one kind, that a text names."""
+NO_INCIDENTS: Final = (
+    "not recorded: load the rules of `gpumon rules` into the Prometheus, or have it scrape `gpumon serve-metrics`"
+)
+
+
+def encode(period: FleetPeriod) -> bytes:
+    """One line of JSON, without a newline; the keys are in docs/fleet-report.md, `missing` as in docs/json.md."""
+    return msgspec.json.encode({"schema": SCHEMA, **as_object(period)})
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
+    definitions: dict[str, object] = {}
+    root = document(FleetPeriod, "gpumon report --by", SCHEMA, definitions)
+    return {**root, "$defs": dict(sorted(definitions.items()))}
+
+
+def report(period: FleetPeriod, width: int = 100) -> str:
+    """Totals, a table of groups, the largest wasters, incidents, and what is not known; in at most `width` cells."""
+    width = max(60, width)
+    lines = [_title(period)]
+    for label, text in _facts(period):
+        lines += labelled(label, text, width, "", _ROOM)
+    if len(period.groups) > 1 or period.by != "host":
+        lines += ["", *table(_groups(period), width)]
+    if period.wasters:
+        lines += ["", "most unused", *table(_wasters(period), width)]
+    shown = period.incidents[:MOST_SHOWN]
+    if shown:
+        lines += ["", "incidents", *table(_incidents(shown), width)]
+        lines += _more(period)
+    limits = list(_limits(period))
+    if limits:
+        lines += ["", "not in these figures"]
+        for text in limits:
+            lines += labelled("-", text, width, "", 2)
+    return cut_lines(lines, width)
+
+
+def markdown(period: FleetPeriod) -> str:
+    """The same as tables to paste into a weekly report."""
+    lines = [f"## {md.safe(_title(period))}", "", *md.header("total|")]
+    lines += [md.row(label, md.safe(text)) for label, text in _facts(period)]
+    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.table(_groups(period))]
+    if period.wasters:
+        lines += ["", "### Most unused", "", *md.table(_wasters(period))]
+    shown = period.incidents[:MOST_SHOWN]
+    if shown:
+        lines += ["", "### Incidents", "", *md.table(_incidents(shown))]
+        for text in _more(period):
+            lines += ["", text]
+    limits = list(_limits(period))
+    if limits:
+        lines += ["", "### Not in these figures", ""]
+        lines += [f"- {md.safe(text)}" for text in limits]
+    return "\n".join(lines) + "\n"
+
+
+def _title(period: FleetPeriod) -> str:
+    begin = local_time(period.begin)
+    end = local_time(period.end)
+    simulated = ""
+    if period.simulated:
+        simulated = "  SIMULATED"
+    by = clean(period.by, 60)
+    return f"GPUs by {by}  {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} {end.tzname() or ''}{simulated}"
+
+
+def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
+    """What is true of all groups together."""
+    total = period.total
+    looks = f"looked at every {human.age(period.step_s)}"
+    hosts = human.counted(period.hosts, "host")
+    yield "measured", f"{length(period.measured_s)} of {length(period.seconds)}, {hosts}, {looks}"
+    yield "GPUs", _gpu_hours(total)
+    yield "use", ", ".join(_use(total, name) for name in ("busy", "mfu", "mbu"))
+    yield "tokens", tokens_text(total)
+    served = goodput_text(total.goodput)
+    if served:
+        yield "goodput", served
+    yield "cost", _cost(total)
+    yield "energy", _energy(total)
+    yield "incidents", _incident_sum(total)
+
+
+def _gpu_hours(group: GroupPeriod) -> str:
+    """`48 GPUs, 8,064 GPU-hours, unused 2,100 = 26%`."""
+    text = f"{human.counted(group.gpus, 'GPU')}, {_hours(group.gpu_s)} GPU-hours"
+    if isinstance(group.unused_gpu_s, Missing):
+        return f"{text}; which of them were unused is not known"
+    unused = f"unused {_hours(group.unused_gpu_s)} = {_unused_share(group)}{_known(group, group.unused_known_s)}"
+    return f"{text}, {unused}"
+
+
+def _unused_share(group: GroupPeriod) -> str:
+    """Unused time as a share of the time of which it is known."""
+    if isinstance(group.unused_gpu_s, Missing) or not group.unused_known_s:
+        return NONE
+    return quantities["ratio"](group.unused_gpu_s / group.unused_known_s)
+
+
+def _known(group: GroupPeriod, known_s: float) -> str:
+    """` (known for 80% of the GPU-hours)`, where that is not all."""
+    if not group.gpu_s or known_s >= MOSTLY * group.gpu_s:
+        return ""
+    return f" (known for {quantities['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
+
+
+def _use(group: GroupPeriod, name: str) -> str:
+    ratio: Reading = getattr(group, f"{name}_ratio")
+    shown = name if name == "busy" else name.upper()
+    text = quantities["ratio"](ratio)
+    if text == NONE:
+        return f"{shown} {text}"
+    return f"{shown} {text}{_known(group, getattr(group, f'{name}_known_s'))}"
+
+
+def _cost(group: GroupPeriod) -> str:
+    if isinstance(group.cost, Missing):
+        return "no price: set gpu_hour of [prices]"
+    parts = [money(group.cost)]
+    if not isinstance(group.unused_cost, Missing):
+        parts.append(f"unused {money(group.unused_cost)}")
+    if not isinstance(group.cost_per_million_tokens, Missing):
+        parts.append(f"{money(group.cost_per_million_tokens)} per million decode tokens")
+    if not isinstance(group.cost_per_million_all_tokens, Missing):
+        parts.append(f"{money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
+    if not isinstance(group.tokens_per_cost, Missing):
+        parts.append(f"{quantities['number'](group.tokens_per_cost)} decode tokens for 1")
+    return ", ".join(parts)
+
+
+def _energy(group: GroupPeriod) -> str:
+    if isinstance(group.energy_j, Missing):
+        return NONE
+    cost = ""
+    if not isinstance(group.energy_cost, Missing):
+        cost = f", cost {money(group.energy_cost)}"
+    return f"{_kwh(group.energy_j)} kWh{_known(group, group.energy_known_s)}{cost}"
+
+
+def _incident_sum(group: GroupPeriod) -> str:
+    if isinstance(group.incidents, Missing):
+        return NO_INCIDENTS
+    if not group.incidents:
+        return "none"
+    together = 0.0
+    if not isinstance(group.incident_s, Missing):
+        together = group.incident_s
+    return f"{group.incidents:,.0f}, {_whole(group.critical_incidents)} of them critical, {length(together)} together"
+
+
+def _whole(value: Reading) -> str:
+    if isinstance(value, Missing):
+        return NONE
+    return f"{value:,.0f}"
+
+
+def _hours(seconds: Reading) -> str:
+    """GPU-hours, with decimals where they are few."""
+    if isinstance(seconds, Missing):
+        return NONE
+    hours = seconds / HOUR_S
+    if 0.0 < hours < 1.0:
+        return f"{hours:.2f}"
+    if hours < 100.0:
+        return f"{hours:,.1f}"
+    return f"{hours:,.0f}"
+
+
+def _kwh(joules: Reading) -> str:
+    if isinstance(joules, Missing):
+        return NONE
+    kwh = joules / KWH_J
+    if kwh < 100.0:
+        return f"{kwh:,.2f}"
+    return f"{kwh:,.0f}"
+
+
+def _kept(group: GroupPeriod) -> str:
+    return share_text(group.goodput.ttft_goal)
+
+
+def _kept_token(group: GroupPeriod) -> str:
+    return share_text(token_goal(group.goodput))
+
+
+_GROUP: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
+    ColumnSpec("GPUs", lambda group: str(group.gpus), right=True, keep=7),
+    ColumnSpec("GPU-h", lambda group: _hours(group.gpu_s), right=True),
+    ColumnSpec("unused h", lambda group: _hours(group.unused_gpu_s), right=True),
+    ColumnSpec("unused", _unused_share, right=True, keep=8),
+)
+_GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
+    ColumnSpec("cost", lambda group: money(group.cost), right=True, keep=8),
+    ColumnSpec("unused cost", lambda group: money(group.unused_cost), right=True),
+    ColumnSpec("busy", lambda group: quantities["ratio"](group.busy_ratio), right=True, keep=3),
+    ColumnSpec("mfu", lambda group: quantities["ratio"](group.mfu_ratio), right=True),
+    ColumnSpec("mbu", lambda group: quantities["ratio"](group.mbu_ratio), right=True, keep=2),
+    ColumnSpec("prefill", lambda group: quantities["number"](group.prefill_computed_tokens), right=True, keep=4),
+    ColumnSpec("cached", lambda group: quantities["number"](group.prefill_cached_tokens), right=True, keep=1),
+    ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
+    ColumnSpec("cost/M", lambda group: money(group.cost_per_million_tokens), right=True, keep=7),
+    ColumnSpec("tok for 1", lambda group: quantities["number"](group.tokens_per_cost), right=True, keep=2),
+    ColumnSpec("ttft ok", _kept, right=True, keep=5),
+    ColumnSpec("itl ok", _kept_token, right=True, keep=4),
+    ColumnSpec("kWh", lambda group: _kwh(group.energy_j), right=True, keep=6),
+    ColumnSpec("energy cost", lambda group: money(group.energy_cost), right=True, keep=5),
+    ColumnSpec("incidents", lambda group: _whole(group.incidents), right=True, keep=6),
+)
+"""Columns that are there once a group has a figure in them."""
+
+
+def _groups(period: FleetPeriod) -> list[Column]:
+    named = [group_name(group.name, period.by) for group in period.groups]
+    rows = period.groups
+    if len(rows) > 1:
+        rows = (*rows, period.total)
+        named.append("total")
+    columns = [Column(clean(period.by, 40), named), *columns_of(rows, _GROUP)]
+    return columns + with_figures(columns_of(rows, _GROUP_WHERE_KNOWN))
+
+
+def group_name(name: str, by: str) -> str:
+    """Name of a group, as it is shown."""
+    if name:
+        return clean(name, 48)
+    return clean(unowned(by), 48)
+
+
+def _wasters(period: FleetPeriod) -> list[Column]:
+    by = period.by
+    group: ColumnSpec[Waster] = ColumnSpec(clean(by, 40), lambda waster: group_name(waster.group, by), keep=8)
+    where = [_WASTER_HOST]
+    if by != "host":
+        where.append(group)
+    shown = period.wasters[:MOST_SHOWN]
+    cost = with_figures(columns_of(shown, (_WASTER_COST,)))
+    return [*columns_of(shown, where), *columns_of(shown, _WASTER), *cost, *columns_of(shown, (_WASTER_MODELS,))]
+
+
+_WASTER_HOST: Final[ColumnSpec[Waster]] = ColumnSpec("host", lambda waster: clean(waster.host, 40))
+_WASTER: Final[tuple[ColumnSpec[Waster], ...]] = (
+    ColumnSpec("gpu", lambda waster: human.spans(waster.gpus), keep=8),
+    ColumnSpec("type", lambda waster: clean(waster.gpu_type, 32), keep=2),
+    ColumnSpec("GPU-h", lambda waster: _hours(waster.gpu_s), right=True, keep=6),
+    ColumnSpec("unused h", lambda waster: _hours(waster.unused_gpu_s), right=True),
+)
+_WASTER_COST: Final[ColumnSpec[Waster]] = ColumnSpec(
+    "unused cost", lambda waster: money(waster.unused_cost), right=True
+)
+
+
+def _models(waster: Waster) -> str:
+    """Models that ran there, or that nothing did."""
+    if not waster.models:
+        return "nothing ran"
+    return ", ".join(human.model_name(model, 32) for model in waster.models[:3])
+
+
+_WASTER_MODELS: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models, keep=5)
+
+
+def _incidents(incidents: Sequence[FleetIncident]) -> list[Column]:
+    return columns_of(incidents, _INCIDENT)
+
+
+_INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
+    ColumnSpec("since", lambda incident: f"{local_time(incident.begin):%m-%d %H:%M}"),
+    ColumnSpec("for", how_long, right=True),
+    ColumnSpec("level", lambda incident: incident.level.value, keep=3),
+    ColumnSpec("host", lambda incident: clean(incident.host, 40)),
+    ColumnSpec("where", lambda incident: clean(incident.scope, 40), keep=8),
+    ColumnSpec("what", lambda incident: clean(incident.what, 80)),
+)
+
+
+def _more(period: FleetPeriod) -> Iterator[str]:
+    more = len(period.incidents) - MOST_SHOWN + period.incidents_left_out
+    if more > 0:
+        yield f"and {more} more"
+
+
+def _limits(period: FleetPeriod) -> Iterator[str]:
+    """What the sums leave out, and how to have it in them."""
+    if period.without_data:
+        number = human.counted(len(period.without_data), "host")
+        yield f"{number} without data: {_named(period.without_data)}"
+    if period.partial:
+        names = [f"{coverage.host} ({length(coverage.measured_s)})" for coverage in period.partial]
+        yield f"times of which nothing is known, of {human.counted(len(names), 'host')}; measured: {_named(names)}"
+    for unpriced in period.unpriced:
+        name = clean(unpriced.gpu_type, 40) or "GPUs"
+        hours = _hours(unpriced.gpu_s)
+        yield f"no price of {unpriced.gpus} x {name} ({hours} GPU-hours), so they are in no cost: set [prices]"
+    if period.unplaced_engines:
+        names_of_engines = _named(period.unplaced_engines)
+        yield f"GPU-hours of engines whose GPUs are not known (docs/fleet.md): {names_of_engines}"
+    for note in period.notes:
+        yield clean(note, 300)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = [clean(name, 60) for name in names[:MOST_SHOWN]]
+    if len(names) > MOST_SHOWN:
+        shown.append(f"and {len(names) - MOST_SHOWN} more")
+    return ", ".join(shown)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schema()), indent=2) + b"\n")

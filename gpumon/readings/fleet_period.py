@@ -1,0 +1,151 @@
+"""Summary of days of a fleet: sums by host, model or label, the largest wasters, incidents. `gpumon report --by`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
+from gpumon.readings.period import GoodputPeriod
+from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
+from gpumon.readings.verdict import Level
+
+SCHEMA = 1
+"""Version of the JSON of `gpumon report --by`."""
+
+
+class GroupPeriod(msgspec.Struct, frozen=True):
+    """GPUs and engines of one host, model or value of a label; or all of them. GPU-seconds: seconds x GPUs."""
+
+    name: str
+    """Text from outside. Empty: all that has no such label, or the total."""
+    hosts: int = 0
+    gpus: int = 0
+    """Different GPUs, however long they were there."""
+    gpu_s: float = 0.0
+    """GPU-seconds in which a GPU was there and somebody told of it: what is paid for."""
+    unused_gpu_s: Reading = NOT_SUPPORTED
+    """Those of them in which no engine on the GPU ran a request, or nobody held it."""
+    unused_known_s: float = 0.0
+    """GPU-seconds of which that is known. So the next four."""
+    busy_known_s: float = 0.0
+    mfu_known_s: float = 0.0
+    mbu_known_s: float = 0.0
+    energy_known_s: float = 0.0
+    priced_s: float = 0.0
+    """GPU-seconds of GPUs that have a price."""
+    busy_ratio: Reading = NOT_SUPPORTED
+    """Mean over the GPU-seconds of which it is known."""
+    mfu_ratio: Reading = NOT_SUPPORTED
+    """The same, each GPU-second weighted with the GPU's FLOP/s peak: FLOPs of the models / what the GPUs could do."""
+    mbu_ratio: Reading = NOT_SUPPORTED
+    """The same with its bandwidth."""
+    energy_j: Reading = NOT_SUPPORTED
+    """Of the GPUs that tell it."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    cost: Reading = NO_PRICE
+    """Price of the GPU-seconds of GPUs that have one."""
+    unused_cost: Reading = NO_PRICE
+    """Price of `unused_gpu_s`, likewise."""
+    prefill_computed_tokens: Reading = NOT_EXPOSED
+    prefill_cached_tokens: Reading = NOT_EXPOSED
+    decode_tokens: Reading = NOT_EXPOSED
+    trained_tokens: Reading = NOT_EXPOSED
+    cost_per_million_tokens: Reading = NO_PRICE
+    """`cost` per 10^6 decode (or trained) tokens; none where some GPUs of its engines have no price, are not known, or
+    are in another group."""
+    cost_per_million_all_tokens: Reading = NO_PRICE
+    """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
+    tokens_per_cost: Reading = NO_PRICE
+    """Decode (or trained) tokens per unit of the currency."""
+    tokens_per_j: Reading = NOT_EXPOSED
+    """Decode (or trained) tokens per joule, where the energy of all its GPUs is known."""
+    goodput: GoodputPeriod = GoodputPeriod()
+    incidents: Reading = NOT_EXPOSED
+    """Verdicts of `warn` and `critical`; missing where none are recorded."""
+    critical_incidents: Reading = NOT_EXPOSED
+    incident_s: Reading = NOT_EXPOSED
+    """Their lengths together."""
+
+
+class Waster(msgspec.Struct, frozen=True):
+    """GPUs of one host and group with much unused time."""
+
+    group: str
+    host: str
+    gpus: tuple[int, ...]
+    """Indices."""
+    gpu_type: str
+    models: tuple[str, ...]
+    """Models that ran there; none: nothing did."""
+    gpu_s: float
+    unused_gpu_s: float
+    unused_cost: Reading = NO_PRICE
+
+
+class FleetIncident(msgspec.Struct, frozen=True):
+    """A verdict of `warn` or worse, or an alert, from its first to its last moment."""
+
+    group: str
+    host: str
+    scope: str
+    what: str
+    """Code of the verdict, or name of the alert."""
+    level: Level
+    begin: str
+    """RFC 3339; so `end`."""
+    end: str
+    seconds: float
+    ended: bool
+    source: str
+    """`verdict` of the host's own gpumon, or `alert` of rules in the Prometheus."""
+
+
+class HostCoverage(msgspec.Struct, frozen=True):
+    """How much of the time is known of a host."""
+
+    host: str
+    measured_s: float
+
+
+class UnpricedGpus(msgspec.Struct, frozen=True):
+    """GPUs without a price: they are in the GPU-hours and in no cost."""
+
+    gpu_type: str
+    """Catalogue name, else the driver's."""
+    gpus: int
+    gpu_s: float
+
+
+class FleetPeriod(msgspec.Struct, frozen=True):
+    """A stretch of a fleet, or of one recorded host."""
+
+    begin: str
+    """RFC 3339; so `end`."""
+    end: str
+    seconds: float
+    measured_s: float
+    """Time in which at least one host told something."""
+    step_s: float
+    """Seconds between two looks: gauges are those of these moments."""
+    by: str
+    """`host`, `model`, or a label."""
+    hosts: int
+    """Hosts with data."""
+    total: GroupPeriod
+    groups: tuple[GroupPeriod, ...] = ()
+    """The dearest first, without prices that with the most GPU-seconds; what has no such label last."""
+    wasters: tuple[Waster, ...] = ()
+    """By the price of their unused time, without prices by that time; at most 20."""
+    incidents: tuple[FleetIncident, ...] = ()
+    """The most urgent and longest first, at most 100."""
+    incidents_left_out: int = 0
+    without_data: tuple[str, ...] = ()
+    """Hosts of which nothing was measured: they are in no sum."""
+    partial: tuple[HostCoverage, ...] = ()
+    """Hosts of which less than 98 % of the time was measured."""
+    unpriced: tuple[UnpricedGpus, ...] = ()
+    unplaced_engines: tuple[str, ...] = ()
+    """Engines of which it is not known on which GPUs they ran: their tokens count, their GPU-hours are not theirs."""
+    notes: tuple[str, ...] = ()
+    """Faults of the source."""
+    simulated: bool = False

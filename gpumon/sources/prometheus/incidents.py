@@ -1,0 +1,128 @@
+"""Incidents that a Prometheus has recorded: verdicts that hosts' own gpumon exports, and alerts of gpumon's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.fleet.period import ALERT, VERDICT, IncidentSeen, Recorded
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Level
+from gpumon.sources.prometheus.answers import Matrix
+from gpumon.sources.prometheus.api import ApiFault
+from gpumon.sources.prometheus.queries import joined
+from gpumon.sources.prometheus.source import FleetSource
+
+MOST_STEPS: Final = 5000
+"""Moments at which it is asked what held; between two of them nothing is missed, but lengths are rounded up to them."""
+LEAST_STEP_S: Final = 60.0
+VERDICTS: Final = "gpumon_verdict{{{}}}"
+URGENT_VERDICTS: Final = 'level=~"critical|warn"'
+ALERTS: Final = "ALERTS{{{}}}"
+URGENT_ALERTS: Final = 'alertstate="firing",alertname=~"Gpumon.+",severity=~"critical|warning"'
+RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumon:gpu_busy:ratio")
+"""Series of which gpumon's rules record one at least where there is anything to judge."""
+_SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
+_LEVELS: Final = {"critical": Level.CRITICAL, "warn": Level.WARN}
+_LATE: Final = 1.5
+"""A point that comes after more than so many steps begins another incident."""
+
+
+class _Span(NamedTuple):
+    begin_s: float
+    end_s: float
+    step_s: float
+
+
+async def recorded_incidents(source: FleetSource, match: str, begin_s: float, end_s: float) -> Recorded:
+    """All that stood between two Unix times. Raises ApiFault, but not where the server refuses one of the queries."""
+    step_s = max(LEAST_STEP_S, (end_s - begin_s) / MOST_STEPS)
+    span = _Span(begin_s, end_s, step_s)
+    found: list[IncidentSeen] = []
+    for template, urgent, read in ((VERDICTS, URGENT_VERDICTS, _verdict), (ALERTS, URGENT_ALERTS, _alert)):
+        series = template.format(joined(urgent, match))
+        # The largest of a step, so that nothing falls between two of them.
+        asked = f"max_over_time({series}[{round(step_s * 1000)}ms])"
+        for matrix in await source.api.query_range(asked, begin_s, end_s, step_s):
+            found += _incidents(matrix, span, source, read)
+    return Recorded(tuple(found), await _has_rules(source, match, span))
+
+
+async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:
+    """Whether gpumon's rules were evaluated in that time: without an alert nothing else tells it."""
+    seconds = max(1, round(span.end_s - span.begin_s))
+    parts = [f"count(present_over_time({name}{{{joined(match)}}}[{seconds}s]))" for name in RULES]
+    try:
+        return bool(await source.api.query(" or ".join(parts), span.end_s))
+    except ApiFault as fault:
+        if fault.refused:
+            return False
+        raise
+
+
+_Read = Callable[[str, Mapping[str, str], float, float, bool], IncidentSeen]
+"""An incident from its host, labels, begin, end, and whether it ended."""
+
+
+def _incidents(matrix: Matrix, span: _Span, source: FleetSource, read: _Read) -> Iterator[IncidentSeen]:
+    """The stretches of time in which one verdict or alert held."""
+    labels = matrix.series.labels
+    host = source.host_of_series(labels)
+    for first_s, last_s in _runs([at_s for at_s, _ in matrix.points], span.step_s):
+        ended = last_s < span.end_s - span.step_s
+        yield read(host, labels, max(span.begin_s, first_s - span.step_s), last_s, ended)
+
+
+def _runs(times: Sequence[float], step_s: float) -> list[tuple[float, float]]:
+    """First and last time of each stretch without a gap."""
+    runs: list[tuple[float, float]] = []
+    for at_s in times:
+        if runs and at_s - runs[-1][1] <= _LATE * step_s:
+            runs[-1] = (runs[-1][0], at_s)
+        else:
+            runs.append((at_s, at_s))
+    return runs
+
+
+def _verdict(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool) -> IncidentSeen:
+    code = labels.get("code", "")
+    cause = labels.get("cause", "")
+    what = code.replace("_", " ")
+    if cause:
+        what = f"{what} ({cause.replace('_', ' ')})"
+    return IncidentSeen(
+        host=host,
+        key=labels.get("thing", ""),
+        labels=labels,
+        scope=clean(labels.get("scope", ""), 80),
+        what=clean(what, 80),
+        level=_LEVELS.get(labels.get("level", ""), Level.WARN),
+        begin_s=begin_s,
+        end_s=end_s,
+        ended=ended,
+        source=VERDICT,
+    )
+
+
+def _alert(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool) -> IncidentSeen:
+    model = labels.get("model_name", "")
+    gpu = labels.get("gpu", "")
+    key = labels.get("instance", "")
+    scope = key
+    if gpu:
+        key = labels.get("UUID", "") or f"gpu {gpu}"
+        scope = f"gpu {gpu}"
+    elif model:
+        scope = f"{model} on {key}"
+    return IncidentSeen(
+        host=host,
+        key=key,
+        labels=labels,
+        scope=clean(scope, 80),
+        what=clean(labels.get("alertname", ""), 80),
+        level=_SEVERITIES.get(labels.get("severity", ""), Level.WARN),
+        begin_s=begin_s,
+        end_s=end_s,
+        ended=ended,
+        source=ALERT,
+    )
