@@ -492,6 +492,7 @@ def _process(read: GpuProcess) -> Process:
         rss_bytes=read.rss_bytes,
         started_s=read.started_s,
         children_cpu_ratio=read.children_cpu_ratio,
+        container_name=clean(read.container_name, 128),
     )
 
 

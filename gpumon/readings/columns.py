@@ -212,7 +212,9 @@ def _cpu(process: Process) -> str:
 
 
 def _container(process: Process) -> str:
-    """The container; the start of its pod's uid where only that is known."""
+    """The container by its name, else its id; the start of its pod's uid where only that is known."""
+    if process.container_name:
+        return process.container_name
     if process.container or not process.pod:
         return process.container
     return f"pod {process.pod[:8]}"

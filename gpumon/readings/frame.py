@@ -181,6 +181,8 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Unix time; 0 where it is not known."""
     children_cpu_ratio: Reading = NOT_EXPOSED
     """Time on the host's cores of the processes that it started (compilers), likewise."""
+    container_name: str = ""
+    """Name of the container, where Docker tells it. Text from outside, too."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):

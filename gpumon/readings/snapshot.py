@@ -69,6 +69,8 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     """When it began (Unix time); 0 where that is not known."""
     children_cpu_ratio: Reading = NOT_EXPOSED
     """Time on the host's cores of the processes that it started, such as compilers: 1 is one core."""
+    container_name: str = ""
+    """Name of the container, where Docker tells it to gpumon's user."""
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):

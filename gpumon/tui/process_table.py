@@ -195,7 +195,8 @@ def _words(running: Running, _: ListView) -> str:
     process = running.process
     return (
         f"{process.pid} {process.user} {process.name} {process.command} {process.engine} {process.container} "
-        f"{process.pod} {process.pod_name} {process.job} {process.type} gpu {spans(running.gpus)}"
+        f"{process.container_name} {process.pod} {process.pod_name} {process.job} {process.type} "
+        f"gpu {spans(running.gpus)}"
     )
 
 

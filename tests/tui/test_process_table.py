@@ -86,3 +86,14 @@ def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
 )
 def test_the_command_says_what_runs(command: str, shown: str) -> None:
     assert process_table.command(process(command=command)) == shown
+
+
+def test_the_name_of_a_container_stands_before_its_id() -> None:
+    named = process(container="3f2a9c71d0be", container_name="vllm-prod")
+    (running,) = process_table.merged([scenes.gpu(0, processes=(named,))])
+    row = text(process_table.row(running, 120, PLAIN))
+    assert " vllm-prod " in row
+    assert "3f2a9c71d0be" not in row
+    of = replace(scenes.snapshot(1, 1), gpus=(scenes.gpu(0, processes=(named,)),))
+    for kind, key in (("process", str(named.pid)), ("engine", of.engines[0].key)):
+        assert "container vllm-prod (3f2a9c71d0be)" in flat(page_of(of, kind, key))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.sources.discovery.command_line import shown_command
+from gpumon.sources.driver.container_names import CONTAINER_NAMES, ContainerNames
 
 _CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
@@ -39,6 +40,8 @@ class Look(NamedTuple):
     started_s: float = 0.0
     children_cpu_ratio: Reading = NOT_EXPOSED
     """CPU of its child processes and their descendants: compilers, mostly."""
+    container_name: str = ""
+    """Name of its container, where Docker tells it to this user."""
 
 
 MOST_CHILDREN: Final = 64
@@ -48,7 +51,8 @@ MOST_CHILDREN: Final = 64
 class Names:
     """Processes as /proc has them; looked up once per pid and round."""
 
-    def __init__(self) -> None:
+    def __init__(self, containers: ContainerNames = CONTAINER_NAMES) -> None:
+        self._containers = containers
         self._known: dict[int, Look] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
         """Pod's name and Slurm job of a process (pid, start): they do not change."""
@@ -78,7 +82,7 @@ class Names:
             return Look(f"{pid} (host)")
         except (psutil.Error, OSError, ValueError):
             return Look()
-        user = command = container = pod = job = ""
+        user = command = container = container_name = pod = job = ""
         cpu: Reading = NOT_EXPOSED
         children_cpu: Reading = NOT_EXPOSED
         rss: Reading = NOT_EXPOSED
@@ -98,6 +102,7 @@ class Names:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
             (container, pod) = groups(text)
+            container_name = self._containers.of(text)
             matched = _JOB.search(text)
             job = ""
             if matched:
@@ -107,7 +112,7 @@ class Names:
             self._places[key] = place_of(pid, in_pod=bool(pod))
         pod_name, other = self._places[key]
         texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
-        return Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu)
+        return Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu, container_name)
 
     def _cpu_of(self, pid: int, whose: str, used_s: float) -> Reading:
         """Share of one core since the round before."""

@@ -34,7 +34,7 @@ from gpumon.tui.detail.blocks import (
 )
 from gpumon.tui.detail.costs import engine_costs
 from gpumon.tui.detail.state import engine_word
-from gpumon.tui.detail.things import is_blank
+from gpumon.tui.detail.things import container_of, is_blank
 from gpumon.tui.detail.values import above_one, formula, known, lasting, said
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
@@ -120,7 +120,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     every = [
         *_end(engine, snapshot),
         *served.since_mark(engine, view.marked, snapshot, figures),
-        _identity(engine, service, figures),
+        _identity(engine, snapshot, service, figures),
         _load(engine, view, service, figures),
         _rates(engine, figures),
         *latencies(engine, view, figures.explain, WITHOUT[service]),
@@ -262,9 +262,12 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
     return sections
 
 
-def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
+def _identity(engine: Engine, snapshot: Snapshot, service: Service, figures: Figures) -> Section:
     entries = _server_and_model(engine, service)
     entries += _hardware(engine, service, figures)
+    containers = _containers(engine, snapshot)
+    if containers:
+        entries.append(Fact("container", containers))
     if engine.found_by:
         entries.append(Fact("found via", engine.found_by))
     dimensions = engine.dimensions
@@ -302,6 +305,16 @@ def _server_and_model(engine: Engine, service: Service) -> list[Entry]:
     if engine.phase is not Phase.INFERENCE:
         entries.append(Fact("phase", engine.phase.value))
     return entries
+
+
+def _containers(engine: Engine, snapshot: Snapshot) -> str:
+    """The containers of an engine's processes on GPUs; empty where there are none."""
+    names: dict[str, None] = {}
+    for gpu in snapshot.gpus:
+        for process in gpu.processes:
+            if process.engine == engine.name and process.container:
+                names[container_of(process)] = None
+    return ", ".join(names)
 
 
 def _hardware(engine: Engine, service: Service, figures: Figures) -> list[Entry]:

@@ -7,7 +7,7 @@ from typing import Final
 from gpumon.readings.snapshot import Process, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Figures, Section, Sentence
-from gpumon.tui.detail.things import ProcessSeen
+from gpumon.tui.detail.things import ProcessSeen, container_of
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.view import View
 
@@ -38,7 +38,7 @@ def _identity(seen: ProcessSeen, snapshot: Snapshot, view: View) -> Section:
         Fact("user", _user(process)),
         Fact("type", _TYPES.get(process.type, process.type)),
         Fact("engine", _engine(process, snapshot)),
-        Fact("container", process.container or "none, or not told by its cgroup"),
+        Fact("container", container_of(process) or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
         Fact("runs for", _lasted(process, snapshot)),
         figures("CPU, of one core", "cpu_ratio", _of_a_core),

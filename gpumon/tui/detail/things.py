@@ -153,3 +153,10 @@ def _named_engine(snapshot: Snapshot, names: Collection[str]) -> Key | None:
         if engine.name in names:
             return "engine", engine.key
     return None
+
+
+def container_of(process: Process) -> str:
+    """Name and id of a process's container; empty where it is in none, or that is not told."""
+    if process.container_name:
+        return f"{process.container_name} ({process.container})"
+    return process.container
