@@ -25,11 +25,12 @@ from gpumon.efficiency.served import no_served, seen_load, served
 from gpumon.efficiency.service import (
     BY_NATURE,
     DENOISES,
-    NO_BYTES,
     NO_COST,
+    NO_TOKENS,
     WITHOUT_DECODE,
     Service,
     no_flops,
+    no_formula,
     no_model,
     service_of,
 )
@@ -305,7 +306,7 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         backends_known=track.gauge(q.BACKENDS),
         backends_ready=track.gauge(q.BACKENDS_READY),
         running_mean=running_mean,
-        kv_usage_ratio=track.gauge_mean(q.KV_USAGE),
+        kv_usage_ratio=_kv_usage(track, rates.service),
         kv_pool_tokens=pool_tokens(reading, track),
         context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
@@ -313,6 +314,13 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         cached_ratio=_cached(reading, track),
         window=window,
     )
+
+
+def _kv_usage(track: Track, service: Service) -> Reading:
+    """Share of the KV cache in use; models that are no LLMs have none."""
+    if service is Service.OTHER:
+        return NO_TOKENS
+    return track.gauge_mean(q.KV_USAGE)
 
 
 def _window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
@@ -431,7 +439,7 @@ def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
         if reading.llm is not None:
             prefill = _prefill_flops(reading.llm, rates)
         return _Flops(prefill, none, prefill, none)
-    return _Flops(none, none, NO_BYTES[rates.service], none)
+    return _Flops(none, none, no_formula(reading, rates.service), none)
 
 
 def _training_flops(reading: EngineReading, rates: Rates) -> Reading:
@@ -487,7 +495,7 @@ def _bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     """Bytes per second of the weights alone, of weights and KV cache, and by the textbook's form for one stream."""
     llm = reading.llm
     if rates.service is not Service.GENERATION:
-        none = NO_BYTES[rates.service]
+        none = no_formula(reading, rates.service)
         return _Bytes(none, none, none)
     if llm is None:
         unknown = no_model(reading)

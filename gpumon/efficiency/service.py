@@ -8,7 +8,16 @@ from functools import lru_cache
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EMBEDDINGS, MODEL_AWAITED, SERVES, EndpointState, EngineKind, EngineReading, Phase
+from gpumon.readings.frame import (
+    DIFFUSION,
+    EMBEDDINGS,
+    MODEL_AWAITED,
+    SERVES,
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    Phase,
+)
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.specs.llm_names import llm_name
@@ -84,6 +93,13 @@ NO_BYTES: Final = {
 """Why the bytes that it reads are not known."""
 
 
+def no_formula(reading: EngineReading, service: Service) -> Missing:
+    """Why neither its FLOPs nor its bytes can be worked out, of a service that is no generation of tokens."""
+    if DIFFUSION in reading.info:
+        return DENOISES
+    return NO_BYTES[service]
+
+
 def no_model(reading: EngineReading) -> Missing:
     """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
     if reading.training is not None:
@@ -102,7 +118,7 @@ def no_flops(reading: EngineReading) -> Missing | None:
     if service is Service.TRAINING:
         return NO_COST if reading.training is None else None
     if service in (Service.OTHER, Service.ROUTING):
-        return NO_BYTES[service]
+        return no_formula(reading, service)
     if reading.llm is None:
         return no_model(reading)
     return None

@@ -1,4 +1,4 @@
-"""vLLM servers that are no plain generation: polled over HTTP while their counters grow, to the figures shown."""
+"""Servers that are no plain generation: polled over HTTP while their counters grow, to the figures shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.service import NO_DECODE, Service
+from gpumon.efficiency.service import DENOISES, NO_DECODE, NO_TOKENS, Service
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine
@@ -88,6 +88,23 @@ async def test_steps_of_a_diffusion_model_are_no_tokens() -> None:
     assert isinstance(engine.efficiency.mbu_ratio, Missing)
     assert "its steps denoise a canvas and are no tokens" in engine.efficiency.mbu_ratio.detail
     assert there(engine.rates.decode_tokens_per_s) == pytest.approx(256.0), "committed tokens are tokens"
+
+
+async def test_a_diffusion_server_has_items_and_neither_tokens_nor_a_formula() -> None:
+    page = (PAGES / "sglang_diffusion" / "serving.prom").read_text()
+    served = 'sglang:diffusion_requests_total{is_warmup="false",replica="tcp://127.0.0.1:5555"'
+    warm_ups = served.replace('is_warmup="false"', 'is_warmup="true"')
+    deriver = Deriver(gpu_catalogue())
+    for at_s in (INTERVAL_S * poll for poll in range(8)):
+        body = later(page, {f'{served},role="monolithic",status="success"': at_s * 2.0, warm_ups: at_s * 5.0})
+        (reading,) = (await first(always(Reply(200, body.encode())), engine="sglang")).readings
+        facts = {"monotonic_s": at_s, "interval_s": INTERVAL_S, "gpu_type": "H100 SXM 80GB", "gpu_count": 1}
+        last = deriver.derive(frame(int(at_s), (), (replace(reading, url="http://e:1", **facts),)))
+    engine = only(last.snapshot)
+    assert service_of(engine) is Service.OTHER
+    assert there(engine.rates.inferences_per_s) == pytest.approx(2.0), "warm-ups are nobody's requests"
+    assert engine.rates.decode_tokens_per_s == engine.load.kv_usage_ratio == NO_TOKENS
+    assert engine.efficiency.mbu_ratio == engine.efficiency.mfu_ratio == DENOISES
 
 
 async def test_the_front_end_in_rust_counts_steps_exactly_and_says_why_its_pool_is_not_known() -> None:

@@ -404,6 +404,10 @@ class Adapter:
                 names.update(metric.name + end for metric in rule.metrics)
         return frozenset(names)
 
+    def written(self, name: str) -> frozenset[str]:
+        """Names that a page may have for a name of the tables: the same, but of engines that are read as others."""
+        return frozenset({name})
+
     @cached_property
     def _deciding(self) -> frozenset[str]:
         """Names of the samples that are left out of a plan where they are not usable."""

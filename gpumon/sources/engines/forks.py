@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, Figures, Form, Page, Row, Samples
+from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, Form, Page, Row, Tables
 from gpumon.sources.engines.renaming import SAME_REST, Renaming
 from gpumon.sources.engines.vllm import CATCHES, OPTIONS, TABLES, VllmAdapter
 from gpumon.sources.exposition import Scan
@@ -57,7 +57,11 @@ class ForkAdapter(VllmAdapter):
     @property
     def wanted(self) -> frozenset[str]:
         """Names of vLLM's samples, as this engine has them."""
-        return self._renaming.wanted(super().wanted)
+        return self._renaming.own(super().wanted)
+
+    def written(self, name: str) -> frozenset[str]:
+        """Names that this engine has for one of vLLM's."""
+        return self._renaming.own((name,))
 
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
@@ -65,13 +69,17 @@ class ForkAdapter(VllmAdapter):
         """The page as a reading, whose sources have the names that the page has."""
         return self._renaming.sources(super().read(self._renaming.page(scan), bodies, part, started_wall_s))
 
-    def collect(self, samples: Samples) -> Figures:
-        """The figures by vLLM's tables, and when this engine counts them."""
-        figures = super().collect(samples)
-        for quantity in self.fork.at_end:
-            if quantity in figures.live:
-                figures.advance[quantity] = Advance.END
-        return figures
+
+def _tables(row: Fork) -> Tables:
+    """The tables of vLLM, with the rank's label of this engine, and when it counts what."""
+    counters = []
+    for counted in TABLES.counters:
+        if counted.quantity in row.at_end:
+            metrics = tuple(metric._replace(advance=Advance.END) for metric in counted.metrics)
+            counters.append(counted._replace(metrics=metrics))
+        else:
+            counters.append(counted)
+    return TABLES._replace(rank_label=row.rank_label, counters=tuple(counters))
 
 
 def _adapter(row: Fork) -> type[Adapter]:
@@ -81,7 +89,7 @@ def _adapter(row: Fork) -> type[Adapter]:
         fork = row
         kind = row.kind
         prefixes = (row.prefix,)
-        tables = TABLES._replace(rank_label=row.rank_label)
+        tables = _tables(row)
 
     return OneFork
 

@@ -37,16 +37,17 @@ class Renaming:
             return self._read + own[len(self._own) :]
         return own
 
-    def wanted(self, names: Iterable[str]) -> frozenset[str]:
-        """The names of a page that become one of these."""
-        own = {name for name, read in self._names.items() if read}
-        for name in names:
+    def own(self, names: Iterable[str]) -> frozenset[str]:
+        """The names of a page that are read under one of these."""
+        wanted = frozenset(names)
+        found = {own for own, read in self._names.items() if read in wanted}
+        for name in wanted:
+            own = name
             if name.startswith(self._read):
-                own.add(self._own + name[len(self._read) :])
-            else:
-                own.add(name)
-        left_out = {name for name, read in self._names.items() if not read}
-        return frozenset(own - left_out)
+                own = self._own + name[len(self._read) :]
+            if own not in self._names:
+                found.add(own)
+        return frozenset(found)
 
     def page(self, scan: Scan) -> Scan:
         """The page under the other names."""

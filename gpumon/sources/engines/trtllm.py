@@ -128,7 +128,11 @@ class TrtllmAdapter(Adapter):
     def wanted(self) -> frozenset[str]:
         """Names of its samples, with either prefix."""
         names = super().wanted
-        return names | self._renaming.wanted(names)
+        return names | self._renaming.own(names)
+
+    def written(self, name: str) -> frozenset[str]:
+        """A name of the tables with either prefix."""
+        return self._renaming.own((name,)) | {name}
 
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0

@@ -11,13 +11,18 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Page, Row, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Page, Row, Tables, rule
 from gpumon.specs import hints
 
 SERVING: Final = "xinference:model_serve_count"
 ENDED: Final = "xinference:time_to_first_token_seconds_count"
 """Observed when an answer ends."""
+CALLS: Final = "xinference:model_request_duration_seconds_count"
+"""Observed when a call returns: of a stream when it begins, of all else when the answer is there."""
 QUANTIZATION: Final = "quantization"
+KIND: Final = "model_type"
+LLM: Final = "LLM"
+"""Value of that label of the models that have tokens."""
 SUPERVISOR: Final = "xinference:supervisor_uptime_seconds"
 UNSAID: Final = (
     "its metrics are on a port that changes: start it with --metrics-exporter-host 0.0.0.0 and "
@@ -47,6 +52,7 @@ class XinferenceAdapter(Adapter):
         # Those that the model was given, whether or not its engine lets them wait.
         gauges=(rule(q.RUNNING, SERVING),),
         histograms=(_rule(q.TTFT, "time_to_first_token_seconds"),),
+        extra=(CALLS,),
     )
 
     @classmethod
@@ -55,10 +61,16 @@ class XinferenceAdapter(Adapter):
         return super().claims(page) and SUPERVISOR not in page.names
 
     def refine(self, figures: Figures) -> None:
-        """The quantization of the model."""
+        """The quantization of the model, and what models serve that are no LLMs."""
         quantization = figures.first_label(QUANTIZATION, (SERVING, ENDED))
         if quantization not in ("", "none"):
             figures.info[hints.QUANTIZATION] = quantization
+        if figures.first_label(KIND, (SERVING, ENDED)) in ("", LLM):
+            return
+        for series, value in figures.picked(Metric(CALLS)):
+            rank = figures.ranks.get(series.labels.get(self.tables.rank_label, ""))
+            if rank is not None:
+                figures.put(rank.counters, q.INFERENCES, value, CALLS)
 
 
 ENGINE: Final = Row(

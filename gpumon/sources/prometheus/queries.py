@@ -77,12 +77,12 @@ _POD_LABELS: Final = tuple(_pod_labels())
 
 def signs() -> frozenset[str]:
     """Names of which an engine writes one at least."""
-    signs = set()
+    signs: set[str] = set()
     for adapter in _ADAPTERS:
         for rule in (*adapter.tables.counters, *adapter.tables.gauges):
             if rule.quantity in _SIGNED_BY:
                 for metric in rule.metrics:
-                    signs.add(metric.name)
+                    signs |= adapter.written(metric.name)
     return frozenset(signs)
 
 
@@ -96,7 +96,8 @@ def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
     for adapter in _ADAPTERS:
         for rule in adapter.tables.histograms:
             if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter)):
-                names.update(f"{metric.name}{ENDS[0]}" for metric in rule.metrics)
+                for metric in rule.metrics:
+                    names |= adapter.written(f"{metric.name}{ENDS[0]}")
     return frozenset(names)
 
 

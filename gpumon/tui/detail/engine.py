@@ -57,10 +57,10 @@ _SOMETIMES: Final = (
     ("KV stored", "kv_stored_bytes_per_s", values.traffic),
     ("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
     ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
-    ("KV transfers failed", "kv_transfer_failures_per_s", values.rate),
+    ("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
     ("KV not fetched", "kv_expired_per_s", values.rate),
-    ("KV to lower tiers", "kv_tier_written_bytes_per_s", values.traffic),
-    ("KV from lower tiers", "kv_tier_read_bytes_per_s", values.traffic),
+    ("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
+    ("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
     ("KV copies failed", "kv_copy_failures_per_s", values.rate),
 )
 """Rates that only some engines have: no row where they are not exported."""

@@ -11,6 +11,7 @@ from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineRead
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Page
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import BY_KIND, claimed
+from gpumon.sources.prometheus.queries import signs
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES, Reader, figures
@@ -279,6 +280,13 @@ async def test_another_fork_is_no_vllm() -> None:
     reading = (await first(always(Reply(200, body("tokenspeed/serving.prom"))), engine="vllm")).reading
     assert reading.state is EndpointState.WRONG_ENGINE
     assert "metrics of TokenSpeed, and the config says vLLM" in reading.fault
+
+
+def test_a_prometheus_is_asked_for_the_names_that_forks_write() -> None:
+    found = signs()
+    assert {"aphrodite:generation_tokens_total", "tokenspeed:num_requests_total"} <= found
+    assert "tokenspeed:request_success_total" not in found, "its meaning is another"
+    assert "trtllm:num_requests_running" in found
 
 
 # MAX
