@@ -17,7 +17,15 @@ from gpumon.efficiency.sums import TOKENS, Counted, GoodputCount, running_reques
 from gpumon.fleet.grouping import HOST, MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
-from gpumon.readings.fleet_period import FleetIncident, FleetPeriod, GroupPeriod, HostCoverage, UnpricedGpus, Waster
+from gpumon.readings.fleet_period import (
+    FleetIncident,
+    FleetPeriod,
+    GroupPeriod,
+    HostCoverage,
+    UnplacedEngines,
+    UnpricedGpus,
+    Waster,
+)
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.goals import Goals
@@ -76,8 +84,8 @@ class HostSums:
         """Key and name of an engine, UUID and index of a GPU -> the group that it was in last."""
         self.lent: dict[str, str] = {}
         """UUID of a GPU of a worker pod, on any host -> group of its engine here."""
-        self.unplaced: dict[str, None] = {}
-        """Names of engines whose GPUs are not known."""
+        self.unplaced: dict[str, str] = {}
+        """Names of engines whose GPUs are not known -> group."""
         self.judges_itself = False
         """Its own gpumon exports its verdicts."""
         self.simulated = False
@@ -200,8 +208,7 @@ class HostSums:
             self.lent[uuid] = group
         own = set(engine.hardware.gpus)
         if not own and not workers and engine.state is EndpointState.OK:
-            tally.unplaced = True
-            self.unplaced[f"{shown.name} {engine.name}"] = None
+            self.unplaced[engine.name] = group
         for gpu in shown.snapshot.gpus:
             if gpu.index in own and not gpu.parent_uuid and groups.gpu(gpu) != group:
                 tally.shared = True
@@ -318,7 +325,7 @@ def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, rec
         without_data=tuple(sorted(hosts.keys() - measured.keys())),
         partial=_partial(measured, length_s),
         unpriced=_unpriced(measured),
-        unplaced_engines=tuple(sorted(name for sums in measured.values() for name in sums.unplaced)),
+        unplaced=_unplaced(measured),
         notes=stretch.notes,
         simulated=any(sums.simulated for sums in measured.values()),
     )
@@ -347,6 +354,11 @@ def _groups(hosts: Mapping[str, HostSums]) -> dict[str, GroupTally]:
             tally = groups.setdefault(group, GroupTally(group))
             tally.add_group(served)
             tally.shared = tally.shared or served.shared
+        own_groups = {lent.get(uuid, group) for uuid, group in sums.cards}
+        for group in sums.unplaced.values():
+            # Where all GPUs of the host are its group's, it does not matter on which of them it ran.
+            if group in groups and own_groups != {group}:
+                groups[group].unplaced = True
     return groups
 
 
@@ -422,6 +434,16 @@ def _unpriced(hosts: Mapping[str, HostSums]) -> tuple[UnpricedGpus, ...]:
                 uuids.setdefault(card.gpu_type, set()).add(uuid)
                 seconds[card.gpu_type] = seconds.get(card.gpu_type, 0.0) + card.seconds
     return tuple(UnpricedGpus(name, len(uuids[name]), seconds[name]) for name in sorted(uuids))
+
+
+def _unplaced(hosts: Mapping[str, HostSums]) -> tuple[UnplacedEngines, ...]:
+    """Engines whose GPUs are not known, by host."""
+    unplaced = []
+    for name in sorted(hosts):
+        sums = hosts[name]
+        if sums.unplaced:
+            unplaced.append(UnplacedEngines(name, tuple(sorted(sums.unplaced)), bool(sums.cards)))
+    return tuple(unplaced)
 
 
 def _attributed(recorded: Recorded, hosts: Mapping[str, HostSums], by: str) -> tuple[FleetIncident, ...]:

@@ -93,7 +93,6 @@ class GroupTally:
         self.hosts |= other.hosts
         self.add_tokens(other.tokens)
         self.goodput.add_sum(other.goodput)
-        self.unplaced = self.unplaced or other.unplaced
         self.recorded = self.recorded or other.recorded
         self.incidents += other.incidents
         self.critical += other.critical

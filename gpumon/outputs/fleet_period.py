@@ -321,11 +321,25 @@ def _limits(period: FleetPeriod) -> Iterator[str]:
         name = clean(unpriced.gpu_type, 40) or "GPUs"
         hours = _hours(unpriced.gpu_s)
         yield f"no price of {unpriced.gpus} x {name} ({hours} GPU-hours), so they are in no cost: set [prices]"
-    if period.unplaced_engines:
-        names_of_engines = _named(period.unplaced_engines)
-        yield f"GPU-hours of engines whose GPUs are not known (docs/fleet.md): {names_of_engines}"
+    yield from _unplaced(period)
     for note in period.notes:
         yield clean(note, 300)
+
+
+def _unplaced(period: FleetPeriod) -> Iterator[str]:
+    """Engines of which GPU-hours are not known as theirs."""
+    silent = []
+    unplaced = []
+    for host in period.unplaced:
+        name = f"{host.host} ({human.counted(len(host.engines), 'engine')})"
+        if host.gpus_told:
+            unplaced.append(name)
+        else:
+            silent.append(name)
+    if silent:
+        yield f"GPU-hours of hosts whose engines answer and whose GPUs nobody tells of: {_named(silent)}"
+    if unplaced:
+        yield f"on which GPUs engines ran, so no cost of their tokens (docs/fleet.md): {_named(unplaced)}"
 
 
 def _named(names: Sequence[str]) -> str:

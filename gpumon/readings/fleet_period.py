@@ -116,6 +116,16 @@ class UnpricedGpus(msgspec.Struct, frozen=True):
     gpu_s: float
 
 
+class UnplacedEngines(msgspec.Struct, frozen=True):
+    """Engines of a host of which it is not known on which GPUs they ran: their tokens count, and no GPU-hours."""
+
+    host: str
+    engines: tuple[str, ...]
+    """Names."""
+    gpus_told: bool
+    """Some exporter tells of GPUs of the host."""
+
+
 class FleetPeriod(msgspec.Struct, frozen=True):
     """A stretch of a fleet, or of one recorded host."""
 
@@ -144,8 +154,7 @@ class FleetPeriod(msgspec.Struct, frozen=True):
     partial: tuple[HostCoverage, ...] = ()
     """Hosts of which less than 98 % of the time was measured."""
     unpriced: tuple[UnpricedGpus, ...] = ()
-    unplaced_engines: tuple[str, ...] = ()
-    """Engines of which it is not known on which GPUs they ran: their tokens count, their GPU-hours are not theirs."""
+    unplaced: tuple[UnplacedEngines, ...] = ()
     notes: tuple[str, ...] = ()
     """Faults of the source."""
     simulated: bool = False
