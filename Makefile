@@ -30,12 +30,13 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: $(VENV)/.compiled
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=line check-waiting check-working
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-waiting check-working
 
 CHECK := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -m "not gpu and not perf and not wide"
 
 check-waiting: $(VENV)/.compiled  ## the modules of `make check` that wait for real time, more at a time than there are cores
-	$(CHECK) -n $(WAITERS) --waiting only
+	@mkdir -p build
+	@$(CHECK) -n $(WAITERS) --waiting only >build/waiting.txt 2>&1; status=$$?; cat build/waiting.txt; exit $$status  # in one piece
 
 check-working: $(VENV)/.compiled  ## all others
 	$(CHECK) -n $(WORKERS) --waiting none
