@@ -32,6 +32,7 @@ UNNAMED: Final = "hw_slowdown"
 """Comes along with the cause, where the driver names that, too."""
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
 REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
+PAGES_PENDING: Final = "bad memory pages wait to be taken out of use: reset this GPU when it is free"
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
 _UNREACHED: Final = (EndpointState.REFUSED.value, EndpointState.TIMEOUT.value, EndpointState.DNS.value)
 _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
@@ -75,6 +76,8 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
         yield "remap_failed", REMAP_FAILED
     if _counts(gpu.remap_pending):
         yield "remap_pending", REMAP_PENDING
+    if _counts(gpu.bad_pages_pending):
+        yield "bad_pages_pending", f"{number(gpu.bad_pages_pending):.0f} {PAGES_PENDING}"
     if _counts(gpu.ecc_uncorrected):
         yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
     for reason in _slow_downs(gpu):

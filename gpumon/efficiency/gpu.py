@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
-from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
+from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, OTHER_LIBRARIES, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy, per, plus
 from gpumon.efficiency.tracks import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
@@ -373,11 +373,15 @@ def _sources(
             achieved_source = ""
         else:
             achieved_source = spec.achieved_source
+    reader = ""
+    if reading.source in OTHER_LIBRARIES:
+        reader = reading.source
     exporter = Exporter(
         reading.from_dcgm,
         round(reading.activity_interval_s),
         alone=reading.source == DCGM,
         smi=reading.source == SMI,
+        reader=reader,
     )
     return gpu_sources(
         bandwidth,

@@ -43,6 +43,7 @@ def gpu_facts(reading: GpuReading) -> GpuFacts:
         number(reading.memory_bus_bits),
         reading.compute_capability,
         reading.architecture,
+        number(reading.memory_peak_bytes_per_s),
     )
 
 

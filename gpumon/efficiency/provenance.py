@@ -104,9 +104,66 @@ _BY_SMI: Final = {
     "processes": f"{SMI} --query-compute-apps and /proc of that host, each 10 s",
 }
 """Fields of a GPU of a host without gpumon."""
+_LINKS_BY_SMI: Final = "amdsmi_get_link_metrics, increase of all XGMI links / time, each 4 s"
+_BY_LIBRARY: Final = {
+    "amdsmi": {
+        "state": "return codes of the library's calls",
+        "busy_ratio": "amdsmi_get_gpu_activity gfx_activity",
+        "memory_busy_ratio": "amdsmi_get_gpu_activity umc_activity: a share of time",
+        "vram_used_bytes": "amdsmi_get_gpu_vram_usage",
+        "vram_total_bytes": "amdsmi_get_gpu_vram_usage",
+        "power_w": "slope of amdsmi_get_energy_count, else amdsmi_get_power_info",
+        "power_limit_w": "amdsmi_get_power_cap_info, each minute",
+        "power_default_w": "amdsmi_get_power_cap_info, each minute",
+        "energy_j": "amdsmi_get_energy_count, since gpumon started",
+        "temperature_c": "amdsmi_get_temp_metric HOTSPOT",
+        "memory_temperature_c": "amdsmi_get_temp_metric VRAM",
+        "sm_clock_hz": "amdsmi_get_clock_info GFX",
+        "sm_clock_max_hz": "amdsmi_get_clock_info GFX",
+        "memory_clock_hz": "amdsmi_get_clock_info MEM",
+        "throttle": "amdsmi_get_violation_status, the active ones, each 4 s",
+        "ecc_uncorrected": "amdsmi_get_gpu_total_ecc_count, each minute",
+        "ecc_corrected": "amdsmi_get_gpu_total_ecc_count, each minute",
+        "bad_pages": "amdsmi_get_gpu_bad_page_info, each minute",
+        "bad_pages_pending": "amdsmi_get_gpu_bad_page_info, each minute",
+        **dict.fromkeys(("pcie_generation", "pcie_generation_max"), "amdsmi_get_pcie_info, each 4 s"),
+        **dict.fromkeys(("pcie_width", "pcie_width_max"), "amdsmi_get_pcie_info, each 4 s"),
+        **dict.fromkeys(_NVLINK_FIELDS, _LINKS_BY_SMI),
+        "processes": "amdsmi_get_gpu_process_list and /proc, each 4 s",
+    },
+    "sysfs": {
+        "state": "errors of the kernel's files",
+        "busy_ratio": "gpu_busy_percent (amdgpu); 1 - increase of the idle time / time (xe, i915)",
+        "memory_busy_ratio": "mem_busy_percent: a share of time",
+        "vram_used_bytes": "mem_info_vram_used (amdgpu); sum over all processes (xe, i915)",
+        "vram_total_bytes": "mem_info_vram_total (amdgpu); lmem_total_bytes, physical_vram_size_bytes (i915, xe)",
+        "power_w": "hwmon power1_average, else power1_input (amdgpu); increase of energy*_input / time (xe, i915)",
+        "power_limit_w": "hwmon power1_cap (amdgpu), power*_max (xe, i915), each minute",
+        "power_default_w": "hwmon power1_cap_default (amdgpu), power*_rated_max (xe, i915), each minute",
+        "energy_j": "hwmon energy*_input, since gpumon started",
+        "temperature_c": "hwmon temp*_input of junction, else edge (amdgpu), or of the package (xe, i915)",
+        "memory_temperature_c": "hwmon temp*_input of the memory",
+        "fan_ratio": "hwmon pwm1 / 255: the speed that is wanted, not measured",
+        "sm_clock_hz": "hwmon freq1_input (amdgpu), act_freq (xe), rps_act_freq_mhz (i915)",
+        "sm_clock_max_hz": "highest level of pp_dpm_sclk (amdgpu), rp0_freq (xe), rps_RP0_freq_mhz (i915), each minute",
+        "memory_clock_hz": "hwmon freq2_input",
+        "memory_clock_max_hz": "highest level of pp_dpm_mclk, each minute",
+        "ecc_uncorrected": "sum of ras/*_err_count, each minute",
+        "ecc_corrected": "sum of ras/*_err_count, each minute",
+        **dict.fromkeys(("pcie_generation", "pcie_width"), "current_link_* of the PCI device in the slot, each 4 s"),
+        **dict.fromkeys(("pcie_generation_max", "pcie_width_max"), "max_link_* of the same, each 4 s"),
+        **dict.fromkeys(_NVLINK_FIELDS, ""),
+        "processes": "/sys/class/kfd/kfd/proc (amdgpu), /proc/PID/fdinfo and /proc, each 4 s",
+    },
+}
+"""`GpuReading.source` -> fields of a GPU that is read by AMD's library, or by the files of the kernel."""
 _NOT_SHOWN: Final = frozenset((ENGINE_ACTIVE, FREE_BYTES, "dram_active_ratio"))
 """Metrics that other figures are made of."""
-_KEPT: Final = ("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio")
+OTHER_LIBRARIES: Final = frozenset(_BY_LIBRARY)
+_KEPT: Final = (
+    *("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio"),
+    *("cost_per_hour", "unused_s", "unused_cost", "energy_cost"),
+)
 """Formulas among `_CALLS`."""
 
 
@@ -120,6 +177,8 @@ class Exporter(NamedTuple):
     """All of the GPU's figures come from it."""
     smi: bool = False
     """They come from nvidia-smi, without an exporter."""
+    reader: str = ""
+    """They come from another library than NVML: `amdsmi` or `sysfs`."""
 
 
 NO_EXPORTER: Final = Exporter()
@@ -160,6 +219,8 @@ def gpu_sources(
         sources = _without_calls(sources) | _alone(from_energy, exporter.interval_s)
     if exporter.smi:
         sources = _without_calls(sources) | _BY_SMI
+    if exporter.reader:
+        sources = _without_calls(sources) | _BY_LIBRARY[exporter.reader]
     return sources | _measured_by(exporter)
 
 

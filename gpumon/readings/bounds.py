@@ -45,6 +45,9 @@ BOUNDS: Final[dict[str, Bound]] = {
     **dict.fromkeys(("pcie_generation", "pcie_generation_max"), Bound(16.0)),
     **dict.fromkeys(("pcie_width", "pcie_width_max"), Bound(64.0)),
     **dict.fromkeys(("ecc_uncorrected", "ecc_corrected"), Bound(1e12)),
+    "memory_peak_bytes_per_s": Bound(1e14),
+    "bad_pages": Bound(1e9),
+    "bad_pages_pending": Bound(1e9, "bad_pages"),
 }
 """Figures of one GPU. Nothing is below 0. The margins are for means over other moments than that of the limit."""
 _DEPENDENTS: Final = {

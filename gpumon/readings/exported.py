@@ -121,6 +121,8 @@ GPU: Final = (
     Field("ecc_uncorrected", "gpu_ecc_errors_total", "", {"kind": "uncorrected"}),
     Field("remap_pending", "gpu_row_remap", "Row remapping that is pending or has failed.", {"state": "pending"}),
     Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
+    Field("bad_pages", "gpu_bad_pages", "Memory pages out of use or to be.", {"state": "all"}),
+    Field("bad_pages_pending", "gpu_bad_pages", "", {"state": "pending"}),
     Field("persistence_mode", "gpu_persistence_mode", "1: the driver keeps the GPU open without a process."),
     Field("ecc_mode", "gpu_ecc_mode", "1: ECC is on."),
     Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),

@@ -280,6 +280,12 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """1: the driver keeps it open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
     """1: its memory corrects errors; 0: that is switched off."""
+    memory_peak_bytes_per_s: Reading = NOT_SUPPORTED
+    """Peak bandwidth of its memory, where the driver has it as one figure (AMD SMI)."""
+    bad_pages: Reading = NOT_SUPPORTED
+    """Pages of its memory that are taken out of use, or wait for it (AMD SMI)."""
+    bad_pages_pending: Reading = NOT_SUPPORTED
+    """Those that wait."""
 
 
 GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)

@@ -174,6 +174,10 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """1: the driver keeps it open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
     """1: its memory corrects errors; 0: that is switched off."""
+    bad_pages: Reading = NOT_SUPPORTED
+    """Pages of its memory that are taken out of use, or wait for it."""
+    bad_pages_pending: Reading = NOT_SUPPORTED
+    """Those that wait."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
     unused_s: Reading = WARMING_UP

@@ -3,16 +3,19 @@
 Where the binding or the library is missing, the driver is that of the kernel's files: `gpumon.sources.sysfs.amdgpu`.
 
 Units are those of amdsmi.h (ROCm 7): activity in %, VRAM in MiB, socket power in W, power caps in uW, clocks in MHz,
-temperatures in degrees Celsius, memory of processes in bytes, energy in steps of `counter_resolution` uJ.
+temperatures in degrees Celsius, memory of processes in bytes, energy in steps of `counter_resolution` uJ, speed of the
+PCIe link in MT/s, peak bandwidth in GB/s (2^64-1 where the firmware does not have it: all before MI300), traffic of
+XGMI links in KB. A call for throttling takes 0.1 s: the library compares two samples.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, NamedTuple
 
-from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, XidEvent
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Calls, Pause, Rule
 from gpumon.sources.driver.fleet import Driver, Gpu, Pcie
@@ -20,6 +23,7 @@ from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.amdgpu import INSTALL, NO_GPU, amdgpu
 from gpumon.sources.sysfs.driver import UNVERIFIED, NoEvents
+from gpumon.sources.sysfs.rates import Rate
 
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
     import amdsmi
@@ -89,11 +93,31 @@ TICK = (
     _one("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
 )
 MINUTE = (
+    _one("memory_peak_bytes_per_s", "gpu_vram_info", key="vram_max_bandwidth", scale=1e9),
     _Gauge(
         "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
     ),
     _Gauge("gpu_total_ecc_count", (), _ECC),
 )
+_VIOLATIONS = {
+    "active_ppt_pwr": "sw_power_cap",
+    "active_socket_thrm": "sw_thermal_slowdown",
+    "active_prochot_thrm": "hw_thermal_slowdown",
+    "active_vr_thrm": "hw_thermal_slowdown",
+    "active_hbm_thrm": "hw_thermal_slowdown",
+}
+"""Violations that amdsmi_get_violation_status tells as active -> the name that NVIDIA's driver has for such a cause.
+
+PPT is the limit of the package's power. The firmware keeps the socket below its limit of heat; PROCHOT, voltage
+regulators and HBM have limits of their own, at which the hardware slows down.
+"""
+_PENDING = 1
+"""AMDSMI_MEM_PAGE_STATUS_PENDING."""
+_LINK_KB = 1000.0
+_NO_COUNT = 0xFFFFFFFFFFFFFFFF
+_GENERATION = {2500.0: 1, 5000.0: 2, 8000.0: 3, 16000.0: 4, 32000.0: 5, 64000.0: 6}
+"""MT/s of a PCIe lane -> generation."""
+_NO_LINKS = Missing(Reason.NOT_SUPPORTED, "this GPU has no XGMI links")
 
 
 class AmdGpu:
@@ -108,6 +132,8 @@ class AmdGpu:
         self._timings = timings
         self._names = Names()
         self._energy = Energy()
+        self._sent = Rate()
+        self._received = Rate()
         self._values: dict[str, Any] = {"name": ""}
         self._slow_due_s = self._minute_due_s = 0.0
 
@@ -134,9 +160,15 @@ class AmdGpu:
                 values["name"] = str(card.get("market_name", ""))
                 values["sm_count"] = _number(card.get("num_compute_units"))
             self._gauges(MINUTE)
+            if values["memory_peak_bytes_per_s"] == 0.0:
+                values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
+            values |= self._bad_pages()
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + self._timings.slow_s
             values["processes"] = self._processes(now_s)
+            values["throttle"] = self._throttle()
+            values |= self._pcie_link()
+            values |= self._xgmi_traffic()
         self._gauges(TICK)
         self.read_s = time.monotonic()
         counter = self._read("energy_count")
@@ -152,9 +184,9 @@ class AmdGpu:
         self._energy.check(values, self.read_s)
         state, text = self._calls.badge()
         own = (self._index, self.uuid, values["name"], state, self.read_s, text)
-        figures = {}
+        figures: dict[str, Any] = dict.fromkeys(GPU_FIGURES, NOT_IN_AMDSMI)
         for field, value in values.items():
-            if field != "name":
+            if field != "name" and value != NOT_SUPPORTED:
                 figures[field] = value
         return (GpuReading(*own, source=Amd.source, xid=xid, **figures),)
 
@@ -169,6 +201,48 @@ class AmdGpu:
             answer = self._read(call, *args, key=key)
             for field, (keys, scale) in fields.items():
                 self._values[field] = answer if isinstance(answer, Missing) else _scaled(answer, keys.split(), scale)
+
+    def _throttle(self) -> tuple[str, ...]:
+        """Names of what holds its clocks down."""
+        status = self._read("violation_status", key="amdsmi_get_violation_status")
+        if isinstance(status, Missing):
+            return ()
+        names = [name for violation, name in _VIOLATIONS.items() if status.get(violation) is True]
+        return tuple(dict.fromkeys(names))
+
+    def _bad_pages(self) -> dict[str, Reading]:
+        """Pages of its memory that are out of use or wait for it."""
+        pages = self._read("gpu_bad_page_info")
+        if isinstance(pages, Missing):
+            return {"bad_pages": pages, "bad_pages_pending": pages}
+        pending = [page for page in pages if page.get("status") == _PENDING]
+        return {"bad_pages": float(len(pages)), "bad_pages_pending": float(len(pending))}
+
+    def _pcie_link(self) -> dict[str, Reading]:
+        """Lanes and generation of its PCIe link, now and possible."""
+        fields = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
+        link = self._read("pcie_info")
+        if isinstance(link, Missing):
+            return dict.fromkeys(fields, link)
+        now = link["pcie_metric"]
+        most = link["pcie_static"]
+        figures = (
+            *(_positive(now.get("pcie_width")), _positive(most.get("max_pcie_width"))),
+            *(_generation(now.get("pcie_speed")), _generation(most.get("max_pcie_speed"))),
+        )
+        return dict(zip(fields, figures, strict=True))
+
+    def _xgmi_traffic(self) -> dict[str, Reading]:
+        """Rates of all XGMI links together: what it sends, and what it receives."""
+        metrics = self._read("link_metrics")
+        at_s = time.monotonic()
+        if isinstance(metrics, Missing):
+            return {"nvlink_tx_bytes_per_s": metrics, "nvlink_rx_bytes_per_s": metrics}
+        links = [link for link in metrics["links"][: metrics["num_links"]] if _is_xgmi(link["link_type"])]
+        return {
+            "nvlink_tx_bytes_per_s": self._sent.of(_moved_bytes(links, "write"), at_s),
+            "nvlink_rx_bytes_per_s": self._received.of(_moved_bytes(links, "read"), at_s),
+        }
 
     def _processes(self, now_s: float) -> tuple[GpuProcess, ...]:
         processes = self._read("gpu_process_list")
@@ -188,6 +262,40 @@ def _number(raw: Any) -> Reading:
     if isinstance(raw, (int, float)):
         return float(raw)
     return NOT_SUPPORTED
+
+
+def _positive(raw: Any) -> Reading:
+    """A number above 0: lanes and generations begin at 1."""
+    number = _number(raw)
+    if isinstance(number, Missing) or number > 0.0:
+        return number
+    return NOT_SUPPORTED
+
+
+def _generation(raw: Any) -> Reading:
+    """Generation of a link by the speed of a lane in MT/s."""
+    speed = _number(raw)
+    if isinstance(speed, Missing):
+        return speed
+    generation = _GENERATION.get(speed)
+    if generation is None:
+        return NOT_SUPPORTED
+    return float(generation)
+
+
+def _is_xgmi(link_type: int) -> bool:
+    """Whether a link leads to another GPU; the number of the type depends on the version of the library."""
+    return bool(link_type == amdsmi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI)
+
+
+def _moved_bytes(links: list[dict[str, Any]], way: str) -> Reading:
+    """Bytes that links have moved so far, by `read` or `write`."""
+    if not links:
+        return _NO_LINKS
+    counts = [float(link[way]) for link in links if link[way] != _NO_COUNT]
+    if not counts:
+        return NOT_SUPPORTED
+    return sum(counts) * _LINK_KB
 
 
 def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:
@@ -213,6 +321,11 @@ class Amd:
     )
     no_gpu = "the AMD driver runs but lists no GPU: see lspci and dmesg; in a container, pass /dev/kfd and /dev/dri"
     reload: frozenset[int] = frozenset()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._identities: dict[int, str] = {}
+        """By index: GPUs are opened in threads of their own."""
 
     def start(self) -> int:
         """Initialise the library."""
@@ -244,17 +357,51 @@ class Amd:
 
     def count(self) -> int:
         """GPUs that it lists."""
-        return len(amdsmi.amdsmi_get_processor_handles())
+        count = len(amdsmi.amdsmi_get_processor_handles())
+        with self._lock:
+            self._identities = {index: known for index, known in self._identities.items() if index < count}
+        return count
 
     def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
         """The GPU at an index."""
         trace[0] = "amdsmi_get_processor_handles"
         handle = amdsmi.amdsmi_get_processor_handles()[index]
         trace[0] = "amdsmi_get_gpu_device_uuid"
-        uuid = str(amdsmi.amdsmi_get_gpu_device_uuid(handle))
+        uuid = self._told_apart(index, str(amdsmi.amdsmi_get_gpu_device_uuid(handle)), handle)
         if last is not None and last.uuid == uuid:
             return last
         return AmdGpu(index, handle, uuid, Calls(self.api, timings, trace), timings)
+
+    def _told_apart(self, index: int, uuid: str, handle: Any) -> str:
+        """The UUID, with the partition and, if another GPU has that as well, the PCI address behind it.
+
+        The library makes the UUID of the serial number: the partitions of a card share it. Older ones number them by
+        the function of the PCI address.
+        """
+        slot = str(_quiet("amdsmi_get_gpu_device_bdf", handle) or "")
+        kfd = _quiet("amdsmi_get_gpu_kfd_info", handle) or {}
+        partition = str(kfd.get("current_partition_id", "N/A"))
+        if not partition.isdecimal():
+            partition = slot.rpartition(".")[2]
+        identity = uuid
+        if partition.isdecimal() and partition != "0":
+            identity = f"{uuid}/{partition}"
+        with self._lock:
+            others = [known for other, known in self._identities.items() if other != index]
+            if identity in others and slot:
+                identity = f"{identity}@{slot}"
+            self._identities[index] = identity
+        return identity
+
+
+def _quiet(call: str, handle: Any) -> Any:
+    """The answer of a call that a GPU can do without; None where it has none."""
+    try:
+        return getattr(amdsmi, call)(handle)
+    except Exception as error:  # the classes are of the library that may be missing; one without a code is raised again
+        if code_of(error) is None:
+            raise
+        return None
 
 
 def driver_here() -> Driver:

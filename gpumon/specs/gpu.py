@@ -81,13 +81,18 @@ class GpuFacts(NamedTuple):
     """CUDA's, e.g. `9.0`."""
     architecture: int = 0
     """NVML_DEVICE_ARCH_*; 0: not told."""
+    memory_peak_bytes_per_s: float | None = None
+    """Peak of its memory, where the driver has it as one figure."""
 
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         """Peak = maximum memory clock x 2 (double data rate) x bus width / 8; None where either is not known.
 
-        Reproduces the data sheets within 2.5 % (they round down). NVML has neither figure on GB10, Thor and vGPU.
+        Reproduces the data sheets within 2.5 % (they round down). NVML has neither figure on GB10, Thor and vGPU. Where
+        the driver has the peak itself, it is that.
         """
+        if self.memory_peak_bytes_per_s:
+            return self.memory_peak_bytes_per_s
         if not self.max_mem_clock_hz or not self.bus_bits or self.max_mem_clock_hz < 0 or self.bus_bits < 0:
             return None
         return self.max_mem_clock_hz * 2.0 * self.bus_bits / 8.0

@@ -24,6 +24,8 @@ _UNKNOWN: Final = "?"
 _PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}
 """Rate of 16 lanes, one direction, by generation."""
 _SOCKET = re.compile(r"\bsxm\d\b")
+_PARTITIONS: Final = (2.0, 3.0, 4.0, 6.0, 8.0)
+"""Numbers of partitions that an AMD Instinct can be split into."""
 _UNNAMED: Final = {13: "rubin"}
 """NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
 _UNNAMED_CAPABILITY: Final = {"10.7": 13}
@@ -66,6 +68,9 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         row = min(rows, key=lambda each: _distance(each, facts, total))
         if sum(_distance(each, facts, total) == _distance(row, facts, total) for each in rows) > 1:
             return _noted(row, "other parts have this name too; the driver does not tell what differs")
+        part = _partition(row, facts, total)
+        if part is not None:
+            return part
         if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
             return _noted(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
         return row
@@ -122,6 +127,27 @@ def _distance(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> tuple[float,
     return abs(row.memory_bytes - total_bytes), units
 
 
+def _partition(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> GpuSpec | None:
+    """The row of a card as one of its partitions (AMD's DPX, QPX, CPX): FLOP/s by compute units; None if it is none.
+
+    The driver tells the name of the card, and the compute units and memory of the partition. How much of the bandwidth
+    it can have depends on what the others do: it has the card's.
+    """
+    if not row.architecture.startswith("CDNA") or not row.sm_count or not facts.sm_count:
+        return None
+    count = row.sm_count / facts.sm_count
+    if count not in _PARTITIONS:
+        return None
+    return msgspec.structs.replace(
+        row,
+        flops_per_s={precision: peak / count for precision, peak in row.flops_per_s.items()},
+        achieved_flops_per_s={},
+        memory_bytes=total_bytes,
+        sm_count=facts.sm_count,
+        note=f"one of {count:.0f} partitions: FLOP/s by its compute units, bandwidth of the whole card",
+    )
+
+
 def parse_gpus(text: str) -> GpuCatalogue:
     """Reads the catalogue; ValueError names line, column and cell of what is wrong."""
     by_name: dict[str, tuple[GpuSpec, ...]] = {}
@@ -150,6 +176,8 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
     if measured is None:
         return None
     text = "bandwidth: the driver's max memory clock x 2 x bus width / 8"
+    if facts.memory_peak_bytes_per_s:
+        text = "bandwidth: the driver's peak (AMD SMI vram_max_bandwidth)"
     if row is None or row.origin is Origin.DERIVED:
         return measured, text
     ratio = measured / row.bandwidth_bytes_per_s - 1.0

@@ -18,6 +18,8 @@ from gpumon.sources.driver.source import AMD, DriverSource, vendor_of
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution
+from gpumon.sources.sysfs.rates import FIRST
+from gpumon.specs.gpus import bandwidth_peak
 from gpumon.specs.precision import Precision
 from tests.fakes.amd.library import FakeAmd
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults
@@ -90,6 +92,84 @@ async def test_mi200_gives_its_average_power_and_each_die_is_a_gpu(amd: FakeAmd)
     peaks = gpu_catalogue().match(gpu_facts(gpus[1]))
     assert peaks is not None
     assert (peaks.bandwidth_bytes_per_s, peaks.flops_per_s[Precision.BF16]) == (1638.4e9, 191.5e12)
+
+
+async def test_peak_throttling_bad_pages_and_links_of_an_mi355x(amd: FakeAmd) -> None:
+    script = """gpus 1
+* name AMD Instinct MI355X
+* units 256
+* vram_mib 294896
+0 peak_gbs 7300
+0 ppt 1
+0 hbm 1
+0 bad_pages 7
+0 pending 2
+0 links 8
+0 read_kb 1000000
+0 write_kb 2000000
+0 lanes 8
+0 mts 16000
+"""
+    async with running(amd, script) as rig:
+        (gpu,) = await rig.gpus(1)
+        assert gpu.throttle == ("sw_power_cap", "hw_thermal_slowdown")
+        assert (gpu.bad_pages, gpu.bad_pages_pending) == (7.0, 2.0)
+        assert (gpu.pcie_width, gpu.pcie_width_max) == (8.0, 16.0)
+        assert (gpu.pcie_generation, gpu.pcie_generation_max) == (4.0, 5.0)
+        facts = gpu_facts(gpu)
+        found = bandwidth_peak(facts, gpu_catalogue().match(facts))
+        assert found is not None
+        assert found[0] == 7300e9
+        assert "AMD SMI vram_max_bandwidth" in found[1]
+        assert "-9% from catalogue" in found[1]
+        await rig.until(lambda found: found.gpus[0].nvlink_tx_bytes_per_s == 0.0)
+        amd.write(script.replace("write_kb 2000000", "write_kb 3000000"))
+        moved = await rig.until(lambda found: found.gpus[0].nvlink_tx_bytes_per_s not in (0.0, FIRST))
+    sent = moved.gpus[0].nvlink_tx_bytes_per_s
+    assert isinstance(sent, float)
+    # Seven of the eight links are XGMI's: 7e9 bytes between two looks at least 0.3 s apart.
+    assert 0.0 < sent <= 7e9 / 0.25
+    assert moved.gpus[0].nvlink_rx_bytes_per_s == 0.0
+
+
+async def test_a_card_before_mi300_has_no_peak_and_no_links(amd: FakeAmd) -> None:
+    async with running(amd, "gpus 1\n0 violation_status 2\n0 gpu_bad_page_info 2\n0 peak_gbs 0\n") as rig:
+        (gpu,) = await rig.gpus(1)
+    figures = (gpu.memory_peak_bytes_per_s, gpu.bad_pages, gpu.nvlink_tx_bytes_per_s)
+    assert [figure.reason for figure in figures if isinstance(figure, Missing)] == [Reason.NOT_SUPPORTED] * 3
+    assert gpu.throttle == ()
+    assert gpu.state is GpuState.OK
+
+
+async def test_partitions_that_share_a_uuid_are_rows_of_their_own(amd: FakeAmd) -> None:
+    script = """gpus 8
+* uuid 0
+* bus 5
+* units 38
+* vram_mib 24574
+1 partition 1
+2 partition 2
+3 gpu_kfd_info 2
+3 function 3
+4 gpu_kfd_info 2
+4 function 3
+4 bus 6
+5 partition 5
+6 partition 6
+7 partition 7
+"""
+    async with running(amd, script) as rig:
+        await rig.until(rows(8))
+        gpus = await rig.gpus(1)
+    uuids = [gpu.uuid.removeprefix("2fff75a1-0000-1000-80fa-000000000000") for gpu in gpus]
+    assert uuids[:3] == ["", "/1", "/2"]
+    assert uuids[5:] == ["/5", "/6", "/7"]
+    assert sorted(uuids[3:5]) in (["/3", "/3@0000:05:00.3"], ["/3", "/3@0000:06:00.3"])
+    peaks = gpu_catalogue().match(gpu_facts(gpus[1]))
+    assert peaks is not None
+    assert peaks.flops_per_s[Precision.BF16] == pytest.approx(1307.4e12 / 8)
+    assert (peaks.bandwidth_bytes_per_s, peaks.sm_count) == (5325e9, 38.0)
+    assert peaks.note.startswith("one of 8 partitions")
 
 
 async def test_what_a_card_lacks_and_what_can_not_be_is_no_number(amd: FakeAmd) -> None:

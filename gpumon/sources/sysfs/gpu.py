@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from gpumon.readings.frame import GpuProcess, GpuReading, XidEvent
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, XidEvent
+from gpumon.readings.missing import NOT_IN_SYSFS, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import Calls
@@ -33,6 +33,9 @@ ASLEEP: Final = Missing(Reason.OFF, "the GPU is asleep (runtime power management
 _GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s of a PCIe lane -> generation."""
 _SPEED: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
+
+
+_BLANK: Final[dict[str, Any]] = dict.fromkeys(GPU_FIGURES, NOT_SUPPORTED)
 
 
 class Gauge(NamedTuple):
@@ -97,10 +100,10 @@ class SysfsGpu:
 
     def _figures(self) -> dict[str, Any]:
         """All that was read, with a reason for what no file has."""
-        figures = dict(self._values)
-        for field, missing in self.lacks.items():
-            if figures.get(field, NOT_SUPPORTED) == NOT_SUPPORTED:
-                figures[field] = missing
+        figures = {**_BLANK, **self._values}
+        for field in GPU_FIGURES:
+            if figures[field] == NOT_SUPPORTED:
+                figures[field] = self.lacks.get(field, NOT_IN_SYSFS)
         return figures
 
     def _read_due(self, now_s: float) -> None:

@@ -107,6 +107,11 @@ _ERRORS: Final = {
     "remap_failed": ("remap failed", "warn"),
 }
 """Counter -> its name, and its tone where it is not 0."""
+_BAD_PAGES: Final = {
+    "bad_pages": ("bad pages", "text"),
+    "bad_pages_pending": ("bad pages to go", "warn"),
+}
+"""The same of AMD's GPUs, which have no row remapping."""
 
 
 class Watch(NamedTuple):
@@ -369,7 +374,10 @@ def _throttled_times(gpu: Gpu, figures: Figures, watch: Watch | None) -> list[En
 def _errors(gpu: Gpu, figures: Figures) -> Section:
     """Counters of errors, and the Xid events."""
     entries: list[Entry] = [figures("ECC", "ecc_mode", values.on_off)]
-    for field, (name, tone) in _ERRORS.items():
+    counters = _ERRORS
+    if not isinstance(gpu.bad_pages, Missing):
+        counters = _ERRORS | _BAD_PAGES
+    for field, (name, tone) in counters.items():
         count = known(value_of(gpu, field))
         if not count or count[0] <= 0.0:
             tone = "text"

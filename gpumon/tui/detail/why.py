@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.missing import REMOTE_POWER, Missing, Reason
+from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Explain, Why
 from gpumon.tui.detail.things import BLANK
@@ -235,6 +235,9 @@ _OF_DETAIL: Final = {
 """Actions for a missing figure that gives its own reason."""
 
 
+_OF_OTHER_VENDORS: Final = frozenset((NOT_IN_AMDSMI, NOT_IN_SYSFS))
+
+
 class Subject(NamedTuple):
     """The owner of the figures, for the texts that name it."""
 
@@ -287,7 +290,7 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
         why = _OF_TRAINING.get(missing.reason, why)
     if missing == REMOTE_POWER:
         why = why._replace(todo="gpumon on that host reads it")
-    if missing in BY_NATURE:
+    if missing in BY_NATURE or missing in _OF_OTHER_VENDORS:
         why = why._replace(todo="")
     return why
 

@@ -21,6 +21,19 @@ typedef struct { char version[256], date[256], name[256]; } DriverInfo;
 typedef struct { char name[256]; uint32_t pid; uint64_t memory; uint64_t engines[2]; uint32_t more_engines[12];
     uint64_t gtt, cpu, vram; uint32_t more_memory[10]; char container[256]; uint32_t units, reserved[11]; } Process;
 
+typedef struct { uint32_t type; char vendor[256]; uint32_t padding; uint64_t size; uint32_t bits, padding_2; uint64_t bandwidth, reserved[37]; } VramInfo;
+typedef struct { uint64_t stamp, violation_stamp, counts[7], percents[6]; uint8_t prochot, ppt, socket, vr, hbm, below, padding[2];
+    uint64_t xcp_counts[4][8][8], xcp_percents[4][8][8]; uint8_t xcp_active[4][8][8]; uint64_t reserved[3][8][8]; } Violations;
+typedef struct { uint64_t kfd; uint32_t node, partition, reserved[12]; } Kfd;
+typedef struct { uint64_t address, size; uint32_t status, padding; } Page;
+typedef struct { uint64_t function : 3, device : 5, bus : 8, domain : 48; } Bdf;
+typedef struct { Bdf bdf; uint32_t bit_rate, most; uint32_t type, padding; uint64_t read, write, reserved[2]; } Link;
+typedef struct { uint32_t count, padding; Link links[8]; uint64_t reserved[7]; } Links;
+typedef struct { uint16_t width, padding; uint32_t speed, version, slot, most_version, padding_2; uint64_t reserved[9]; } PcieStatic;
+typedef struct { uint16_t width, padding; uint32_t speed, bandwidth, padding_2; uint64_t counts[5]; uint32_t recovery, padding_3; uint64_t reserved[12]; } PcieMetric;
+typedef struct { PcieStatic most; PcieMetric now; uint64_t reserved[32]; } Pcie;
+typedef struct { uint32_t count, status[8], padding; uint64_t reserved[7]; } LinkStates;
+
 static int gpu_of(const void *handle) { return (int)(intptr_t)handle - 1; }
 
 /* The rest of the last line for this GPU and key; false where there is none. */
@@ -81,7 +94,7 @@ int amdsmi_get_processor_handles(void *socket, uint32_t *count, void **handles)
 int amdsmi_get_gpu_device_uuid(void *handle, uint32_t *length, char *uuid)
 {
     BEGIN;
-    snprintf(uuid, *length, "2fff75a1-0000-1000-80fa-%012x", gpu);
+    snprintf(uuid, *length, "2fff75a1-0000-1000-80fa-%012x", (int)number(gpu, "uuid", gpu));
     return 0;
 }
 int amdsmi_get_gpu_asic_info(void *handle, Asic *info)
@@ -166,5 +179,84 @@ int amdsmi_get_gpu_process_list(void *handle, uint32_t *count, Process *list)
     strcpy(list->name, "python3");
     list->memory = list->vram = (uint64_t)(number(gpu, "used_mib", 0) * 1048576);
     *count = 1;
+    return 0;
+}
+int amdsmi_get_gpu_device_bdf(void *handle, Bdf *bdf)
+{
+    BEGIN;
+    *bdf = (Bdf){.function = (uint64_t)number(gpu, "function", 0), .bus = (uint64_t)number(gpu, "bus", 5 + gpu)};
+    return 0;
+}
+int amdsmi_get_gpu_kfd_info(void *handle, Kfd *info)
+{
+    BEGIN;
+    *info = (Kfd){.kfd = 51545 + gpu, .node = 1 + gpu, .partition = (uint32_t)number(gpu, "partition", 0)};
+    return 0;
+}
+int amdsmi_get_gpu_vram_info(void *handle, VramInfo *info)
+{
+    BEGIN;
+    double gbs = number(gpu, "peak_gbs", -1);
+    *info = (VramInfo){.type = 4, .size = 196592, .bits = 8192, .bandwidth = gbs < 0 ? UINT64_MAX : (uint64_t)gbs};
+    return 0;
+}
+int amdsmi_get_violation_status(void *handle, Violations *info)
+{
+    BEGIN;
+    memset(info, 0xff, sizeof *info);
+    info->ppt = (uint8_t)number(gpu, "ppt", 0);
+    info->socket = (uint8_t)number(gpu, "socket", 0);
+    info->hbm = (uint8_t)number(gpu, "hbm", 0);
+    info->prochot = 0;
+    return 0;
+}
+int amdsmi_get_gpu_bad_page_info(void *handle, uint32_t *count, Page *pages)
+{
+    BEGIN;
+    uint32_t all = (uint32_t)number(gpu, "bad_pages", 0), pending = (uint32_t)number(gpu, "pending", 0);
+    for (uint32_t i = 0; pages && i < all; i++) pages[i] = (Page){.address = 4096 * i, .size = 4096, .status = i < pending};
+    *count = all;
+    return 0;
+}
+int amdsmi_get_pcie_info(void *handle, Pcie *info)
+{
+    BEGIN;
+    memset(info, 0, sizeof *info);
+    info->most = (PcieStatic){.width = 16, .speed = 32000, .version = 5};
+    info->now = (PcieMetric){.width = (uint16_t)number(gpu, "lanes", 16), .speed = (uint32_t)number(gpu, "mts", 32000)};
+    return 0;
+}
+int amdsmi_get_link_metrics(void *handle, Links *info)
+{
+    BEGIN;
+    memset(info, 0, sizeof *info);
+    info->count = (uint32_t)number(gpu, "links", 0);
+    for (uint32_t i = 0; i < info->count; i++)
+        info->links[i] = (Link){.bit_rate = 32, .most = 512, .type = i ? 2 : 1, .read = (uint64_t)number(gpu, "read_kb", 0),
+            .write = (uint64_t)number(gpu, "write_kb", 0)};
+    return 0;
+}
+int amdsmi_get_gpu_xgmi_link_status(void *handle, LinkStates *info)
+{
+    BEGIN;
+    memset(info, 0, sizeof *info);
+    info->count = (uint32_t)number(gpu, "xgmi", 0);
+    for (uint32_t i = 0; i < info->count; i++) info->status[i] = i < (uint32_t)number(gpu, "xgmi_up", 0) ? 1 : 0;
+    return 0;
+}
+int amdsmi_topo_get_link_type(void *handle, void *other, uint64_t *hops, uint32_t *type)
+{
+    int code = outcome(handle, "topo_get_link_type");
+    if (code) return code;
+    *hops = 1;
+    *type = (uint32_t)number(gpu_of(handle), "link_type", 2);
+    if (number(gpu_of(handle), "half", -1) != number(gpu_of(other), "half", -1)) *type = 1, *hops = 3;
+    return 0;
+}
+int amdsmi_topo_get_numa_node_number(void *handle, uint32_t *node)
+{
+    int code = outcome(handle, "topo_get_numa_node_number");
+    if (code) return code;
+    *node = (uint32_t)number(gpu_of(handle), "numa", 0);
     return 0;
 }
