@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.plan import Decide
+    from gpumon.sizing.running import ModelKey, Served
     from gpumon.sizing.scenario import Catalogues, Scenario
     from gpumon.specs.llm import LlmSpec
 
@@ -39,6 +40,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         dest="scraped",
         help="size for the p95 load of a Prometheus, last 7 days or since --from",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="RECORDING",
+        help="beside the plan of FILE what ran: instances, GPUs, load, latencies (last 10 minutes, or --from, --to)",
     )
     parser.add_argument(
         "--assume-ttft",
@@ -76,14 +82,18 @@ def run(chosen: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from gpumon.sizing.compare import compare
-    from gpumon.sizing.plan import plan
+    from gpumon.sizing.plan import planned
+    from gpumon.sizing.running import with_runs
 
     config = settings(chosen).loaded.config
     _check(chosen, config)
     scenario, own = _scenario(chosen, config)
     known = known_of(config, scenario, os.environ, own)
     _check_profiles(scenario, known, _place(chosen))
-    answer = plan(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
+    whole = planned(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
+    answer = whole.answer
+    if chosen.against:
+        answer = with_runs(whole, _served(chosen, config))
     if chosen.compared:
         types = _gpu_types(chosen.compared, known)
         answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
@@ -96,13 +106,33 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
     """Raises Usage where the options do not go together, or where there is nothing to size."""
     if not chosen.file and not chosen.recording and not chosen.scraped:
         raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
-    check_span(chosen)
+    if not chosen.against:
+        check_span(chosen)
+    elif not chosen.file or chosen.recording or chosen.scraped:
+        raise Usage("--against compares the plan of a scenario FILE with what ran: without --from-...")
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
     if chosen.simulate and chosen.compared:
         raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
     if chosen.scraped and not config.prometheus.url:
         raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+
+
+def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Served]:
+    """What served each model in the recording of --against. Raises ConfigError."""
+    from gpumon.commands.stretch import opened, tell_damage
+    from gpumon.history.derivation import Derivation, moments
+    from gpumon.session.build import maker
+    from gpumon.sizing.running import USUAL_S, ServedMeans
+
+    recording, (from_s, to_s) = opened(chosen.against, chosen.since, chosen.until)
+    if not chosen.since:
+        from_s = max(from_s, to_s - USUAL_S)
+    means = ServedMeans()
+    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
+        means.take(snapshot)
+    tell_damage(recording)
+    return means.found()
 
 
 def _place(chosen: argparse.Namespace) -> str:

@@ -29,6 +29,7 @@ from gpumon.sizing.answer import (
 )
 from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.compare import Comparison, Figure
+from gpumon.sizing.running import runs_text
 from gpumon.sizing.scenario import Scenario
 
 _MOST: Final = 400
@@ -654,6 +655,8 @@ def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
     yield Line("at the target", _at_target(plan))
     if plan.ttft_basis:
         yield Line("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
+    if plan.runs is not None:
+        yield Line("runs", runs_text(plan, plan.runs))
     if plan.disaggregated is not None:
         yield from _split(plan.disaggregated)
     for case in plan.degraded:

@@ -137,6 +137,22 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     """Why there is no such plan."""
 
 
+class Runs(msgspec.Struct, frozen=True):
+    """Engines that serve the model of a workload: of a moment, or means over some minutes."""
+
+    instances: int
+    """0: none that answers."""
+    gpus: Reading
+    concurrency: Reading = NOT_KNOWN
+    """Requests in flight, all of them."""
+    itl_s: Reading = NOT_KNOWN
+    """Mean, as measured."""
+    ttft_s: Reading = NOT_KNOWN
+    itl_predicted_s: Reading = NOT_KNOWN
+    """Mean by the plan at the load of each that runs, not at the planned one."""
+    ttft_predicted_s: Reading = NOT_KNOWN
+
+
 class WorkloadPlan(msgspec.Struct, frozen=True):
     """The answer for one workload. Counts are 0 only where `problem` says why."""
 
@@ -210,6 +226,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     of them, so that the sum may be more than the total; spare servers count for none."""
     servers_shared: Reading = NOT_KNOWN
     """Servers among them that hold instances of other workloads, too."""
+    runs: Runs | None = None
+    """What runs of it; present if that was asked for."""
     on: tuple[OnGpu, ...] = ()
     """Places of its instances, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
     that most of them stand on. Empty where there is no answer."""

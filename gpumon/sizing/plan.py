@@ -260,6 +260,7 @@ def _workload(
         pp=instance.pp or workload.pp or 1,
         dp=instance.dp,
         disaggregated=compared(demand, scenario, catalogues),
+        runs=None,
         tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,

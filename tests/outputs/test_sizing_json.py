@@ -25,7 +25,7 @@ CONTRACT = {
     "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
     "problem seen_name seen_time ttft_band ttft_basis servers servers_shared on dp tokens_per_step "
-    "disaggregated missing",
+    "disaggregated runs missing",
     "workloads.on": "gpu instances gpus gpus_per_instance tp capacity_per_instance limit",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",

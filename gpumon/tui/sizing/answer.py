@@ -6,11 +6,13 @@ import math
 from typing import Final
 
 from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.efficiency.service import model_key
 from gpumon.readings.format import cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.profile import Origin
+from gpumon.sizing.running import runs_of, runs_text
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrapped
@@ -180,6 +182,7 @@ def about(scene: Scene) -> list[Row]:
         *_source(scene, plan),
         *_split(scene, plan),
         *_degraded(scene, plan),
+        *_runs(scene, plan),
     ]
 
 
@@ -401,6 +404,16 @@ def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not isinstance(plan.tokens_per_s, Missing):
         parts.append(f"all instances {count(plan.tokens_per_s)} tok/s")
     return _labelled(scene, " per instance ", *parts, between="  ")
+
+
+def _runs(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The engines that serve the model here, beside the plan; nothing where there is none."""
+    calculation = scene.state.calculation
+    here = calculation.here.served.get(model_key(plan.model))
+    if here is None:
+        return []
+    runs = runs_of(calculation.instance(scene.state.workload), here)
+    return _labelled(scene, " runs now ", runs_text(plan, runs))
 
 
 def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:

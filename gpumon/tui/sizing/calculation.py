@@ -13,6 +13,7 @@ from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import have, held, instances_here, kv_ratios
 from gpumon.sizing.plan import Planned, planned
+from gpumon.sizing.running import ModelKey, Served, served
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 
@@ -28,11 +29,19 @@ class Here(NamedTuple):
     """Served model name -> how full the fullest KV cache of its instances is."""
     in_use: tuple[str, ...] = ()
     """GPUs that something else than an engine uses."""
+    served: Mapping[ModelKey, Served] = MappingProxyType({})
+    """Engines by the model that they serve."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Here:
         """The GPUs and instances that a snapshot shows."""
-        return cls(dict(have(snapshot)), instances_here(snapshot), kv_ratios(snapshot), held(snapshot))
+        return cls(
+            gpus=dict(have(snapshot)),
+            instances=instances_here(snapshot),
+            kv_ratios=kv_ratios(snapshot),
+            in_use=held(snapshot),
+            served=served(snapshot),
+        )
 
 
 class Calculation:

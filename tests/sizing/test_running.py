@@ -1,0 +1,79 @@
+"""A plan beside what ran: a play of the simulator is recorded, and `gpumon size --against` reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.history.recorder import Recorder
+from tests.accuracy.triage import frames
+from tests.history.changed import STEADY
+from tests.history.pasts import lived
+from tests.program import run_gpumon
+
+PLAN = """
+[[server]]
+gpu = "H100 SXM 80GB"
+gpus = 4
+[[workload]]
+model = "meta-llama/Llama-3.1-8B-Instruct"
+target = 60
+capacity_per_instance = 20
+prompt_tokens = 1800
+answer_tokens = 240
+[[workload]]
+model = "Qwen/Qwen3-8B"
+target = 1
+prompt_tokens = 1800
+answer_tokens = 240
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("planned")
+    recorder = Recorder(path / "a.gpumon", {"host": "box"})
+    lived((frame for _, frame in frames(STEADY, 120.0)), recorder)
+    recorder.close()
+    (path / "plan.toml").write_text(PLAN)
+    return path
+
+
+def size(folder: Path, *arguments: str, code: int = 0) -> str:
+    done = run_gpumon("size", str(folder / "plan.toml"), *arguments)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    told = json.loads(size(folder, "--against", str(folder / "a.gpumon"), "--json"))
+    return [workload["runs"] for workload in told["workloads"]]
+
+
+def test_one_of_three_instances_runs_and_carries_a_part_of_the_load(folder: Path) -> None:
+    """5 requests/s of 2.5 s each: 12 or 13 in flight, by Little's law."""
+    runs, _ = runs_of(folder)
+    assert (runs["instances"], runs["gpus"]) == (1, 1.0)
+    assert runs["concurrency"] == pytest.approx(12.5, rel=0.2)
+    assert runs["itl_s"] == pytest.approx(0.010, rel=0.3)
+    assert runs["itl_predicted_s"] == pytest.approx(runs["itl_s"], rel=0.4), "inside the band of the roofline"
+    text = size(folder, "--against", str(folder / "a.gpumon"))
+    assert "1 of 3 instances, 1 of 3 GPUs" in text
+    assert "(plan at this load: " in text
+
+
+def test_a_model_that_nobody_serves_says_so_and_has_no_figures(folder: Path) -> None:
+    _, runs = runs_of(folder)
+    assert runs["instances"] == 0
+    assert runs["itl_s"] is None
+    assert "no engine that answers serves this model" in size(folder, "--against", str(folder / "a.gpumon"))
+
+
+def test_without_it_nothing_is_said_of_what_runs(folder: Path) -> None:
+    told = json.loads(size(folder, "--json"))
+    assert [workload["runs"] for workload in told["workloads"]] == [None, None]
+    said = size(folder, "--against", str(folder / "a.gpumon"), "--from-prometheus", code=2)
+    assert "--against compares the plan of a scenario FILE with what ran" in said
