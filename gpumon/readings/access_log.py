@@ -47,7 +47,7 @@ HINTS: Final[Mapping[EngineKind, str]] = {
     EngineKind.DYNAMO: "no form of Dynamo's request lines is known",
     EngineKind.RAY: "Ray Serve writes its request lines into files of its own, which gpumon does not read",
 }
-"""What is known of a log in which no line is a request."""
+"""Facts about a log in which no line is a request."""
 
 
 def silence_of(kind: EngineKind, argv: Sequence[str]) -> str:

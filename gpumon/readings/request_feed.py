@@ -13,17 +13,19 @@ from gpumon.readings.request_lines import Request, RequestClock, forms_of, reque
 
 MOST_REQUESTS: Final = 500
 """Newest requests that are kept, and as many newest errors."""
+_END: Final = 256
+"""Characters of the end of a long line that are looked at."""
 
 
 class RequestView(NamedTuple):
-    """What was read of an engine's requests by now."""
+    """An engine's requests as far as they were read by now."""
 
     place: str = ""
     """Place of the log, in words. Text from outside, safe to show."""
     newest: Sequence[Request] = ()
     """The newest first."""
     errors: Sequence[Request] = ()
-    """Those that failed, the newest first: of a longer time than `newest`."""
+    """The newest that failed, the newest first: they reach back further than `newest`."""
     counts: Mapping[str, int] = MappingProxyType({})
     """Outcome (`200`, `ok`, ...) -> requests, health checks and scrapes left out."""
     polls: int = 0
@@ -82,8 +84,7 @@ class RequestFeed:
 
     def _request(self, line: str, stamp: str, read: str) -> Request | None:
         """The request that a line is about, with the best time that there is for it."""
-        text = line[:MOST_LINE].rstrip("\r\n").rpartition("\r")[2]
-        plain = without_escapes(text)
+        plain = without_escapes(_bounded(line.rstrip("\r\n").rpartition("\r")[2]))
         if self._reader.goes_on_in(plain):
             return None
         request = request_of(plain, self._forms)
@@ -114,3 +115,10 @@ class RequestFeed:
         self._newest.append(request)
         if request.is_error:
             self._errors.append(request)
+
+
+def _bounded(line: str) -> str:
+    """Both ends of a line that is too long: the status stands behind the query, and nobody hides by a long one."""
+    if len(line) <= MOST_LINE:
+        return line
+    return line[: MOST_LINE - _END] + line[-_END:]

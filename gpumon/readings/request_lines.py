@@ -110,8 +110,8 @@ _BEFORE: Final = r"[^\"'{}]{0,160}?"
 _UVICORN: Final = LineForm(
     "HTTP/",
     re.compile(
-        rf"{_BEFORE}(?<!\S)(?P<client>[^\s\"]{{0,64}}) - \"(?P<method>[A-Z]{{3,10}}) (?P<path>[^\s\"]{{1,4096}})"
-        r" HTTP/[\d.]{1,4}\" (?P<status>\d{3})(?: [A-Za-z' -]{0,40})?"
+        rf"{_BEFORE}(?<!\S)(?P<client>[^\s\"]{{0,64}}) - \"(?P<method>[A-Z]{{3,10}}) (?P<path>[^\s\"?]{{1,4096}})"
+        r"(?:\?\S{0,4096})? HTTP/[\d.]{1,4}\" (?P<status>\d{3})(?: [A-Za-z' -]{0,40})?"
     ),
 )
 """`INFO:     127.0.0.1:54321 - "POST /v1/chat/completions HTTP/1.1" 200 OK` (uvicorn's AccessFormatter)."""

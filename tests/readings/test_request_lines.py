@@ -73,6 +73,7 @@ def test_each_form_has_a_real_line() -> None:
         "INFO 11-26 18:00:00 [loggers.py:271] Engine 000: Avg prompt throughput: 2123.9 tokens/s, Running: 3 reqs",
         f"INFO 11-26 18:00:00 Received request c-1: prompt: '{ACCESS}', params: None",
         f'INFO 11-26 18:00:00 body={{"content": "{ACCESS}"}}',
+        f'INFO 11-26 18:00:00 Received request c-1: prompt: "tell me {ACCESS}',
         f"{ACCESS}, params: None",
         'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 20 OK',
         'INFO:     127.0.0.1:1 - "POST  HTTP/1.1" 200 OK',
@@ -105,6 +106,7 @@ def test_json_around_a_request_line_gives_its_time() -> None:
     [
         ("/generate?prompt=swordfish", "/generate"),
         ("/generate?a=1&prompt=swordfish#x", "/generate"),
+        ('/generate?a="swordfish"', "/generate"),
         ("/v1/files/sk-swordfishswordfish", "/v1/files/***"),
         ("/v1/responses/resp_68a5c1swordfish0123456789", "/v1/responses/***"),
         ("/v1/files/6f1c1b0a-1111-2222-3333-444455556666", "/v1/files/***"),
@@ -119,6 +121,25 @@ def test_queries_keys_and_identifiers_are_left_out(target: str, shown: str) -> N
     assert request is not None
     assert request.path == shown
     assert SECRET not in str(request)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('[GIN] 2025/03/21 - 08:52:32 | 200 | 1s | ::1 | GET "/x?prompt=swordfish"', EngineKind.OLLAMA),
+        ("I0304 11:43:47.985271 1 http_server.cc:4509] HTTP request: 0 /x?prompt=swordfish", EngineKind.TRITON),
+        ("srv  log_server_r: request: GET /x?prompt=swordfish ::1 200", EngineKind.LLAMA_CPP),
+    ],
+)
+def test_queries_are_left_out_of_every_form(text: str, kind: EngineKind) -> None:
+    request = of(text, kind)
+    assert request is not None
+    assert request.path == "/x"
+
+
+def test_a_client_does_not_hide_by_a_long_query() -> None:
+    view = feed_of(f'INFO:     127.0.0.1:1 - "GET /generate?a={"x" * 60_000} HTTP/1.1" 414 URI Too Long').view()
+    assert [(request.path, request.status) for request in view.newest] == [("/generate", 414)]
 
 
 def test_texts_are_bounded() -> None:

@@ -106,4 +106,4 @@ def _name_in(containers: object, container: str) -> str:
 
 
 CONTAINER_NAMES: Final = ContainerNames()
-"""Those of this process."""
+"""Names that this process knows."""

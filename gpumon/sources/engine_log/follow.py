@@ -49,7 +49,7 @@ class LogFollower:
 
     @property
     def origin(self) -> Origin:
-        """Where the engine ran at the last read."""
+        """The process and place of the engine at the last read."""
         return self._origin or NO_ORIGIN
 
     def turn(self, step: int) -> None:

@@ -32,7 +32,7 @@ class EngineRequests:
         self._silence = ""
 
     async def read(self) -> RequestView | None:
-        """What was read by now; None while an earlier read has not come back."""
+        """Requests as far as they were read by now; None while an earlier read has not come back."""
         return await self._in_thread()
 
     def turn(self, step: int) -> None:

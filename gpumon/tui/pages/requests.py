@@ -105,33 +105,26 @@ class RequestsPage(FollowedPage[RequestView]):
         if not held.counts:
             return _reasons(held, width)
         columns = self._columns(held, width)
-        if not self.errors_first or not held.errors:
-            return [_row(request, columns) for request in held.newest]
-        errors = [_row(request, columns) for request in held.errors]
-        others = [_row(request, columns) for request in held.newest if not request.is_error]
-        return [
-            ((f" errors: {len(errors)}, the newest first", "strong"),),
-            *errors,
-            ((" others, the newest first", "strong"),),
-            *others,
-        ]
+        if self.errors_first and held.errors:
+            return _errors_first(held, columns)
+        return [_row(request, columns) for request in held.newest]
 
     def _columns(self, shown: RequestView, width: int) -> Columns:
         """The columns that have something to show."""
         kept = (*shown.newest, *shown.errors)
-        took = _TOOK if any(request.took_s is not None for request in kept) else 0
         client = 0
-        if not self.view.config.screen.hide_clients and any(request.client for request in kept):
-            client = _WIDE_CLIENT if width >= _WIDE else _CLIENT
-        time = max((cells(_time(request)) for request in kept), default=0)
-        time = max(time, cells(_NO_TIME))
+        if not self.view.config.screen.hide_clients:
+            client = _client_cells(kept, width)
+        took = 0
+        if any(request.took_s is not None for request in kept):
+            took = _TOOK
+        time = max([cells(_NO_TIME), *(cells(_time(request)) for request in kept)])
         used = 1 + time + 1 + _STATUS + 1 + _METHOD + 1
         for size in (took, client):
             if size:
                 used += size + 2
-        longest = max((cells(request.path) for request in kept), default=0)
-        path = max(_LEAST_PATH, min(longest, width - used - 1))
-        return Columns(time, path, took, client)
+        longest = max([_LEAST_PATH, *(cells(request.path) for request in kept)])
+        return Columns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
 
     def move(self, lines: int) -> None:
         """Move the view; away from its top the rows stay as they are."""
@@ -170,6 +163,27 @@ class RequestsPage(FollowedPage[RequestView]):
             self.errors_first = not self.errors_first
             self._top = 0
             self._hold()
+
+
+def _client_cells(requests: Sequence[Request], width: int) -> int:
+    """Cells of the clients' addresses; 0 where there are none."""
+    if not any(request.client for request in requests):
+        return 0
+    if width >= _WIDE:
+        return _WIDE_CLIENT
+    return _CLIENT
+
+
+def _errors_first(shown: RequestView, columns: Columns) -> list[Row]:
+    """The errors, and all others below."""
+    rows: list[Row] = [((f" errors: {len(shown.errors)}, the newest first", "strong"),)]
+    for request in shown.errors:
+        rows.append(_row(request, columns))
+    rows.append(((" others, the newest first", "strong"),))
+    for request in shown.newest:
+        if not request.is_error:
+            rows.append(_row(request, columns))
+    return rows
 
 
 def _counts_row(shown: RequestView, width: int) -> Row:
