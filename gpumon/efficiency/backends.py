@@ -129,3 +129,16 @@ def server_of(address: str) -> Server | None:
     if parts.hostname in LOOPBACK:
         return ("localhost", port)
     return (parts.hostname, port)
+
+
+def url_of(address: str) -> str:
+    """The URL of a backend's server, without a path such as `/v1`, a user and a password; empty for a pod's name."""
+    if server_of(address) is None:
+        return ""
+    parts = urlsplit(address)
+    return clean(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
+
+
+def short_name(address: str) -> str:
+    """Host and port of a backend's address; any other name as it is."""
+    return url_of(address).partition("://")[2] or clean(address)

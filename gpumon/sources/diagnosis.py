@@ -12,10 +12,12 @@ from typing import Final, NamedTuple
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint
+from gpumon.efficiency.backends import server_of, url_of
 from gpumon.efficiency.faults import Lack, lacks
+from gpumon.efficiency.service import ROUTERS
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.format import amount, ratio
+from gpumon.readings.format import amount, counted, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
 from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.missing import WARMING_UP
@@ -53,6 +55,8 @@ EXPECTED: Final = {
 COMPLETE: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
 """Engines that export all of them, if they are new enough and started so."""
 
+MOST_URLS: Final = 4
+"""Backends of a front end whose URLs are printed."""
 NO_ENDPOINT: Final = Check(
     "engine",
     "none",
@@ -85,9 +89,26 @@ def engine_checks(
         for fault in faults:
             if fault.source == reading.name and fault.text != reading.fault:
                 checks.append(Check("engine", reading.name, CheckState.WARN, fault.text))
-        if reading.state is EndpointState.OK:
+        if reading.state is EndpointState.OK and reading.kind in ROUTERS:
+            checks.append(_backends(reading, readings))
+        elif reading.state is EndpointState.OK:
             checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
     return checks
+
+
+def _backends(front_end: EngineReading, readings: Sequence[EngineReading]) -> Check:
+    """How many backends a front end names, and which of them are no engines here: their GPUs and tokens are missing."""
+    name = f"{front_end.name} backends"
+    polled = {server_of(reading.url) for reading in readings}
+    urls = []
+    for backend in front_end.backends:
+        if server_of(backend.rank) not in polled:
+            urls.append(url_of(backend.rank))
+    text = f"a front end of {counted(len(front_end.backends), 'backend')}"
+    if not any(urls):
+        return Check("engine", name, CheckState.OK, text)
+    shown = ", ".join(filter(None, urls[:MOST_URLS]))
+    return Check("engine", name, CheckState.OK, f"{text}, of which {len(urls)} not polled ([[endpoint]] adds {shown})")
 
 
 def _answer(reading: EngineReading) -> Check:

@@ -36,7 +36,7 @@ class Ended(NamedTuple):
     """Time that was looked at."""
 
 
-def _ended(case: Case, field: str, *, apart: bool = False) -> Ended | None:
+def ended_in(case: Case, field: str, *, apart: bool = False) -> Ended | None:
     """Requests that ended in a way that `field` counts; `apart`: they are not among those that ended otherwise."""
     seconds = min(MINUTE_S, case.recent.seconds)
     per_s = case.mean(field, MINUTE_S)
@@ -61,8 +61,15 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
 def errors(case: Case) -> Finding | None:
     """Requests end in errors: of the engine, or of its server with a status of 500 and more."""
     engine = case.served()
-    ended = _ended(case, "failures_per_s")
-    if engine is None or ended is None or not _is_enough(case, ended, ERRORS):
+    if engine is None:
+        return None
+    return errors_of(case, engine)
+
+
+def errors_of(case: Case, engine: Engine) -> Finding | None:
+    """The finding on requests of an engine or front end that end in errors."""
+    ended = ended_in(case, "failures_per_s")
+    if ended is None or not _is_enough(case, ended, ERRORS):
         return None
     proof = [_proof(case, "failed_requests", "failures_per_s", ended, ERRORS)]
     if causes := clean(case.info.get("failures_by_cause", ""), MOST_CAUSES):
@@ -77,7 +84,7 @@ def errors(case: Case) -> Finding | None:
 def aborts(case: Case) -> Finding | None:
     """Many clients give up before their answer is whole: mostly as it comes too late for them."""
     engine = case.served()
-    ended = _ended(case, "aborts_per_s")
+    ended = ended_in(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, ABORTS):
         return None
     slow = case.late()
@@ -93,16 +100,21 @@ def aborts(case: Case) -> Finding | None:
 
 def rejections(case: Case) -> Finding | None:
     """Requests are turned away, as its queue is full."""
-    engine = case.served()
-    ended = _ended(case, "rejections_per_s", apart=True)
-    if engine is None or ended is None or not _is_enough(case, ended, REJECTIONS):
+    if case.served() is None:
+        return None
+    return rejections_of(case, (action("more_instances"), action("check_retries")))
+
+
+def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
+    """The finding on requests that an engine or front end turns away."""
+    ended = ended_in(case, "rejections_per_s", apart=True)
+    if ended is None or not _is_enough(case, ended, REJECTIONS):
         return None
     waiting = case.waiting_mean()
     said = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
     proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, REJECTIONS)]
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    fixes = (action("more_instances"), action("check_retries"))
     return Finding(Limit.FAILING, "rejections", said, (*proof, *case.late()), fixes, Level.WARN)
 
 

@@ -178,7 +178,15 @@ TEXTS: Final[Mapping[str, str]] = {
     "[{vram_bytes:gib}|their GPU]",
     "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
     "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
-    "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})",
+    "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
+    "of those that it gets]",
+    "no_backend": "none of its[ {known:count}] backends gets requests: {share:percent} fail or are turned away "
+    "({failed:requests} in {seconds:lasting})",
+    "backend_fails": "its backend {backend} fails {share:percent} of the requests that it gets ({failed:requests} a minute), the "
+    "others hardly any",
+    "backend_out": "{out:count} of {known:count} backends gets no requests[: {backend}]",
+    "front_queue": "{waiting:requests} requests wait in it, while its {backends:count} backends have room ({running:requests} "
+    "running, none waiting)",
     "aborts": "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})"
     "[: the first token takes {first_token_s:latency}]",
     "rejections": "{share:percent} of its requests are turned away ({rejected:requests} in {seconds:lasting})"
@@ -327,6 +335,10 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "rejections": "{value:requests} requests/s are turned away",
     "preemptions": "{value:per_minute} preemptions a minute",
     "failed_requests": "{value:percent} of the requests of {seconds:lasting} failed ({requests:requests})",
+    "backends_ready": "{value:count} of {limit:count} backends get requests",
+    "failing_backend": "{backend} failed {value:percent} of its requests ({failed:requests} a minute)",
+    "backends_well": "its {value:count} backends answer and fail none of their requests",
+    "backends_with_room": "{value:count} backends: {running:requests} running, none waiting, KV cache at most 60 % full",
     "failure_causes": "failed since it started: {causes}",
     "aborted_requests": "{value:percent} of the requests of {seconds:lasting} were aborted ({requests:requests})",
     "rejected_requests": "{value:percent} of the requests of {seconds:lasting} were turned away ({requests:requests})",
@@ -428,6 +440,11 @@ ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
     "check_client_timeouts": "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find out which client gives up",
+    "check_backend": "see whether {backend} answers, look into its log, and take it out of the front end until then",
+    "check_backends": "see which backends answer, and what their front end's log says of those that get no requests (health checks, circuit breaker)",
+    "check_way_to_backends": "its time-outs and the network between it and its backends",
+    "check_rate_limits": "its queue and its limits of requests and tokens (per key, team or model)",
+    "let_more_through": "a higher limit of requests that run at once in the front end (SGLang: --max-concurrent-requests)",
     "check_retries": "retries with growing pauses (429 and 503 are retried at once by some clients)",
     "check_clients": "look at what sends its requests: clients, load balancer, DNS, certificates, quotas",
     "check_draft_model": "find what changed (prompts, language, temperature, model without its draft); speculation off until then",
@@ -571,6 +588,7 @@ _OTHERS: Final = {
     Team.SCHEDULER: (
         *("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),
         *("check_prefix_routing", "group_adapters"),
+        *("check_backend", "check_backends", "check_way_to_backends", "check_rate_limits", "let_more_through"),
     ),
     Team.HOST: (
         *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit", "needs_hopper"),

@@ -36,7 +36,7 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
         *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
         *("requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s"),
         *("acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting"),
-        *("waiting_deferred", "kv_expired_per_s"),
+        *("waiting_deferred", "kv_expired_per_s", "backends_ready"),
     ),
     Kind.GPU: (
         *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),

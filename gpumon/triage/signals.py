@@ -13,7 +13,7 @@ from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
-from gpumon.efficiency.service import BY_NATURE, FRONTENDS
+from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTERS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -148,6 +148,13 @@ class Case(NamedTuple):
         if engine.state is EndpointState.OK and Limit.HUNG not in self.found:
             return engine
         return None
+
+    def front_end(self) -> Engine | None:
+        """The front end, if this is a router or proxy that answers."""
+        engine = self.engine
+        if engine is None or engine.kind not in ROUTERS or engine.state is not EndpointState.OK:
+            return None
+        return engine
 
     def mean(self, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a sampled field; None where it is not known right now."""

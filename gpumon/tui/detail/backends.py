@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
-from gpumon.efficiency.backends import server_of
+from gpumon.efficiency.backends import short_name, url_of
 from gpumon.readings.format import counted
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, number
@@ -64,19 +63,12 @@ def _line(backend: Backend, kind: EngineKind) -> Entry:
     else:
         parts.append("not polled")
     text = " · ".join(part for part in parts if part)
-    return Fact(_short(backend.address), text, tone=tone)
+    return Fact(short_name(backend.address), text, tone=tone)
 
 
 def _requests(per_s: float) -> values.Written:
     """A rate of requests."""
     return values.plain(per_s, 1, "req/s", prefixes=False)
-
-
-def _short(address: str) -> str:
-    """Host and port of an address; any other name as it is."""
-    if server_of(address) is None:
-        return address
-    return urlsplit(address).netloc.rpartition("@")[2]
 
 
 def _to_add(others: Sequence[Backend]) -> list[Entry]:
@@ -85,18 +77,16 @@ def _to_add(others: Sequence[Backend]) -> list[Entry]:
         return []
     urls = []
     for backend in others:
-        if server_of(backend.address) is not None:
-            parts = urlsplit(backend.address)
-            urls.append(f"{parts.scheme}://{_short(backend.address)}")
+        url = url_of(backend.address)
+        if url:
+            urls.append(url)
     if not urls:
         text = (
             "named by pod: add the URLs of their engines ([[endpoint]]), or give gpumon a Prometheus that scrapes them"
         )
         return [Sentence(text)]
-    is_are = "is" if len(others) == 1 else "are"
-    entries: list[Entry] = [
-        Sentence(f"{counted(len(others), 'backend')} {is_are} not polled; for MFU and MBU add to the config:")
-    ]
+    add = "for the MFU and MBU of engines of yours add to the config:"
+    entries: list[Entry] = [Sentence(f"{counted(len(others), 'backend')} not polled; {add}")]
     for url in dict.fromkeys(urls[:_MOST_ADDED]):
         entries.append(Sentence(f'[[endpoint]] url = "{url}"', "text", indent=4))
     if len(urls) > _MOST_ADDED:

@@ -1,0 +1,219 @@
+"""Rules on front ends: routers and proxies, whose requests fail or wait though some of their backends are well."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.backends import short_name
+from gpumon.efficiency.checks import EMPTY
+from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.readings.snapshot import Backend, Engine
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
+from gpumon.triage.failing import LEAST, MOST_FAIL, ended_in, errors_of, rejections_of
+from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params
+
+NONE_S: Final = 30.0
+"""So long no backend must have got requests: circuit breakers let one through sooner."""
+OUT_S: Final = 60.0
+"""So long a backend must have got none: a restart of a small one is over by then."""
+FAILS: Final = 0.5
+"""Share of a backend's requests from which on it fails, where the others fail next to none."""
+OTHERS_FAIL: Final = 0.1
+"""Share of the others' requests up to which it is that backend: requests that are wrong fail everywhere."""
+ROOM: Final = 0.6
+"""KV cache use up to which a backend has room for what its front end holds."""
+BY_LAST_REQUEST: Final = frozenset({EngineKind.LITELLM})
+"""Kinds that call a backend ready or not by its last request alone."""
+MOST_NAME: Final = 60
+"""Characters of a backend's name in a sentence."""
+
+
+class _Failing(NamedTuple):
+    """A backend that fails requests while the others do not."""
+
+    name: str
+    share: float
+    failed: float
+    """Requests in a minute."""
+
+
+def no_backend(case: Case) -> Finding | None:
+    """Most requests fail or are turned away, as no backend gets any."""
+    engine = case.front_end()
+    if engine is None or not _none_ready(case):
+        return None
+    failed = ended_in(case, "failures_per_s")
+    refused = ended_in(case, "rejections_per_s", apart=True)
+    requests = 0.0
+    share = 0.0
+    for ended in (failed, refused):
+        if ended is not None:
+            requests += ended.requests
+            share += ended.share
+    if requests < LEAST or share < MOST_FAIL:
+        return None
+    share = min(1.0, share)
+    known = finite(engine.load.backends_known)
+    seconds = min(MINUTE_S, case.recent.seconds)
+    said = params(known=known, share=share, failed=requests, seconds=seconds)
+    proof = (
+        case.evidence("backends_ready", "backends_ready", 0.0, "", known),
+        case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
+    )
+    fixes = (action("check_backends"),)
+    return Finding(Limit.FAILING, "no_backend", said, proof, fixes, Level.CRITICAL)
+
+
+def _none_ready(case: Case) -> bool:
+    """Whether for some time no backend got requests."""
+    samples = case.recent.values("backends_ready", NONE_S)
+    if not samples or case.recent.seconds < NONE_S:
+        return False
+    return all(ready == 0.0 for _, ready in samples)
+
+
+def requests_fail(case: Case) -> Finding | None:
+    """Requests end in errors at a front end, with the backend that they come from where it is one."""
+    engine = case.front_end()
+    if engine is None:
+        return None
+    finding = errors_of(case, engine)
+    if finding is None:
+        return None
+    backend = _failing_backend(engine)
+    if backend is not None:
+        said = finding.parameters | params(backend=backend.name, at=backend.share)
+        fixes = (action("check_backend", backend=backend.name), *finding.actions)
+        return finding._replace(parameters=said, evidence=(*finding.evidence, _proof(backend)), actions=fixes)
+    well = _polled_and_well(case, engine)
+    if well:
+        evidence = (*finding.evidence, Evidence("backends_well", float(well)))
+        return finding._replace(evidence=evidence, actions=(*finding.actions, action("check_way_to_backends")))
+    return finding
+
+
+def turned_away(case: Case) -> Finding | None:
+    """A front end turns requests away: its own queue or a limit of rates is full."""
+    if case.front_end() is None:
+        return None
+    return rejections_of(case, (action("check_rate_limits"), action("check_retries")))
+
+
+def backend_fails(case: Case) -> Finding | None:
+    """One backend fails most of its requests and the others hardly any: also where the front end tries again
+    elsewhere, or does not count such answers as errors."""
+    engine = case.front_end()
+    if engine is None or Limit.FAILING in case.found:
+        return None
+    backend = _failing_backend(engine)
+    if backend is None:
+        return None
+    said = params(backend=backend.name, share=backend.share, failed=backend.failed)
+    fixes = (action("check_backend", backend=backend.name),)
+    return Finding(Limit.FAILING, "backend_fails", said, (_proof(backend),), fixes, Level.WARN)
+
+
+def _failing_backend(engine: Engine) -> _Failing | None:
+    """The one backend that fails most of its requests while the others, as far as there are any, fail next to none."""
+    worst: Backend | None = None
+    for backend in engine.backends:
+        if _share(backend) >= FAILS and (worst is None or _share(backend) > _share(worst)):
+            worst = backend
+    if worst is None:
+        return None
+    failed = (finite(worst.failures_per_s) or 0.0) * MINUTE_S
+    if failed < LEAST:
+        return None
+    others = [backend for backend in engine.backends if backend is not worst]
+    if not others or any(_share(backend) > OTHERS_FAIL for backend in others):
+        return None
+    if not any(finite(backend.requests_per_s) for backend in others):
+        return None
+    return _Failing(name_of(worst), _share(worst), failed)
+
+
+def _share(backend: Backend) -> float:
+    """Share of its requests that failed; 0 where that is not known or it gets none."""
+    requests = finite(backend.requests_per_s)
+    failures = finite(backend.failures_per_s)
+    if not requests or not failures:
+        return 0.0
+    return min(1.0, failures / requests)
+
+
+def _proof(backend: _Failing) -> Evidence:
+    return Evidence(
+        "failing_backend", backend.share, FAILS, parameters=params(backend=backend.name, failed=backend.failed)
+    )
+
+
+def name_of(backend: Backend) -> str:
+    """Name of the engine that is polled there; else host and port, or the name that its front end has for it."""
+    return clean(backend.engine or short_name(backend.address), MOST_NAME)
+
+
+def _polled_and_well(case: Case, engine: Engine) -> int:
+    """Backends that are polled, answer and fail nothing; 0 where one of them is not polled, or not well."""
+    by_name = {other.name: other for other in case.snapshot.engines}
+    for backend in engine.backends:
+        polled = by_name.get(backend.engine)
+        if polled is None or polled.state is not EndpointState.OK or finite(polled.rates.failures_per_s):
+            return 0
+    return len(engine.backends)
+
+
+def backend_out(case: Case) -> Finding | None:
+    """A backend gets no requests while others do."""
+    engine = case.front_end()
+    if engine is None or engine.kind in BY_LAST_REQUEST or case.recent.seconds < OUT_S:
+        return None
+    known = finite(engine.load.backends_known)
+    ready = case.recent.values("backends_ready", OUT_S)
+    if not known or not ready or max(count for _, count in ready) >= known:
+        return None
+    newest = ready[-1][1]
+    out = [name_of(backend) for backend in engine.backends if backend.ready == 0.0]
+    said: Parameters = params(out=known - newest, known=known)
+    if len(out) == 1:
+        said["backend"] = out[0]
+    proof = (case.evidence("backends_ready", "backends_ready", newest, "", known),)
+    return Finding(Limit.FAILING, "backend_out", said, proof, (action("check_backends"),), Level.NOTE)
+
+
+def queue(case: Case) -> Finding | None:
+    """Requests wait in a front end while all of its backends have room: its own limit holds them."""
+    engine = case.front_end()
+    waiting = case.mean("waiting", PINNED_S)
+    if engine is None or waiting is None or waiting < case.thresholds.queue_waiting:
+        return None
+    running = _running_in_roomy(case, engine)
+    if running is None:
+        return None
+    number = float(len(engine.backends))
+    said = params(waiting=waiting, backends=number, running=running)
+    proof = (
+        case.evidence("waiting", "waiting", waiting, "waiting", case.thresholds.queue_waiting),
+        Evidence("backends_with_room", number, parameters=params(running=running)),
+    )
+    return Finding(Limit.QUEUE_LIMIT, "front_queue", said, proof, (action("let_more_through"),), Level.WARN)
+
+
+def _running_in_roomy(case: Case, engine: Engine) -> float | None:
+    """Requests that run in all backends; None unless each is polled, has no queue, and has room in its KV cache."""
+    by_name = {other.name: other for other in case.snapshot.engines}
+    total = 0.0
+    for backend in engine.backends:
+        polled = by_name.get(backend.engine)
+        if polled is None or polled.state is not EndpointState.OK:
+            return None
+        recent = case.others[polled.key]
+        waiting = recent.mean("waiting", PINNED_S)
+        running = recent.mean("running", PINNED_S)
+        usage = recent.mean("kv_usage_ratio", PINNED_S)
+        if waiting is None or running is None or usage is None or waiting > EMPTY or usage > ROOM:
+            return None
+        total += running
+    if engine.backends:
+        return total
+    return None
