@@ -62,7 +62,7 @@ class _PageRefusal(NamedTuple):
     """Why one page is not the metrics page of the server, and how little that says: the least counts."""
 
     rank: tuple[bool, bool]
-    """Whether the page is an aside, and whether the metrics are only off."""
+    """Whether the page is an aside, and whether the metrics are only off, or elsewhere."""
     refusal: Refusal
 
 
@@ -99,9 +99,9 @@ async def find(
             return refusal
         if may_take_records and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
             taken.append(refusal)
-        # A page that redirects stands elsewhere, and may be asked for there already.
-        is_aside = _is_aside(path, engines) or 300 <= answer.status < 400
-        rank = (is_aside, refusal.state is EndpointState.METRICS_OFF)
+        # A page that redirects stands elsewhere: what is said there counts, if it is among these.
+        says_little = refusal.state is EndpointState.METRICS_OFF or 300 <= answer.status < 400
+        rank = (_is_aside(path, engines), says_little)
         refusals.append(_PageRefusal(rank, refusal))
     return min(refusals, key=attrgetter("rank")).refusal
 

@@ -171,9 +171,9 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     for prefixes, who, fix in NOT_ENGINES:
         if _any_begins(names, prefixes):
             return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
-    for row in ROWS:
-        if _any_begins(names, row.adapter.prefixes):
-            return _by_engine(row, kind)
+    engine = _engine_of(names)
+    if engine is not None:
+        return _by_engine(engine, kind)
     others = [name for name in names if not name.startswith(PLAIN)]
     if not others:
         return Refusal(
@@ -187,6 +187,20 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
         f"metrics of no engine that gpumon knows (such as {clean(others[0], 60)}): check the port, or describe them "
         "in a [[feed]] of the config",
     )
+
+
+def _engine_of(names: Iterable[str]) -> Row | None:
+    """The engine whose names begin so; of several that one with the longest beginning: a router may have the prefix of
+    the engines behind it."""
+    longest = ""
+    found = None
+    for name in set(names):
+        for row in ROWS:
+            for prefix in row.adapter.prefixes:
+                if len(prefix) > len(longest) and name.startswith(prefix):
+                    longest = prefix
+                    found = row
+    return found
 
 
 def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:
