@@ -153,6 +153,7 @@ async def derived(clock: Clock, sources: list[EndpointSource], seconds: int = 20
         clock.now_s += 2.0
         for source in sources:
             await source.scrape()
+            await source.ready(60.0)
         readings = tuple(source.reading for source in sources)
         last = deriver.derive(Frame(0, clock.now_s, clock.now_s, 2.0, HostReading(), engines=readings))
     return last
