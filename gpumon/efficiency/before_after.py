@@ -57,8 +57,8 @@ class FigureSpec(NamedTuple):
 
 
 def _mean(code: str, unit: str, better: str = "") -> FigureSpec:
-    def of(stretch: SpanParts) -> Reading:
-        return stretch.mean(code)
+    def of(parts: SpanParts) -> Reading:
+        return parts.mean(code)
 
     return FigureSpec(code, unit, better, of)
 
@@ -66,20 +66,22 @@ def _mean(code: str, unit: str, better: str = "") -> FigureSpec:
 def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
     """Mean of a histogram's observations; of an engine without one, of the means that it has."""
 
-    def of(stretch: SpanParts) -> Reading:
-        observed = stretch.histogram(quantity)
+    def of(parts: SpanParts) -> Reading:
+        observed = parts.histogram(quantity)
+        if observed is None and quantity in parts.exported:
+            return Missing(Reason.RESET)
         if observed is None:
-            return stretch.mean(code)
+            return parts.mean(code)
         return per(observed.sum, observed.count, Missing(Reason.IDLE))
 
     return FigureSpec(code, unit, better, of)
 
 
 def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
-    """A quantile of all observations of a stretch: no mean of quantiles."""
+    """A quantile of all observations of a parts: no mean of quantiles."""
 
-    def of(stretch: SpanParts) -> Reading:
-        observed = stretch.histogram(quantity)
+    def of(parts: SpanParts) -> Reading:
+        observed = parts.histogram(quantity)
         if observed is None or len(observed.bounds) < 2:
             return NOT_EXPOSED
         if observed.count < ENOUGH:
@@ -87,8 +89,8 @@ def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
         value, _, _ = quantile(observed, share)
         return value
 
-    def bucket(stretch: SpanParts) -> object:
-        observed = stretch.histogram(quantity)
+    def bucket(parts: SpanParts) -> object:
+        observed = parts.histogram(quantity)
         if observed is None or observed.count < ENOUGH or len(observed.bounds) < 2:
             return None
         _, low, high = quantile(observed, share)
@@ -100,9 +102,9 @@ def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
 def _within(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
     """Least share of the observations within a goal, by the first of these histograms that there is."""
 
-    def of(stretch: SpanParts) -> Reading:
-        goal_s = stretch.mean(goal)
-        observed = _first_observed(stretch, quantities)
+    def of(parts: SpanParts) -> Reading:
+        goal_s = parts.mean(goal)
+        observed = _first_observed(parts, quantities)
         if observed is None or isinstance(goal_s, Missing):
             return NOT_EXPOSED
         return share_within(observed, goal_s).low_ratio
@@ -110,22 +112,22 @@ def _within(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
     return FigureSpec(code, "ratio", "higher", of, goal=goal)
 
 
-def _first_observed(stretch: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
+def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
     """Observations by the first of these histograms that has some."""
     for quantity in quantities:
-        observed = stretch.histogram(quantity)
+        observed = parts.histogram(quantity)
         if observed is not None and len(observed.bounds) > 1 and observed.count > 0.0:
             return observed
     return None
 
 
-def _cost_per_million(stretch: SpanParts) -> Reading:
+def _cost_per_million(parts: SpanParts) -> Reading:
     """Price of an hour over the tokens generated in it."""
-    return times(per(stretch.mean("cost_per_hour"), stretch.mean("decode_tokens_per_s")), _PER_MILLION_S)
+    return times(per(parts.mean("cost_per_hour"), parts.mean("decode_tokens_per_s")), _PER_MILLION_S)
 
 
-def _tokens_per_joule(stretch: SpanParts) -> Reading:
-    return per(stretch.mean("decode_tokens_per_s"), stretch.mean("power_w"))
+def _tokens_per_joule(parts: SpanParts) -> Reading:
+    return per(parts.mean("decode_tokens_per_s"), parts.mean("power_w"))
 
 
 _COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -88,9 +88,13 @@ class SpanPart:
 class SpanParts:
     """Parts of a thing's span, seen as one."""
 
-    def __init__(self, parts: Sequence[SpanPart], reasons: Mapping[str, Missing]) -> None:
+    def __init__(
+        self, parts: Sequence[SpanPart], reasons: Mapping[str, Missing], exported: Collection[str] = frozenset()
+    ) -> None:
+        """`exported`: histograms that the thing has, be it in other parts."""
         self._parts = parts
         self._reasons = reasons
+        self.exported = exported
 
     def mean(self, field: str) -> Reading:
         """The mean of a figure over the moments at which it was known."""
@@ -127,11 +131,11 @@ class ThingSpan:
     @property
     def whole(self) -> SpanParts:
         """The whole span."""
-        return SpanParts(self.parts, self._reasons)
+        return SpanParts(self.parts, self._reasons, self._newest.keys())
 
     def each(self) -> list[SpanParts]:
         """Each part by itself."""
-        return [SpanParts([part], self._reasons) for part in self.parts]
+        return [SpanParts([part], self._reasons, self._newest.keys()) for part in self.parts]
 
     def take(self, place: int, figures: Mapping[str, Reading]) -> None:
         """Take in the figures of a moment in the part of this number."""

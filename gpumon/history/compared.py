@@ -33,12 +33,13 @@ class TooShortError(ValueError):
 def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) -> tuple[Stretch, Stretch]:
     """Both spans, where a moment (a stretch without length) is the end of one of `length_s`.
 
-    A span of a moment is no longer than the moments are apart. A moment at the beginning of what is kept has hardly
+    A span of a moment is at most half as long as the moments are apart: what happens just after the first one, such as
+    a restart, is in neither span. A moment at the beginning of what is kept has hardly
     anything before it: its span is what follows, up to the other span. Raises TooShortError.
     """
     apart_s = abs(after.end_s - before.end_s)
     if before.seconds <= 0.0 or after.seconds <= 0.0:
-        length_s = min(length_s, apart_s)
+        length_s = min(length_s, apart_s / 2.0)
     old = _ending(before, length_s, held)
     new = _ending(after, length_s, held)
     if before.seconds <= 0.0:
