@@ -10,7 +10,7 @@ from gpumon.outputs.tables import Column, ColumnSpec, columns_of, stripped, tabl
 from gpumon.readings.format import counted, short, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.readings.topology import Board, Path, Topology, is_below, nvlink_groups
+from gpumon.readings.topology import NVLINK, XGMI_LINK, Board, Path, Topology, is_below, nvlink_groups
 
 _MEANINGS: Final = {
     Path.BOARD: "on one board",
@@ -19,8 +19,14 @@ _MEANINGS: Final = {
     Path.PHB: "across a PCIe host bridge: the CPU",
     Path.NODE: "across host bridges of one NUMA node",
     Path.SYS: "across the connection between NUMA nodes",
+    Path.XGMI: "across XGMI links between the two",
+    Path.XGMI_VIA: "across XGMI links, by way of other GPUs",
     Path.UNKNOWN: "the driver does not tell",
 }
+_SHOWS: Final = {NVLINK: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
+"""Name of a link -> the command that shows its errors."""
+_OF_NVIDIA: Final = ("persistence", "MIG", "ECC")
+"""Columns of settings that other drivers do not have."""
 
 
 def report(topology: Topology, width: int) -> str:
@@ -29,12 +35,15 @@ def report(topology: Topology, width: int) -> str:
 
 
 def _lines(topology: Topology, width: int) -> Iterator[str]:
-    yield f"driver {topology.driver or '-'}  CUDA {topology.cuda or '-'}"
+    versions = f"driver {topology.driver or '-'}"
+    if topology.link == NVLINK:
+        versions += f"  CUDA {topology.cuda or '-'}"
+    yield versions
     if not topology.boards:
         yield "the driver lists no GPU"
         return
     yield ""
-    yield from table(columns_of(topology.boards, _COLUMNS), width)
+    yield from table(_board_columns(topology), width)
     if len(topology.boards) > 1:
         yield ""
         yield from table(_matrix(topology), width)
@@ -44,6 +53,20 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
     if remarks:
         yield ""
         yield from remarks
+
+
+def _board_columns(topology: Topology) -> list[Column]:
+    """A row per GPU."""
+    columns = list(columns_of(topology.boards, _COLUMNS))
+    if topology.link == NVLINK:
+        return columns
+    others = []
+    for column in columns:
+        if column.title == f"{NVLINK}s" and topology.link:
+            others.append(column._replace(title=f"{topology.link}s"))
+        elif column.title not in (f"{NVLINK}s", *_OF_NVIDIA):
+            others.append(column)
+    return others
 
 
 def _matrix(topology: Topology) -> list[Column]:
@@ -79,7 +102,7 @@ def _remarks(topology: Topology) -> Iterator[str]:
         if board.fault:
             yield f"! gpu {board.index}: {clean(board.fault)}"
             continue
-        yield from _link_remarks(board)
+        yield from _link_remarks(board, topology.link)
     unloading = [board.index for board in topology.boards if board.persistence == 0.0]
     if unloading:
         text = "without a process on it the driver unloads, and the next one starts slowly"
@@ -92,24 +115,25 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
     unlinked = [board.index for board in topology.boards if board.nvlinks and not board.nvlinks_active]
     if unlinked:
         text = "so it is on a board without a bridge; else see dmesg, and nvidia-smi nvlink -s"
-        yield f"none of the NVLinks of gpu {spans(unlinked)} is active: {text}"
+        yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"
     groups = nvlink_groups(topology)
-    has_nvlinks = any(pair.nvlinks for pair in topology.pairs)
-    if has_nvlinks and len(groups) > 1:
+    has_links = any(pair.is_linked for pair in topology.pairs)
+    if has_links and len(groups) > 1:
         texts = " | ".join(spans(group) for group in groups)
-        yield f"groups that NVLinks connect: {texts}; keep the GPUs of one engine within a group"
-    elif not has_nvlinks and any(pair.path is Path.SYS for pair in topology.pairs):
-        yield "no NVLinks, and some GPUs are on different NUMA nodes: keep the GPUs of one engine on one node"
+        yield f"groups that {topology.link}s connect: {texts}; keep the GPUs of one engine within a group"
+    elif not has_links and any(pair.path is Path.SYS for pair in topology.pairs):
+        advice = "keep the GPUs of one engine on one node"
+        yield f"no {topology.link or 'link'}s, and some GPUs are on different NUMA nodes: {advice}"
 
 
-def _link_remarks(board: Board) -> Iterator[str]:
+def _link_remarks(board: Board, link: str) -> Iterator[str]:
     name = f"! gpu {board.index}:"
     if is_below(board.pcie_width, board.pcie_width_max):
         lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
         yield f"{name} PCIe {lanes}: a riser, a slot or a dirty contact, if it stays so under load"
     if 0 < board.nvlinks_active < board.nvlinks:
-        links = f"{board.nvlinks_active} of {counted(board.nvlinks, 'NVLink')}"
-        yield f"{name} {links} active: see dmesg, and nvidia-smi nvlink -s"
+        links = f"{board.nvlinks_active} of {counted(board.nvlinks, link)}"
+        yield f"{name} {links} active: see dmesg, and {_SHOWS[link]}"
     if not isinstance(board.ecc_uncorrected, Missing) and board.ecc_uncorrected > 0.0:
         yield f"{name} {_whole(board.ecc_uncorrected)} uncorrected ECC errors since the driver was loaded"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+
+NVLINK: Final = "NVLink"
+XGMI_LINK: Final = "XGMI link"
 
 
 class Path(str, Enum):
@@ -22,6 +26,10 @@ class Path(str, Enum):
     """Across a PCIe host bridge: the CPU."""
     NODE = "NODE"
     """Across host bridges of one NUMA node."""
+    XGMI = "XGMI"
+    """Across XGMI links (AMD) between the two."""
+    XGMI_VIA = "XGMI+"
+    """Across XGMI links and other GPUs."""
     SYS = "SYS"
     """Across the connection between NUMA nodes."""
     UNKNOWN = "?"
@@ -76,6 +84,11 @@ class Pair(msgspec.Struct, frozen=True):
             return f"NV{self.nvlinks}"
         return self.path.value
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether links of the GPUs themselves connect them."""
+        return self.nvlinks > 0 or self.path in (Path.XGMI, Path.XGMI_VIA)
+
 
 class Topology(msgspec.Struct, frozen=True):
     """The GPUs of a host and their connections."""
@@ -85,10 +98,12 @@ class Topology(msgspec.Struct, frozen=True):
     boards: tuple[Board, ...] = ()
     pairs: tuple[Pair, ...] = ()
     """Each pair once, the lower index first."""
+    link: str = NVLINK
+    """Name of the links between GPUs; empty: there are none of this kind of GPU."""
 
 
 def nvlink_groups(topology: Topology) -> list[list[int]]:
-    """GPUs that NVLinks connect, directly or through each other; one that has none is a group of its own.
+    """GPUs that NVLinks or XGMI links connect, directly or through each other; one without is a group of its own.
 
     A GPU that cannot be read is in none.
     """
@@ -96,7 +111,7 @@ def nvlink_groups(topology: Topology) -> list[list[int]]:
     for pair in topology.pairs:
         first = group_of[pair.first]
         second = group_of[pair.second]
-        if pair.nvlinks and first is not second:
+        if pair.is_linked and first is not second:
             first += second
             for index in second:
                 group_of[index] = first

@@ -404,6 +404,19 @@ def _quiet(call: str, handle: Any) -> Any:
         return None
 
 
+def xgmi_states() -> dict[str, tuple[int, int]]:
+    """PCI address -> XGMI links, and those that are up; none where the library is missing or cannot be used."""
+    states: dict[str, tuple[int, int]] = {}
+    if amdsmi is None or Amd().start() != 0:
+        return states
+    for handle in amdsmi.amdsmi_get_processor_handles():
+        slot = _quiet("amdsmi_get_gpu_device_bdf", handle)
+        links = _quiet("amdsmi_get_gpu_xgmi_link_status", handle)
+        if slot and links and links["status"]:
+            states[str(slot)] = (len(links["status"]), links["status"].count("U"))
+    return states
+
+
 def driver_here() -> Driver:
     """AMD's own library, else the files of the kernel."""
     if amdsmi is None:

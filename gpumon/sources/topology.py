@@ -10,13 +10,12 @@ import msgspec
 
 from gpumon.readings.text import clean
 from gpumon.readings.topology import Topology
-from gpumon.sources.driver.source import AMD, spawn, vendor_of
+from gpumon.sources.driver.source import NVIDIA, spawn, vendor_of
 
 FAILED: Final = 3
 """Exit code of the process where the driver cannot be used: its output has the reason."""
 TIMEOUT_S: Final = 60.0
 """Longest wait: without persistence mode a driver opens eight GPUs in half of that."""
-NO_AMD: Final = "the AMD driver's library tells no topology that gpumon reads: use rocm-smi --showtopo"
 
 
 class UnreadableError(Exception):
@@ -25,9 +24,11 @@ class UnreadableError(Exception):
 
 def topology() -> Topology:
     """Read it. Blocks. Raises UnreadableError."""
-    if vendor_of() is AMD:
-        raise UnreadableError(NO_AMD)
-    process = spawn((sys.executable, "-m", "gpumon.sources.nvml.topology"), None)
+    vendor = vendor_of()
+    arguments = ["gpumon.sources.nvml.topology"]
+    if vendor is not NVIDIA:
+        arguments = ["gpumon.sources.sysfs.topology", vendor.source]
+    process = spawn((sys.executable, "-m", *arguments), None)
     try:
         out, err = process.communicate(timeout=TIMEOUT_S)
     except KeyboardInterrupt:
@@ -35,7 +36,7 @@ def topology() -> Topology:
         raise
     except subprocess.TimeoutExpired:
         process.kill()
-        raise UnreadableError(f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s: see dmesg") from None
+        raise UnreadableError(f"{vendor.driver} did not answer within {TIMEOUT_S:g} s: see dmesg") from None
     if process.returncode == FAILED:
         raise UnreadableError(clean(out.decode("utf-8", "replace"), 400))
     if process.returncode:

@@ -22,15 +22,23 @@ class Tree:
         (self.proc / "self" / "ns").mkdir(parents=True)
         (self.proc / "self" / "ns" / "pid").symlink_to(HOST_NAMESPACE)
 
-    def card(self, name: str, files: Mapping[str, str], bridges: tuple[Mapping[str, str], ...] = ()) -> Path:
+    def card(
+        self,
+        name: str,
+        files: Mapping[str, str],
+        bridges: tuple[Mapping[str, str], ...] = (),
+        host_bridge: str = "pci0000:00",
+        numbers: tuple[int, ...] = (1, 2, 3, 4),
+    ) -> Path:
         """Add a card (`card0`); `files` are relative to its folder, of which `device` is the PCI device.
 
-        `bridges` are the PCIe bridges above it, the outermost first. Returns the folder of the device.
+        `bridges` are the PCIe bridges above it, the outermost first, on the buses `numbers`. Returns the folder of the
+        device.
         """
         slot = dict(line.split("=") for line in files["device/uevent"].splitlines())["PCI_SLOT_NAME"]
-        parent = self.sys / "devices" / "pci0000:00"
-        for number, bridge in enumerate(bridges):
-            parent = parent / f"0000:0{number + 1}:00.0"
+        parent = self.sys / "devices" / host_bridge
+        for number, bridge in zip(numbers, bridges, strict=False):
+            parent = parent / f"0000:{number:02x}:00.0"
             write(parent, bridge)
         device = parent / slot
         card = device / "drm" / name
@@ -56,6 +64,12 @@ class Tree:
             link.unlink(missing_ok=True)
             link.symlink_to(node)
             write(folder, {f"fdinfo/{number}": text})
+
+    def link(self, start: int, end: int, kind: int, weight: int) -> None:
+        """Add a link between two nodes of KFD's topology."""
+        node = self.sys / "class" / "kfd" / "kfd" / "topology" / "nodes" / str(start)
+        text = f"type {kind}\nversion_major 0\nnode_from {start}\nnode_to {end}\nweight {weight}\nflags 1\n"
+        write(node, {f"io_links/{end}/properties": text})
 
     def kfd(self, node: int, gpu_id: int, properties: str, processes: Mapping[int, int]) -> None:
         """Add a node of KFD's topology, and processes (pid -> bytes) on it."""

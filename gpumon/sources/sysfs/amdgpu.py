@@ -9,7 +9,7 @@ data/amdgpu.ids of libdrm 2.4.125.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
@@ -18,10 +18,11 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.topology import is_below
 from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs import kfd
 from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card, Hwmon
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
 from gpumon.sources.sysfs.fdinfo import Clients, Usage
-from gpumon.sources.sysfs.files import number_of, text_or
+from gpumon.sources.sysfs.files import text_or
 from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu, listed_name
 
 INSTALL: Final = "python -m pip install 'amdsmi>=7.0', in gpumon's own environment, with ROCm's amd-smi-lib on the host"
@@ -143,7 +144,7 @@ class AmdgpuGpu(SysfsGpu):
     def _ecc(self) -> dict[str, Reading]:
         """Errors of all blocks of the chip since the driver was loaded."""
         counts: dict[str, Reading] = dict.fromkeys(_ERRORS.values(), NOT_SUPPORTED)
-        for file in _listed(self._card.folder / "device" / "ras", "_err_count"):
+        for file in kfd.listed(self._card.folder / "device" / "ras", "_err_count"):
             text = self._text(f"device/ras/{file}")
             if isinstance(text, Missing):
                 continue
@@ -163,41 +164,21 @@ class AmdgpuGpu(SysfsGpu):
         return str(device)
 
     def _compute_units(self) -> Reading:
-        node = self._node()
-        units = node.get("simd_count", 0) / max(1, node.get("simd_per_cu", 1))
-        if units:
-            return units
-        return NOT_SUPPORTED
-
-    def _node(self) -> dict[str, int]:
-        """Properties of the card in the topology of KFD, with its `gpu_id`; empty where it is not there."""
-        domain, bus, rest = self._card.slot.split(":")
-        device, function = rest.split(".")
-        location = int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
-        nodes = self._root / "sys" / "class" / "kfd" / "kfd" / "topology" / "nodes"
-        for name in _listed(nodes, ""):
-            properties = _properties(text_or(nodes / name / "properties"))
-            if properties.get("location_id") == location and properties.get("domain") == int(domain, 16):
-                gpu_id = number_of(text_or(nodes / name / "gpu_id"))
-                if not isinstance(gpu_id, Missing) and gpu_id:
-                    properties["gpu_id"] = int(gpu_id)
-                    return properties
-        return {}
+        node = kfd.node_at(self._root / "sys", self._card.slot)
+        if node is None or not node.compute_units:
+            return NOT_SUPPORTED
+        return node.compute_units
 
     def _usage(self, now_s: float) -> dict[int, Usage]:
         """With the processes that KFD lists for everybody: ROCm's."""
         usage = dict(super()._usage(now_s))
-        gpu_id = self._node().get("gpu_id")
-        processes = self._root / "sys" / "class" / "kfd" / "kfd" / "proc"
-        for name in _listed(processes, ""):
-            if gpu_id is None or not name.isdecimal():
-                continue
-            vram = number_of(text_or(processes / name / f"vram_{gpu_id}"))
-            if isinstance(vram, Missing) or vram <= 0.0:
-                continue
-            known = usage.get(int(name), Usage())
-            if isinstance(known.vram_bytes, Missing) or known.vram_bytes < vram:
-                usage[int(name)] = known._replace(vram_bytes=vram)
+        node = kfd.node_at(self._root / "sys", self._card.slot)
+        if node is None:
+            return usage
+        for pid, vram_bytes in kfd.used_bytes(self._root / "sys", node):
+            known = usage.get(pid, Usage())
+            if isinstance(known.vram_bytes, Missing) or known.vram_bytes < vram_bytes:
+                usage[pid] = known._replace(vram_bytes=vram_bytes)
         return usage
 
 
@@ -233,27 +214,6 @@ def _input(channel: str) -> str:
     if channel:
         return f"{channel}_input"
     return ""
-
-
-def _listed(folder: Path, end: str) -> Iterator[str]:
-    """Names in a folder that end so; none where it cannot be listed."""
-    try:
-        names = sorted(entry.name for entry in folder.iterdir())
-    except OSError:
-        return
-    for name in names:
-        if name.endswith(end):
-            yield name
-
-
-def _properties(text: str) -> dict[str, int]:
-    """Lines of `name number`."""
-    properties = {}
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if number.strip().isdecimal():
-            properties[name] = int(number)
-    return properties
 
 
 def amdgpu(root: Path = ROOT, no_gpu: str = NO_GPU) -> SysfsDriver:

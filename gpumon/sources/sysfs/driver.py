@@ -69,8 +69,12 @@ class SysfsDriver:
 
     def count(self) -> int:
         """Cards that the kernel lists."""
+        return len(self.listed())
+
+    def listed(self) -> list[Card]:
+        """The cards, by PCI address."""
         self._cards = shown_cards(self._root / "sys", self._drivers)
-        return len(self._cards)
+        return self._cards
 
     def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
         """The card at an index: `last` where its files are where they were. Raises OSError."""

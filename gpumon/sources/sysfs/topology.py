@@ -1,0 +1,179 @@
+"""Reads how AMD's and Intel's GPUs are connected, once, and prints it: a process of its own, as a file may hang.
+
+python -m gpumon.sources.sysfs.topology SOURCE [ROOT]; SOURCE is that of `Vendor`. The way through PCIe is that of the
+devices' folders, XGMI links are those that KFD lists; AMD SMI, where it is installed, tells which of them are up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.text import clean
+from gpumon.readings.topology import XGMI_LINK, Board, Pair, Topology
+from gpumon.readings.topology import Path as Way
+from gpumon.sources.driver.fleet import Pcie
+from gpumon.sources.driver.source import AMD, INTEL
+from gpumon.sources.driver.wire import Timings
+from gpumon.sources.sysfs import amdgpu as amdgpus
+from gpumon.sources.sysfs import intel as intels
+from gpumon.sources.sysfs import kfd
+from gpumon.sources.sysfs.cards import Card
+from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
+from gpumon.sources.sysfs.files import text_or
+from gpumon.sources.topology import FAILED
+
+NO_GPUS: Final = {AMD.source: amdgpus.NO_GPU, INTEL.source: intels.NO_GPU}
+_LINK_FIELDS: Final = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+
+
+def read(source: str, root: Path = ROOT) -> Topology:
+    """The topology of the cards that `source` reads."""
+    driver = intels.intel(root)
+    if source == AMD.source:
+        driver = amdgpus.amdgpu(root)
+    cards = driver.listed()
+    linked = _xgmi_pairs(root / "sys", cards)
+    states: Mapping[str, tuple[int, int]] = {}
+    if source == AMD.source:
+        states = _link_states()
+    boards = []
+    for index, card in enumerate(cards):
+        direct = _direct_links(linked, index)
+        boards.append(_board(driver, index, card, states.get(card.slot, (direct, direct))))
+    pairs = []
+    for first, card in enumerate(cards):
+        for second in range(first + 1, len(cards)):
+            way = linked.get((first, second)) or _pcie_way(card, cards[second])
+            pairs.append(Pair(first, second, way))
+    link = ""
+    if source == AMD.source:
+        link = XGMI_LINK
+    return Topology(driver.versions()[0], "", tuple(boards), tuple(pairs), link)
+
+
+def _link_states() -> Mapping[str, tuple[int, int]]:
+    """PCI address -> XGMI links, and those that are up, as AMD SMI tells; none where it is not installed."""
+    from gpumon.sources.amd import xgmi_states  # it loads AMD's library, which Intel's hosts do not have
+
+    return xgmi_states()
+
+
+def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[int, int]) -> Board:
+    """One card; `links`: its XGMI links, and those of them that are up."""
+    gpu = driver.open(index, None, Timings(), [""])
+    (reading,) = gpu.read(0.0, (), Pcie.OFF)
+    figures = {field: getattr(reading, field) for field in _LINK_FIELDS}
+    device = card.folder / "device"
+    node = text_or(device / "numa_node")
+    return Board(
+        index,
+        reading.uuid,
+        clean(reading.name, 80),
+        card.slot,
+        numa_nodes=(int(node),) if node.isdecimal() else (),
+        cpus=tuple(_cpus(text_or(device / "local_cpulist"))),
+        nvlinks=links[0],
+        nvlinks_active=links[1],
+        ecc_corrected=reading.ecc_corrected,
+        ecc_uncorrected=reading.ecc_uncorrected,
+        **figures,
+    )
+
+
+def _cpus(text: str) -> Iterator[int]:
+    """CPUs of a list such as `0-3,8`."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), int(last or first) + 1)
+
+
+def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], Way]:
+    """(lower index, higher index) -> XGMI, for the cards that XGMI links connect."""
+    indices = {}
+    nodes = []
+    for node in kfd.nodes(sys):
+        for index, card in enumerate(cards):
+            if card.slot == node.slot:
+                indices[node.number] = index
+                nodes.append(node)
+    pairs: dict[tuple[int, int], Way] = {}
+    for node in nodes:
+        for link in kfd.links(sys, node):
+            if link.type != kfd.XGMI or link.end not in indices:
+                continue
+            first = min(indices[node.number], indices[link.end])
+            second = max(indices[node.number], indices[link.end])
+            if first != second and pairs.get((first, second)) is not Way.XGMI:
+                pairs[first, second] = Way.XGMI if link.weight <= kfd.HOP_WEIGHT else Way.XGMI_VIA
+    return pairs
+
+
+def _direct_links(pairs: dict[tuple[int, int], Way], index: int) -> int:
+    """GPUs that a GPU is connected to without another between."""
+    return sum(way is Way.XGMI and index in pair for pair, way in pairs.items())
+
+
+def _pcie_way(first: Card, second: Card) -> Way:
+    """The way between two cards through PCIe, by the folders of their devices."""
+    devices = [(card.folder / "device").resolve() for card in (first, second)]
+    bridges = [_bridges(device) for device in devices]
+    if bridges[0][:1] != bridges[1][:1]:
+        return _way_between_roots(devices)
+    shared = 0
+    for one, other in zip(*bridges, strict=False):
+        if one != other:
+            break
+        shared += 1
+    if shared == 1:
+        return Way.PHB
+    if max(len(ports) - shared for ports in bridges) <= 1:
+        return Way.PIX
+    return Way.PXB
+
+
+def _bridges(device: Path) -> list[str]:
+    """The host bridge (`pci0000:00`) and the bridges down to a device; switches on the card itself are left out."""
+    folder = device.parent
+    vendor = text_or(device / "vendor")
+    while text_or(folder / "vendor") == vendor and vendor:
+        folder = folder.parent
+    names = [part for part in folder.parts if part.startswith("pci") or part.count(":") == 2]
+    return [name for name in names if name]
+
+
+def _way_between_roots(devices: Sequence[Path]) -> Way:
+    """The way between host bridges, by the NUMA nodes that they belong to."""
+    nodes = [text_or(device / "numa_node") for device in devices]
+    if nodes[0] == nodes[1]:
+        return Way.NODE
+    if all(node.isdecimal() for node in nodes):
+        return Way.SYS
+    return Way.UNKNOWN
+
+
+def main(source: str, root: str = "/") -> int:
+    """Print the topology as msgpack, or the fault as text."""
+    # What a library prints goes to stderr: the topology has the pipe to the monitor for itself.
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    topology = read(source, Path(root))
+    if topology.boards:
+        answer = msgspec.msgpack.encode(topology)
+        code = 0
+    else:
+        answer = NO_GPUS.get(source, "").encode()
+        code = FAILED
+    with pipe:
+        pipe.write(answer)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
