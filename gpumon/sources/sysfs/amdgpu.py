@@ -84,18 +84,19 @@ class AmdgpuGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
     ) -> None:
-        super().__init__(index, card, timings, trace, clients, root)
+        super().__init__(index, uuid, card, timings, trace, clients, root)
         self._boosting: set[str] = set()
         """Fields of highest clocks that a clock was above."""
 
-    def _uuid(self, card: Card) -> str:
+    @staticmethod
+    def identity(card: Card) -> str:
         """By the number that was burnt into the chip, where it has one."""
         unique = text_or(card.folder / "device" / "unique_id")
         if re.fullmatch(r"[0-9a-f]{16}", unique) and unique.strip("0"):
             return f"amdgpu-{unique}"
-        return super()._uuid(card)
+        return SysfsGpu.identity(card)
 
     def _market_name(self) -> str:
         card = self._card

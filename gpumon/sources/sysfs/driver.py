@@ -61,7 +61,7 @@ class SysfsDriver:
         words = []
         for name in names or sorted(self._drivers):
             words.append(f"{name} {text_or(self._root / 'sys' / 'module' / name / 'version')}".rstrip())
-        return f"{UNVERIFIED}: sysfs of {', '.join(words)}", ""
+        return f"{', '.join(words)} (sysfs), {UNVERIFIED}", ""
 
     def events(self) -> NoEvents:
         """None."""
@@ -85,4 +85,7 @@ class SysfsDriver:
         card = listed[index]
         if last is not None and last.handle == card:
             return last
-        return self._gpu(index, card, timings, trace, self._clients, self._root)
+        uuid = self._gpu.identity(card)
+        if sum(self._gpu.identity(other) == uuid for other in listed) > 1:
+            uuid = SysfsGpu.identity(card)  # virtual functions of one chip
+        return self._gpu(index, uuid, card, timings, trace, self._clients, self._root)

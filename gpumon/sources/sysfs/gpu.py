@@ -54,10 +54,10 @@ class SysfsGpu:
     """Why a figure is not there that no file has, by field."""
 
     def __init__(
-        self, index: int, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
     ) -> None:
         self.handle = card
-        self.uuid = self._uuid(card)
+        self.uuid = uuid
         self.read_s = 0.0
         self._index = index
         self._card = card
@@ -126,7 +126,8 @@ class SysfsGpu:
                 self._values[field] = value if isinstance(value, Missing) else ASLEEP
         self._minute_due_s = 0.0
 
-    def _uuid(self, card: Card) -> str:
+    @staticmethod
+    def identity(card: Card) -> str:
         """Its identity over restarts."""
         return f"pci-{card.slot}"
 

@@ -97,9 +97,9 @@ class IntelGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
     ) -> None:
-        super().__init__(index, card, timings, trace, clients, root)
+        super().__init__(index, uuid, card, timings, trace, clients, root)
         self._idle = [Idle(file) for file in _idle_files(card)]
         (self._clock, self._top_clock) = _clock_gauges(card)
         self._energy_file = ""

@@ -253,8 +253,17 @@ async def test_the_real_worker_reads_them(tree: Tree) -> None:
         await source.close()
     (gpu,) = found.gpus
     assert (gpu.name, gpu.state, gpu.busy_ratio) == ("AMD Instinct MI300X", GpuState.OK, pytest.approx(0.97))
-    assert found.driver == "unverified on hardware: sysfs of amdgpu"
+    assert found.driver == "amdgpu (sysfs), unverified on hardware"
     assert not found.faults
+
+
+def test_cards_of_one_chip_are_told_apart(tree: Tree) -> None:
+    """Virtual functions have the number of their chip."""
+    tree.card("card1", dumps.MI300X)
+    second = {**dumps.MI300X, "device/uevent": dumps.MI300X["device/uevent"].replace("05:00.0", "05:02.0")}
+    tree.card("card2", second)
+    driver = amdgpu(tree.root)
+    assert [opened(driver, index).uuid for index in (0, 1)] == ["pci-0000:05:00.0", "pci-0000:05:02.0"]
 
 
 def test_which_driver_a_host_without_nodes_has(tree: Tree, tmp_path: Path) -> None:
@@ -270,7 +279,7 @@ def test_which_driver_a_host_without_nodes_has(tree: Tree, tmp_path: Path) -> No
 async def test_the_doctor_says_what_amd_smi_would_add_and_how_to_install_it(tree: Tree) -> None:
     tree.card("card0", dumps.RX_7900_XTX)
     gpu = read(opened(amdgpu(tree.root)))
-    found = Contribution(gpus=(gpu,), driver="unverified on hardware: sysfs of amdgpu")
+    found = Contribution(gpus=(gpu,), driver="amdgpu (sysfs), unverified on hardware")
     checks = [*await driver_checks(found, AMD), *gpu_checks(found.gpus, gpu_catalogue())]
     by_name = {check.name: check for check in checks}
     assert "throttling, XGMI links, bad pages" in by_name["AMD SMI"].text

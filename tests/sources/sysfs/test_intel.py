@@ -145,14 +145,14 @@ def test_used_memory_is_a_sum_over_all_processes_or_nothing(tree: Tree) -> None:
     used = {}
     for is_root in (True, False):
         clients = Clients(tree.proc, is_root=is_root)
-        used[is_root] = read(IntelGpu(0, card, EAGER, [""], clients, tree.root)).vram_used_bytes
+        used[is_root] = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root)).vram_used_bytes
     assert used[True] == 200.0 * 2**20
     assert reason(used[False]) is Reason.NO_PERMISSION
     namespace = tree.proc / "self/ns/pid"
     namespace.unlink()
     namespace.symlink_to("pid:[4026532999]")
     clients = Clients(tree.proc, is_root=True)
-    in_container = read(IntelGpu(0, card, EAGER, [""], clients, tree.root))
+    in_container = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root))
     assert reason(in_container.vram_used_bytes) is Reason.NO_PERMISSION
 
 
