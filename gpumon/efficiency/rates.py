@@ -28,6 +28,7 @@ COUNTERS: Final = {
     "kv_transferred_bytes_per_s": q.KV_TRANSFERRED_BYTES,
     "kv_transfer_failures_per_s": q.KV_TRANSFER_FAILURES,
     "kv_expired_per_s": q.KV_EXPIRED,
+    "kv_late_reads_per_s": q.KV_LATE_READS,
     "kv_tier_written_bytes_per_s": q.KV_TIER_WRITTEN_BYTES,
     "kv_tier_read_bytes_per_s": q.KV_TIER_READ_BYTES,
     "kv_copy_failures_per_s": q.KV_COPY_FAILURES,

@@ -259,6 +259,7 @@ ENGINE: Final = (
     Field(
         "kv_expired_per_s", "engine_kv_expired_requests_per_second", "Requests whose KV cache no engine took in time."
     ),
+    Field("kv_late_reads_per_s", "engine_kv_late_reads_per_second", "Reads of KV cache after it was given up."),
     Field(
         "kv_tier_written_bytes_per_s",
         "engine_kv_tier_written_bytes_per_second",

@@ -391,6 +391,8 @@ class EngineRates(Part, frozen=True, gc=False):
     kv_transfer_failures_per_s: Reading = NOT_EXPOSED
     kv_expired_per_s: Reading = NOT_EXPOSED
     """Requests per second whose KV cache was kept for another engine that did not take it in time."""
+    kv_late_reads_per_s: Reading = NOT_EXPOSED
+    """Reads of KV cache per second that ended after it was given up: it may have held other requests by then."""
     kv_tier_written_bytes_per_s: Reading = NOT_EXPOSED
     """KV cache copied from the host's memory to the tiers behind it: a disk, a store, another host."""
     kv_tier_read_bytes_per_s: Reading = NOT_EXPOSED

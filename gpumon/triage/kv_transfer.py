@@ -103,9 +103,13 @@ def cache_expires(case: Case) -> Finding | None:
         least = EXPIRED_STILL
     if expired < least:
         return None
-    proof = (case.evidence("kv_expired", "kv_expired_per_s", per_s), *_failures(case, engine), *case.late())
+    proof = [case.evidence("kv_expired", "kv_expired_per_s", per_s)]
+    late_reads = finite(engine.rates.kv_late_reads_per_s)
+    if late_reads:
+        proof.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
+    proof += (*_failures(case, engine), *case.late())
     said = params(expired=expired, seconds=seconds)
-    return Finding(Limit.KV_TRANSFER, "kv_expires", said, proof, (_check_side(case, prefills=True),), Level.WARN)
+    return Finding(Limit.KV_TRANSFER, "kv_expires", said, tuple(proof), (_check_side(case, prefills=True),), Level.WARN)
 
 
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:

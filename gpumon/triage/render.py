@@ -316,6 +316,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "nvlink_traffic": "NVLink {value:bytes}/s",
     "kv_transfer_rate": "KV cache moved {value:bytes}/s",
     "kv_transfer_failures": "{value:per_minute} KV transfers fail a minute",
+    "kv_late_reads": "{value:per_minute} reads of KV cache a minute ended after it was given up: their answers may be wrong",
     "kv_expired": "{value:per_minute} requests a minute whose KV cache expired",
     "disk_reads": "the host's disks read {value:bytes}/s",
     "gpu_activity": "GPU activity unknown",

@@ -260,9 +260,10 @@ def test_all_that_is_wrong_in_a_config_is_said_at_once(env: dict[str, str], tmp_
         "2: general.intervall_s: unknown key; did you mean interval_s?",
         "3: general.engine_interval_s = 0.1: must be a number from 0.25 to 3600",
         "4: endpoint[0]: needs url: text in quotes",
-        '8: endpoint[1].engine = "vlm": must be "aphrodite" or "auto" or "dynamo" or "fastdeploy" or "llamacpp" '
-        'or "lmdeploy" or "max" or "nim" or "ollama" or "ray" or "sglang" or "sglang_diffusion" or "tei" or "tgi" '
-        'or "tokenspeed" or "triton" or "trtllm" or "vllm" or "vllm_omni" or "xinference"',
+        '8: endpoint[1].engine = "vlm": must be "aphrodite" or "auto" or "dynamo" or "fastdeploy" or "gateway" or '
+        '"litellm" or "llamacpp" or "lmdeploy" or "max" or "nim" or "ollama" or "ray" or "sglang" or '
+        '"sglang_diffusion" or "smg" or "tei" or "tgi" or "tokenspeed" or "triton" or "trtllm" or "vllm" or '
+        '"vllm_omni" or "vllm_router" or "vllm_stack" or "xinference"',
         "11: model[0].param_b: unknown key; did you mean params_b?",
     ]
     file.write_text("".join(f"a{number} = 1\n" for number in range(30)))

@@ -348,7 +348,7 @@ def test_every_figure_names_its_source():
         *(q.REJECTIONS, q.WAITING_DEFERRED, q.ROUTER_QUEUE, q.KV_STORED_BYTES, q.KV_LOADED_BYTES),
         *(q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES, q.ABORTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS),
         *(q.LORA_SLOTS, q.LORA_LOADED, q.LORA_WAITING, q.BACKENDS, q.BACKENDS_READY),
-        *(q.KV_EXPIRED, q.KV_TIER_WRITTEN_BYTES, q.KV_TIER_READ_BYTES, q.KV_COPY_FAILURES),
+        *(q.KV_EXPIRED, q.KV_LATE_READS, q.KV_TIER_WRITTEN_BYTES, q.KV_TIER_READ_BYTES, q.KV_COPY_FAILURES),
     )
     snapshot = served(BATCH, cards=2, llm=SMALL, live=dict.fromkeys(names, "vllm:metric"))
     for kind, shown in ((Engine, snapshot.engines[0]), (Gpu, snapshot.gpus[0])):

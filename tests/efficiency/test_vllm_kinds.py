@@ -158,6 +158,7 @@ async def test_traffic_of_the_lower_tiers_and_what_nobody_fetched_are_shown_as_r
     labels = '{engine="0",model_name="m"}'
     grown = {
         f"vllm:nixl_num_kv_expired_reqs_total{labels}": 0.25,
+        f"vllm:nixl_num_notifications_after_expiry_total{labels}": 0.125,
         'vllm:kv_offload_tiering_write_bytes_total{engine="0",model_name="m",tier="fs"}': 4e8,
         'vllm:kv_offload_tiering_write_bytes_total{engine="0",model_name="m",tier="obj"}': 1e8,
         'vllm:kv_offload_tiering_read_bytes_total{engine="0",model_name="m",tier="fs"}': 2e8,
@@ -167,8 +168,8 @@ async def test_traffic_of_the_lower_tiers_and_what_nobody_fetched_are_shown_as_r
     rates = (await shown("tiered-0.33", grown)).rates
     moved = (rates.kv_tier_written_bytes_per_s, rates.kv_tier_read_bytes_per_s)
     assert [there(rate) for rate in moved] == pytest.approx([5e8, 2e8])
-    failed = (rates.kv_expired_per_s, rates.kv_copy_failures_per_s)
-    assert [there(rate) for rate in failed] == pytest.approx([0.25, 1.0])
+    failed = (rates.kv_expired_per_s, rates.kv_late_reads_per_s, rates.kv_copy_failures_per_s)
+    assert [there(rate) for rate in failed] == pytest.approx([0.25, 0.125, 1.0])
     simple = (await shown("simple-offload-0.33", {})).rates
     assert why(simple.kv_stored_bytes_per_s) is Reason.NOT_EXPOSED, "blocks of an unknown size are no bytes"
 

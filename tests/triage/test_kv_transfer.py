@@ -30,6 +30,13 @@ def test_kv_cache_that_nobody_fetches_is_a_warning_and_the_decode_side_is_looked
     assert [*map(evidence_text, verdict.evidence)] == ["about 15 requests a minute whose KV cache expired"]
 
 
+def test_reads_after_it_was_given_up_are_said_to_make_wrong_answers() -> None:
+    changes = {"kv_expired_per_s": 0.25, "kv_late_reads_per_s": 0.05}
+    last = Stage().play(100, scene(changes, {**BUSY, "busy_ratio": 0.9}))
+    proof = [*map(evidence_text, verdict_of(last).evidence)]
+    assert "about 3 reads of KV cache a minute ended after it was given up: their answers may be wrong" in proof
+
+
 def test_the_only_decode_engine_is_named() -> None:
     stage = Stage()
     for _ in range(100):

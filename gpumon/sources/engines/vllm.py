@@ -157,6 +157,8 @@ TABLES: Final = Tables(
         ),
         # On the prefill side: its lease ended before the decode side had fetched it.
         _rule(q.KV_EXPIRED, "nixl_num_kv_expired_reqs_total", "mooncake_num_kv_expired_reqs_total"),
+        # One for each rank that reads; its blocks may have been given to other requests (from 0.33 on).
+        _rule(q.KV_LATE_READS, "nixl_num_notifications_after_expiry_total"),
         # By tier behind the host's memory.
         _rule(q.KV_TIER_WRITTEN_BYTES, "kv_offload_tiering_write_bytes_total"),
         _rule(q.KV_TIER_READ_BYTES, "kv_offload_tiering_read_bytes_total"),

@@ -59,6 +59,7 @@ _SOMETIMES: Final = (
     ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
     ("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
     ("KV not fetched", "kv_expired_per_s", values.rate),
+    ("KV read too late", "kv_late_reads_per_s", values.rate),
     ("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
     ("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
     ("KV copies failed", "kv_copy_failures_per_s", values.rate),
