@@ -308,12 +308,12 @@ def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, rec
                 total.add_gpu(name, uuid, card)
     periods = [group.period() for group in groups.values()]
     periods.sort(key=_dearest_first)
-    length_s = stretch.end_s - stretch.begin_s
+    measured_s = _union_s(span for sums in measured.values() for span in sums.spans)
     return FleetPeriod(
         begin=rfc3339(stretch.begin_s),
         end=rfc3339(stretch.end_s),
-        seconds=length_s,
-        measured_s=_union_s(span for sums in measured.values() for span in sums.spans),
+        seconds=stretch.end_s - stretch.begin_s,
+        measured_s=measured_s,
         step_s=basis.step_s,
         by=stretch.by,
         hosts=len(measured),
@@ -323,7 +323,7 @@ def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, rec
         incidents=incidents[:MOST_INCIDENTS],
         incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
         without_data=tuple(sorted(hosts.keys() - measured.keys())),
-        partial=_partial(measured, length_s),
+        partial=_partial(measured, measured_s),
         unpriced=_unpriced(measured),
         unplaced=_unplaced(measured),
         notes=stretch.notes,
@@ -410,11 +410,11 @@ def _most_wasted_first(waster: Waster) -> tuple[float, float, str, str]:
     return -(number(waster.unused_cost) or 0.0), -waster.unused_gpu_s, waster.host, waster.group
 
 
-def _partial(hosts: Mapping[str, HostSums], length_s: float) -> tuple[HostCoverage, ...]:
-    """Hosts of which a part of the time is not known, the least known first."""
+def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCoverage, ...]:
+    """Hosts of which a part of the time that others tell of is not known, the least known first."""
     partial = []
     for name, sums in hosts.items():
-        if sums.told_s < MOSTLY * length_s:
+        if sums.told_s < MOSTLY * measured_s:
             partial.append(HostCoverage(name, sums.told_s))
     partial.sort(key=_least_measured_first)
     return tuple(partial)

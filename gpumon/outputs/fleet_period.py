@@ -316,7 +316,7 @@ def _limits(period: FleetPeriod) -> Iterator[str]:
         yield f"{number} without data: {_named(period.without_data)}"
     if period.partial:
         names = [f"{coverage.host} ({length(coverage.measured_s)})" for coverage in period.partial]
-        yield f"times of which nothing is known, of {human.counted(len(names), 'host')}; measured: {_named(names)}"
+        yield f"parts of the time, of {human.counted(len(names), 'host')}; measured: {_named(names)}"
     for unpriced in period.unpriced:
         name = clean(unpriced.gpu_type, 40) or "GPUs"
         hours = _hours(unpriced.gpu_s)

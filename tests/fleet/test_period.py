@@ -102,11 +102,14 @@ def test_a_gap_enters_no_sum_and_an_early_look_counts_anew() -> None:
     frames = frames_of("a")
     with_gap = [frame if not 4 <= at <= 7 else None for at, frame in enumerate(frames)]
     period = told(HOST, a=looks("a", with_gap))
+    assert period.partial == ()
     seen = counted(frames, 0, 3) + counted(frames, 8)
     assert period.measured_s == pytest.approx(SPAN_S - 5 * STEP_S)
     assert period.total.gpu_s == pytest.approx(8 * (SPAN_S - 5 * STEP_S))
     assert period.total.decode_tokens == pytest.approx(seen)
-    assert [(one.host, one.measured_s) for one in period.partial] == [("a", pytest.approx(SPAN_S - 5 * STEP_S))]
+    both = told(HOST, a=looks("a", with_gap), b=looks("b", frames_of("b")))
+    assert [(one.host, one.measured_s) for one in both.partial] == [("a", pytest.approx(SPAN_S - 5 * STEP_S))]
+    assert both.measured_s == pytest.approx(SPAN_S)
     back = [*looks("a", frames[:4]), *looks("a", frames[:3])]
     assert told(HOST, a=back).total.gpu_s == pytest.approx(8 * 5 * STEP_S)
 

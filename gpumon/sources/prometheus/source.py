@@ -190,7 +190,7 @@ class FleetSource:
 
     async def hosts_between(self, start_s: float, end_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the hosts that there were from then to then, as far as some moments in between tell, and what was
-        wrong at the newest of them. Raises ApiFault where none of the moments was answered."""
+        wrong at the newest of them with a host. Raises ApiFault where none of the moments was answered."""
         if self._newest is None:
             await self.frame()
         names: dict[str, None] = {}
@@ -199,7 +199,8 @@ class FleetSource:
         for place in range(LOOKS + 1):
             frame = await self.frame(start_s + (end_s - start_s) * place / LOOKS)
             answered = answered or frame.answered
-            faults = frame.faults or faults
+            if frame.hosts or not frame.answered:
+                faults = frame.faults
             names.update(dict.fromkeys(host.name for host in frame.hosts))
         if not answered:
             raise ApiFault(faults[0].text if faults else "no answer")
