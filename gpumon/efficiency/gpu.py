@@ -60,6 +60,11 @@ _OLD_EXPORTER: Final = Missing(Reason.STALE, "the dcgm-exporter has not measured
 _UNMEASURED: Final = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
 _SEVERAL: Final = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
 _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
+_RANK_RESTS: Final = Missing(
+    Reason.IDLE, "its data-parallel rank does nothing; the engine's figure is a mean over its ranks"
+)
+RESTS: Final = 0.02
+"""Busy share below which a GPU does nothing for its engine: less than a kernel now and then."""
 
 
 class GpuTrack:
@@ -305,8 +310,8 @@ def derive_gpu(
         peak_source=peak.source,
         peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
         gpu_type=spec.name if spec is not None and spec.listed else "",
-        mfu_ratio=_of_engines(reading, engines, "mfu_ratio", alone),
-        mbu_ratio=_of_engines(reading, engines, "mbu_ratio", alone),
+        mfu_ratio=_of_engines(track, engines, "mfu_ratio", alone),
+        mbu_ratio=_of_engines(track, engines, "mbu_ratio", alone),
         power_w=track.power_w if by_energy else reading.power_w,
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
@@ -344,6 +349,8 @@ def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) ->
     """Decode tokens per joule: of an engine on several GPUs this one has its share of the tokens."""
     if not engines:
         return alone
+    if _is_of_resting_rank(track, engines):
+        return _RANK_RESTS
     shares = []
     for engine in engines:
         shares.append(per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))))
@@ -407,13 +414,26 @@ def _memory(reading: GpuReading) -> str:
     return MEMORY_V1
 
 
-def _of_engines(reading: GpuReading, engines: Sequence[Engine], share: str, alone: Missing) -> Reading:
+def _is_of_resting_rank(track: GpuTrack, engines: Sequence[Engine]) -> bool:
+    """Whether a GPU does nothing while other data-parallel ranks of its engine work: figures of the engine are means
+    over all ranks, and not this one's."""
+    for engine in engines:
+        mfu = engine.efficiency.mfu_ratio
+        if engine.hardware.ranks < 2 or mfu == 0.0:
+            return False
+    busy = track.recent("busy_ratio")
+    return not isinstance(busy, Missing) and busy < RESTS
+
+
+def _of_engines(track: GpuTrack, engines: Sequence[Engine], share: str, alone: Missing) -> Reading:
     """Share of a peak (a field of `Efficiency`) that its engines use together; `alone` where there is none."""
-    if reading.mig or reading.parent_uuid:
+    if track.reading.mig or track.reading.parent_uuid:
         return _UNDER_MIG
-    if engines:
-        return plus(*(getattr(engine.efficiency, share) for engine in engines))
-    return alone
+    if not engines:
+        return alone
+    if _is_of_resting_rank(track, engines):
+        return _RANK_RESTS
+    return plus(*(getattr(engine.efficiency, share) for engine in engines))
 
 
 def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
@@ -469,7 +489,7 @@ def _bandwidth(
 
 def _unmeasured_bandwidth(track: GpuTrack, engines: Sequence[Engine], most: float) -> tuple[Reading, BandwidthSource]:
     """The engines' modelled bytes where there are any, else the upper bound; of a GPU with this peak."""
-    share = _of_engines(track.reading, engines, "mbu_ratio", Missing(Reason.NO_ENGINE))
+    share = _of_engines(track, engines, "mbu_ratio", Missing(Reason.NO_ENGINE))
     bound = track.recent("memory_busy_ratio")
     if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE

@@ -124,6 +124,16 @@ def no_flops(reading: EngineReading) -> Missing | None:
     return None
 
 
+def turned_away(running: float, served_per_s: float, rejected_per_s: float) -> float:
+    """Requests that would run beside the `running` ones had none been turned away.
+
+    By Little's law: those that come in a second x how long one that is let in runs.
+    """
+    if served_per_s <= 0.0:
+        return 0.0
+    return rejected_per_s * running / served_per_s
+
+
 def adding_up(engines: Iterable[Engine]) -> list[Engine]:
     """The engines of a sum, each token and request in it once: without routers, and without frontends of models that
     others here serve."""

@@ -13,7 +13,7 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.peaks import PeakLoad, credible
+from gpumon.sizing.peaks import PeakLoad, credible, turned_away_of
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
@@ -182,7 +182,9 @@ def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None
         return float(round(peak.peak))
     counts = []
     for engine in _answering(engines):
-        counts.append((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0))
+        running = credible(engine.load.running) or 0.0
+        waiting = credible(engine.load.waiting) or 0.0
+        counts.append(running + waiting + turned_away_of(engine))
     if counts:
         return sum(counts)
     return None
@@ -198,6 +200,9 @@ def _workload(
         target = _usual_load(engines, seen)
     else:
         target = in_flight
+    away = sum(turned_away_of(engine) for engine in engines)
+    if away >= 0.5:
+        notes.append(f"{model}: requests are turned away, {away:.0f} more would run: the target has them, too")
     silent = []
     for engine in engines:
         if credible(engine.load.running) is None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import adding_up, turned_away
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot
@@ -33,13 +33,21 @@ def credible(reading: Reading) -> float | None:
 
 
 def in_flight(snapshot: Snapshot) -> dict[str, float]:
-    """Served model name -> running and waiting on all engines that tell."""
-    return _summed(snapshot, lambda engine: (engine.load.running, engine.load.waiting))
+    """Served model name -> running, waiting and turned away on all engines that tell."""
+    return _summed(snapshot, lambda engine: (engine.load.running, engine.load.waiting, turned_away_of(engine)))
+
+
+def turned_away_of(engine: Engine) -> float:
+    """Requests that would run on an engine beside the others, had it not turned them away; 0 where it does not tell."""
+    running = credible(engine.load.running) or 0.0
+    served_per_s = credible(engine.rates.requests_per_s) or 0.0
+    rejected_per_s = credible(engine.rates.rejections_per_s) or 0.0
+    return turned_away(running, served_per_s, rejected_per_s)
 
 
 def request_rates(snapshot: Snapshot) -> dict[str, float]:
-    """Served model name -> requests that end per second, on all engines that tell."""
-    return _summed(snapshot, lambda engine: (engine.rates.requests_per_s,))
+    """Served model name -> requests that end or are turned away per second, on all engines that tell."""
+    return _summed(snapshot, lambda engine: (engine.rates.requests_per_s, engine.rates.rejections_per_s))
 
 
 def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]) -> dict[str, float]:

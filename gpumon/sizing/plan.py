@@ -339,6 +339,8 @@ def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     if demand.better:
         yield demand.better
     yield from _goal_notes(demand, scenario)
+    if instance.workload.target_kind == "users" and instance.workload.think_s <= 0.0:
+        yield "think time 0 s: each user asks anew as soon as an answer ends"
     if instance.fitted is not None and instance.fitted.anchored:
         yield f"{instance.fitted.text}: too few load levels for a fit"
     yield from _typed_notes(demand)

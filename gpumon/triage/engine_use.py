@@ -597,7 +597,7 @@ def _kv_distance(case: Case) -> Iterator[_Distance]:
     usage = case.mean("kv_usage_ratio")
     if usage:
         proof = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
-        yield _Distance(_factor(usage, 1.0), params(nearest="KV", share=usage), proof)
+        yield _Distance(_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), proof)
 
 
 def _slots_distance(case: Case) -> Iterator[_Distance]:
@@ -617,12 +617,12 @@ def _bandwidth_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[
         mbu = case.mean("mbu_ratio")
         if mbu:
             proof = _share(case, engine, "mbu", mbu, None, most)
-            yield _Distance(_factor(mbu, most), params(nearest="MBU", share=mbu), proof)
+            yield _Distance(_factor(mbu, most), params(nearest="MBU", share=mbu, full=most), proof)
         return
     most = case.thresholds.bandwidth_dram_ratio
     if seen.dram:
         proof = case.of_gpus("dram_active", "bandwidth_bytes_per_s", seen.dram, "dram", most)
-        yield _Distance(_factor(seen.dram, most), params(nearest="DRAM", share=seen.dram), proof)
+        yield _Distance(_factor(seen.dram, most), params(nearest="DRAM", share=seen.dram, full=most), proof)
 
 
 def _compute_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_Distance]:
@@ -632,14 +632,15 @@ def _compute_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_D
         most = case.thresholds.compute_tensor_ratio
         if seen.tensor:
             proof = _share(case, engine, "mfu", seen.tensor, seen.tensor, most)
-            yield _Distance(_factor(seen.tensor, most), params(nearest="tensor cores", share=seen.tensor), proof)
+            said = params(nearest="tensor cores", share=seen.tensor, full=most)
+            yield _Distance(_factor(seen.tensor, most), said, proof)
         return
     if mfu:
         clock = _clock(case)
         slow = clock if clock < HELD else None
         most = case.thresholds.compute_mfu_ratio * (slow or 1.0)
         proof = case.evidence("mfu", "mfu_ratio", mfu, "mfu", most, clock=slow)
-        yield _Distance(_factor(mfu, most), params(nearest="MFU", share=mfu), proof)
+        yield _Distance(_factor(mfu, most), params(nearest="MFU", share=mfu, full=most), proof)
 
 
 def _clock(case: Case) -> float:

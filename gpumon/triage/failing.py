@@ -6,8 +6,10 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes
+from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 LEAST: Final = 5.0
@@ -22,6 +24,8 @@ REJECTIONS: Final = 0.05
 """Share of requests turned away from which on clients feel it: fewer are spikes that a retry gets over."""
 BAND: Final = 0.6
 """Part of a least share and number down to which a verdict that stands goes on: a share wavers."""
+_FULL: Final = frozenset({Limit.KV_CACHE_FULL, Limit.QUEUE_LIMIT})
+"""Limits whose verdicts tell how many instances the load needs."""
 MOST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
 
@@ -100,9 +104,11 @@ def aborts(case: Case) -> Finding | None:
 
 def rejections(case: Case) -> Finding | None:
     """Requests are turned away, as its queue is full."""
-    if case.served() is None:
+    engine = case.served()
+    if engine is None:
         return None
-    return rejections_of(case, (action("more_instances"), action("check_retries")))
+    more = Action("more_instances", _instances_for_all(case, engine))
+    return rejections_of(case, (more, action("check_retries")))
 
 
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
@@ -116,6 +122,19 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
     return Finding(Limit.FAILING, "rejections", said, (*proof, *case.late()), fixes, Level.WARN)
+
+
+def _instances_for_all(case: Case, engine: Engine) -> Parameters:
+    """Instances that take what is turned away, too, as parameters of the action; empty where another verdict on what is
+    full counts those who wait, and tells the number."""
+    ended = ended_in(case, "rejections_per_s", apart=True)
+    if case.near & _FULL or ended is None or ended.share >= 1.0:
+        return {}
+    now = max(1, engine.hardware.ranks)
+    wanted = steady_count(case, "rejections", now / (1.0 - ended.share))
+    if not now < wanted <= MOST_TIMES * now:
+        return {}
+    return params(instances=float(wanted), now=float(now))
 
 
 def _proof(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:

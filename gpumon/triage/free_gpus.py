@@ -29,17 +29,22 @@ def placed(case: Case, finding: Finding) -> Finding:
 
 
 def _on(action: Action, case: Case, free: list[int]) -> Action:
-    """The action with the GPUs of as many instances as it asks for."""
+    """The action with the GPUs of as many instances as it asks for; where fewer fit, with the number of those."""
     if action.code not in ADDS_INSTANCES:
         return action
     wanted = finite(_number(action, "instances")) or 2.0
     now = finite(_number(action, "now")) or 1.0
     size = instance_gpus(case)
-    shown = free[: size * max(1, round(wanted - now))]
+    more = max(1, round(wanted - now))
+    fit = len(free) // size
+    shown = free[: size * more]
     word = "GPUs"
     if len(shown) == 1:
         word = "GPU"
-    return Action(action.code, action.parameters | params(free=f"{word} {spans(shown)}"))
+    gpus = f"{word} {spans(shown)}"
+    if fit >= more:
+        return Action(action.code, action.parameters | params(free=gpus))
+    return Action(action.code, action.parameters | params(partly=gpus, fit=float(fit)))
 
 
 def _number(action: Action, name: str) -> float | None:

@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
+from gpumon.triage.demand import steady_count, turned_away
 from gpumon.triage.hour import FIELDS
 from gpumon.triage.replicas import beside
 from gpumon.triage.samples import KEPT_S
@@ -114,9 +115,10 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, thrown: 
 
 
 def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
-    """Actions that make room for `load` requests at once, of which one instance's pool holds `fits`."""
+    """Actions that make room for `load` requests at once, and for what is turned away beside them; one instance's pool
+    holds `fits`."""
     words = advice(engine.kind)
-    actions = [Action("more_instances", _instances(engine, load, fits))]
+    actions = [Action("more_instances", _instances(case, engine, load, fits))]
     tokens = request_tokens(engine)
     if tokens and tokens >= LONG * _longest_context(case.info):
         actions.append(action("lower_context", flag=words.length))
@@ -143,15 +145,19 @@ def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[
     return [*actions, more]
 
 
-def _instances(engine: Engine, load: float, fits: float | None) -> Parameters:
+def _instances(case: Case, engine: Engine, load: float, fits: float | None) -> Parameters:
     """Instances that `load` requests need, as parameters of the action; empty where the load does not tell it."""
     if not fits:
         return {}
     now = max(1, engine.hardware.ranks)
-    wanted = math.ceil(min(load / fits * now / KV_ROOM, 1e6))
+    away = turned_away(case)
+    wanted = steady_count(case, "kv", min((load + away) / fits * now / KV_ROOM, 1e6))
     if not now < wanted <= MOST_TIMES * now:
         return {}
-    return params(instances=float(wanted), now=float(now), requests=load)
+    said = params(instances=float(wanted), now=float(now), requests=load + away)
+    if away >= 0.5:
+        said |= params(turned_away=away)
+    return said
 
 
 def _memory_share(info: Mapping[str, str]) -> float | None:

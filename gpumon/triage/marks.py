@@ -51,12 +51,9 @@ def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]
 
 
 def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
-    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own.
-
-    A limit of an engine that is a mere warning, such as its queue, says nothing about its GPUs.
-    """
+    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own."""
     worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
-    by_engine = _carried_by_engine(snapshot)
+    by_engine = _urgent_by_name(snapshot)
     if not by_engine:
         return worst
     for gpu in snapshot.gpus:
@@ -66,13 +63,9 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     return worst
 
 
-def _carried_by_engine(snapshot: Snapshot) -> dict[str, Verdict]:
-    """Name of an engine -> its worst verdict of those that say something about its GPUs."""
-    carried = []
-    for verdict in snapshot.verdicts:
-        if verdict.level is Level.CRITICAL or verdict.family is Family.STATE:
-            carried.append(verdict)
-    by_key = urgent_by_key(carried, Kind.ENGINE)
+def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:
+    """Name of an engine -> its worst urgent verdict."""
+    by_key = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
     by_name = {}
     for engine in snapshot.engines:
         if engine.key in by_key:

@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
+from gpumon.triage.demand import turned_away
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
 from gpumon.triage.replicas import beside
 from gpumon.triage.samples import KEPT_S
@@ -166,7 +167,8 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
         factor = min(MOST_SLOTS, KV_ROOM / usage)
     else:
         factor = MOST_SLOTS
-    wanted = min(running + waiting, running * factor)
+    load = running + waiting + turned_away(case)
+    wanted = min(load, running * factor)
     if wanted <= running * 1.05:
         return (action("more_instances_no_kv", flag=words.slots),)
     ranks = max(1, engine.hardware.ranks)
@@ -178,7 +180,7 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
         wanted=float(math.floor(wanted / ranks + 1e-6)),
         usage=usage if factor < MOST_SLOTS else None,
     )
-    if wanted >= running + waiting - 1.0:
+    if wanted >= load - 1.0:
         return (raised,)
     return (raised, action("more_instances_for_rest"))
 

@@ -252,7 +252,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "[; restarted {restarted:lasted} ago]",
     "ready": "ready, no request right now" + _AFTER,
     "headroom": "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots]"
-    "[: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER,
+    "[: headroom {headroom:factor} to {full:percent}|: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]"
+    + _AFTER,
     "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     # hardware
     "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + _UNUSED,
@@ -468,7 +469,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "wait_for_prefill": "wait: it works on a prompt",
     "send_one_request": "send it one request: if a token comes, only its gauges froze",
     "stop_exporter": "where it has ended, stop its exporter or take it out of the config",
-    "more_instances": "[{instances:count} instances instead of {now:count}|more instances][ on free {free}][ for these {requests:requests} requests]",
+    "more_instances": "[{instances:count} instances instead of {now:count}|more instances][ on free {free}][ for these {requests:requests} requests][, {turned_away:requests} of them turned away][; {fit:count} more fits on free {partly}]",
     "more_instances_for_rest": "more instances[ on free {free}] for the rest",
     "more_instances_no_kv": "more instances[ on free {free}]: the KV cache has no room for a higher {flag}",
     "read_figures_in_log": "look in its log for what its page lacks: {signals:signals}; a newer release may export it",

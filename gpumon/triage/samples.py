@@ -99,6 +99,8 @@ class Recent:
         """When a program or an engine was last seen on a GPU (monotonic)."""
         self.free_s = -math.inf
         """When a GPU was last seen without a program or an engine (monotonic)."""
+        self.advised: dict[str, int] = {}
+        """Instances of an engine that were advised last, by what is full."""
         self.worked_out: dict[object, Any] = {}
         """Results for this sample that rules share."""
 

@@ -187,7 +187,7 @@ def _against_roof(where: Standing) -> str:
         parts.append(phrase(headroom))
     else:
         side = "bandwidth" if where.meets_bandwidth else "compute"
-        parts.append(f"{side} at {headroom:.1f}x")
+        parts.append(f"peak {side} at {headroom:.1f}x")
     return ", ".join(parts)
 
 
@@ -199,7 +199,10 @@ def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
             continue
         side = "bandwidth" if point.standing.meets_bandwidth else "compute"
         times = f"{headroom:.1f}"
-        text = f"{times}x: at the same FLOP/B {point.letter} could do {times} times as much until {side} is at 100 %"
+        text = (
+            f"{times}x: at the same FLOP/B {point.letter} could do {times} times as much until {side} is at its peak; "
+            f"triage's headroom ends earlier, where {side} counts as full"
+        )
         return [((line, "hint"),) for line in folded(text, width)]
     return []
 

@@ -322,6 +322,24 @@ def test_more_tokens_than_the_gpu_can_compute_are_not_valid_whatever_is_not_know
     assert (why(shown.load.context_tokens), why(shown.efficiency.mfu_ratio)) == (Reason.NO_CONTEXT, Reason.INVALID)
 
 
+@pytest.mark.parametrize(("busy", "ranks"), [(0.0, 2), (0.5, 2), (0.0, 1)])
+def test_a_rank_that_does_nothing_has_not_the_mean_of_its_engine(deriver: Deriver, busy: float, ranks: int):
+    for at in range(0, 12, 2):
+        counters = {q.DECODE_TOKENS: at * 100.0, q.STEPS: at * 50.0, q.PREFILL_COMPUTED: 0.0, q.PREFILL_CACHED: 0.0}
+        gauges = {q.RUNNING: 2.0, q.KV_USAGE: 0.02, q.POOL_TOKENS: 1e5}
+        both = (RankReading("0", counters, gauges, {}), RankReading("1", dict.fromkeys(counters, 0.0), gauges, {}))
+        polled = engine(float(at), {}, ranks=both[:ranks], gpus=("GPU-0", "GPU-1"))
+        gpus = (gpu(0, float(at)), gpu(1, float(at), busy_ratio=busy))
+        first, second = deriver.derive(frame(at, gpus, (polled,))).snapshot.gpus
+    assert there(first.mfu_ratio) > 0.0
+    if busy or ranks == 1:
+        assert (second.mfu_ratio, second.mbu_ratio) == (first.mfu_ratio, first.mbu_ratio)
+        return
+    for reading in (second.mfu_ratio, second.mbu_ratio, second.tokens_per_j):
+        assert why(reading) is Reason.IDLE
+        assert "rank does nothing" in reading.detail
+
+
 def test_text_from_outside_is_made_visible(deriver: Deriver):
     hostile = "evil\x1b]0;title\x07\u202egnp"
     card = gpu(processes=(GpuProcess(1, hostile, command="x\x1b[2J" + "y" * 600, container="c" * 99),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.live import from_live, have, instances_here, own_models
+from gpumon.sizing.peaks import in_flight, request_rates
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server
@@ -27,6 +28,16 @@ def test_one_workload_per_model_with_what_is_in_flight():
     ]
     assert scenario.server == (Server(H100, gpus=1),)
     assert scenario.note == ""
+
+
+def test_requests_that_are_turned_away_are_in_the_target():
+    """Two of three are let in while 8 run: 4 more would."""
+    turns_away = engine(8.0, waiting=2.0, requests_per_s=2.0, rejections_per_s=1.0)
+    scenario = from_live(at(0, turns_away), ())
+    assert scenario.workload[0].target == 14.0
+    assert "llama: requests are turned away, 4 more would run: the target has them, too" in scenario.note
+    assert in_flight(at(0, turns_away)) == {"llama": 14.0}
+    assert request_rates(at(0, turns_away)) == {"llama": 3.0}
 
 
 def test_an_idle_model_is_planned_with_one_and_says_so():

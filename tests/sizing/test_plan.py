@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -357,3 +358,13 @@ def test_a_gpu_whose_memory_is_not_known_is_no_answer_and_the_config_tells_it(tp
     told = plan(scenario, KNOWN._replace(gpus=gpu_catalogue((own,))))
     assert not told.problem
     assert told.workloads[0].instances == 1
+
+
+def test_users_without_a_think_time_are_told_so() -> None:
+    def notes(**fields: Any) -> list[str]:
+        return [note for each in plan(changed(GUIDE, **fields), KNOWN).workloads for note in each.notes]
+
+    said = "think time 0 s: each user asks anew as soon as an answer ends"
+    assert said in notes(target_kind="users")
+    assert said not in notes(target_kind="users", think_s=5.0)
+    assert said not in notes(target_kind="concurrency")

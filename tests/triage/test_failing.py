@@ -57,6 +57,11 @@ def test_a_few_are_no_verdict(changes: dict[str, Any]) -> None:
     assert limits(judged(scene({**SERVES, **changes}), 90)) == (Limit.HEALTHY,)
 
 
+def test_instances_for_what_is_turned_away_are_counted() -> None:
+    found = state_of(judged(scene({**SERVES, "rejections_per_s": 1.5})))
+    assert actions_text(found).startswith("2 instances instead of 1; ")
+
+
 def test_the_sentences_of_failures_name_share_log_and_causes() -> None:
     info = {"failures_by_cause": "HTTP 500 256"}
     found = state_of(judged(scene({**SERVES, "failures_per_s": 1.8}, info=info), 90))

@@ -70,3 +70,45 @@ def test_a_limit_that_nobody_tells_is_not_named() -> None:
     (raised,) = (one for one in found.actions if one.code == "raise_slots")
     assert "now" not in raised.parameters
     assert actions_text(found) == "raise --max-num-seqs to 36"
+
+
+def more_of(found: Verdict) -> dict[str, Any]:
+    (parameters,) = [one.parameters for one in found.actions if one.code == "more_instances"]
+    return dict(parameters)
+
+
+def test_of_more_instances_than_fit_those_that_fit_are_counted() -> None:
+    found = limit_beside(gpu(1), changes={**FULL, "waiting": 100.0})
+    assert more_of(found)["instances"] == 4.0
+    assert "4 instances instead of 1 for these 148 requests; 1 more fits on free GPU 1" in actions_text(found)
+    three = limit_beside(gpu(1), gpu(2), gpu(3), gpu(4), changes={**FULL, "waiting": 100.0})
+    assert "4 instances instead of 1 on free GPUs 1-3" in actions_text(three)
+
+
+def test_a_load_that_wavers_does_not_change_the_number_of_instances() -> None:
+    low = {**FULL, "waiting": 77.0}
+    high = {**FULL, "waiting": 83.0}
+    counts = set()
+
+    def wavers(tick: int) -> Any:
+        return scene(high if tick // 40 % 2 else low)(tick)
+
+    stage = Stage()
+    for seconds in range(60, 300, 10):
+        found = verdict(stage.play(seconds, wavers), Family.LIMIT, Kind.ENGINE)
+        if found is not None:
+            counts.add(more_of(found)["instances"])
+    assert counts == {3.0}
+
+
+def test_requests_that_are_turned_away_are_load() -> None:
+    """One a second is turned away while four are served with 48 running: 12 more would run."""
+    away = {"requests_per_s": 4.0, "rejections_per_s": 1.0, "failures_per_s": 0.0, "aborts_per_s": 0.0}
+    parameters = more_of(limit_beside(changes={**FULL, **away}))
+    assert parameters["requests"] == pytest.approx(48 + 12 + 12, abs=0.5)
+    assert parameters["turned_away"] == pytest.approx(12.0)
+    text = actions_text(limit_beside(changes={**FULL, **away}))
+    assert "for these 72 requests, 12 of them turned away" in text
+    slots = limit_beside(changes={**QUEUED, **away, "running": 48.0, "kv_usage_ratio": 0.3}, slots=48.0)
+    (raised,) = [one.parameters for one in slots.actions if one.code == "raise_slots"]
+    assert raised["wanted"] == 72.0

@@ -205,5 +205,9 @@ def test_the_gpus_of_a_hung_engine_are_marked_as_it_is() -> None:
     assert marked
 
 
-def test_a_queue_of_an_engine_says_nothing_about_its_gpus() -> None:
-    assert urgent_by_gpu(one_verdict(Limit.QUEUE_LIMIT, "queue", Level.WARN)) == {}
+def test_the_gpus_of_an_engine_that_warns_are_not_ok() -> None:
+    snapshot = one_verdict(Limit.QUEUE_LIMIT, "queue", Level.WARN)
+    marked = urgent_by_gpu(snapshot)
+    assert {gpu.index for gpu in snapshot.gpus if gpu.uuid in marked} == {
+        gpu.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
+    }
