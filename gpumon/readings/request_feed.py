@@ -60,6 +60,7 @@ class RequestFeed:
         self._polls = 0
         self._failed_polls = 0
         self._lines = 0
+        self._view = RequestView()
 
     def take(self, lines: Sequence[str], stamps: Sequence[str] = (), read: str = "") -> None:
         """Take complete lines. `stamps`: the time that a runtime wrote before each, or nothing. `read`: the time now,
@@ -70,9 +71,14 @@ class RequestFeed:
             request = self._request(line, stamp_of(stamp), read)
             if request is not None:
                 self._keep(request)
+        if lines:
+            self._view = self._made()
 
     def view(self) -> RequestView:
-        """All that was read by now."""
+        """All that was read by now; the same object while nothing was added."""
+        return self._view
+
+    def _made(self) -> RequestView:
         return RequestView(
             newest=tuple(reversed(self._newest)),
             errors=tuple(reversed(self._errors)),

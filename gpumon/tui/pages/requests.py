@@ -42,6 +42,21 @@ class Columns(NamedTuple):
     """0: no request has it, or the config hides it."""
 
 
+class Made(NamedTuple):
+    """The rows of a view, for one width."""
+
+    newest: Sequence[Request]
+    errors: Sequence[Request]
+    choice: tuple[int, bool, bool]
+    """Width, whether errors come first, whether clients are hidden."""
+    columns: Columns
+    rows: Sequence[Row]
+
+    def is_of(self, shown: RequestView, choice: tuple[int, bool, bool]) -> bool:
+        """Whether they are the rows of that view: of the same requests, for the same screen."""
+        return self.newest is shown.newest and self.errors is shown.errors and self.choice == choice
+
+
 class RequestsPage(FollowedPage[RequestView]):
     """The newest requests at the top, as they come; while the page is scrolled its rows stay."""
 
@@ -50,10 +65,12 @@ class RequestsPage(FollowedPage[RequestView]):
         self._held: RequestView | None = None
         """What the rows are made of while the page is scrolled."""
         self.errors_first = True
+        self._made: Made | None = None
 
     def begin(self) -> None:
         """Show the newest again."""
         self._held = None
+        self._made = None
 
     def broken(self, fault: str) -> RequestView:
         """A log that cannot be read."""
@@ -91,7 +108,8 @@ class RequestsPage(FollowedPage[RequestView]):
         if shown.lines:
             rows.append(_counts_row(shown, width))
         if shown.counts:
-            rows.append(((_names(self._columns(shown, width)), "muted"),))
+            columns = self._rows_of(self._held or shown, width).columns
+            rows.append(((_names(columns), "muted"),))
         return rows
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
@@ -104,27 +122,22 @@ class RequestsPage(FollowedPage[RequestView]):
         held = self._held or shown
         if not held.counts:
             return _reasons(held, width)
-        columns = self._columns(held, width)
-        if self.errors_first and held.errors:
-            return _errors_first(held, columns)
-        return [_row(request, columns) for request in held.newest]
+        return self._rows_of(held, width).rows
 
-    def _columns(self, shown: RequestView, width: int) -> Columns:
-        """The columns that have something to show."""
-        kept = (*shown.newest, *shown.errors)
-        client = 0
-        if not self.view.config.screen.hide_clients:
-            client = _client_cells(kept, width)
-        took = 0
-        if any(request.took_s is not None for request in kept):
-            took = _TOOK
-        time = max([cells(_NO_TIME), *(cells(_time(request)) for request in kept)])
-        used = 1 + time + 1 + _STATUS + 1 + _METHOD + 1
-        for size in (took, client):
-            if size:
-                used += size + 2
-        longest = max([_LEAST_PATH, *(cells(request.path) for request in kept)])
-        return Columns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
+    def _rows_of(self, shown: RequestView, width: int) -> Made:
+        """The rows; those of before, unless a request came or the screen is another one."""
+        hides_clients = self.view.config.screen.hide_clients
+        choice = (width, self.errors_first, hides_clients)
+        made = self._made
+        if made is not None and made.is_of(shown, choice):
+            return made
+        columns = _columns((*shown.newest, *shown.errors), width, hides_clients=hides_clients)
+        if self.errors_first and shown.errors:
+            rows = _errors_first(shown, columns)
+        else:
+            rows = [_row(request, columns) for request in shown.newest]
+        self._made = Made(shown.newest, shown.errors, choice, columns, rows)
+        return self._made
 
     def move(self, lines: int) -> None:
         """Move the view; away from its top the rows stay as they are."""
@@ -163,6 +176,23 @@ class RequestsPage(FollowedPage[RequestView]):
             self.errors_first = not self.errors_first
             self._top = 0
             self._hold()
+
+
+def _columns(requests: Sequence[Request], width: int, *, hides_clients: bool) -> Columns:
+    """The columns that have something to show."""
+    client = 0
+    if not hides_clients:
+        client = _client_cells(requests, width)
+    took = 0
+    if any(request.took_s is not None for request in requests):
+        took = _TOOK
+    time = max([cells(_NO_TIME), *(cells(_time(request)) for request in requests)])
+    used = 1 + time + 1 + _STATUS + 1 + _METHOD + 1
+    for size in (took, client):
+        if size:
+            used += size + 2
+    longest = max([_LEAST_PATH, *(cells(request.path) for request in requests)])
+    return Columns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
 
 
 def _client_cells(requests: Sequence[Request], width: int) -> int:
