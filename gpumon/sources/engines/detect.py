@@ -110,7 +110,7 @@ def _wants_key(status: int) -> str:
 def _no_page(status: int, kind: EngineKind) -> str:
     row = BY_KIND.get(kind)
     if row is not None and row.switch:
-        return f"{row.title}'s metrics are off: {row.switch}"
+        return f"{row.title} has no metrics here: {row.switch}"
     if status == 501:
         return f"metrics are switched off: start it with them ({SWITCHES})"
     return f"no metrics page here: check port and path, or switch it on ({SWITCHES})"

@@ -18,7 +18,7 @@ CONFIG: Final = "fastdeploy:cache_config_info"
 BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")
 QUEUED: Final = "fastdeploy:num_requests_enqueued"
 """Requests that have no slot yet, in newer versions; `num_requests_waiting` has those with one that do not run."""
-SWITCH: Final = "they have a port of their own: add the URL with its --metrics-port (8001 where it is not given)"
+SWITCH: Final = "add the URL with the number of its --metrics-port (8001 where it is not given)"
 
 _rule = partial(rule, prefix="fastdeploy:")
 

@@ -22,9 +22,7 @@ BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
 HITS: Final = "maxserve_cache_hits_tokens_total"
 TIMES: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E)
 """Histograms that are in milliseconds."""
-SWITCH: Final = (
-    "they have a port of their own: MAX_SERVE_METRICS_ENDPOINT_PORT (8001); check MAX_SERVE_DISABLE_TELEMETRY"
-)
+SWITCH: Final = "add the URL with MAX_SERVE_METRICS_ENDPOINT_PORT (8001), unless MAX_SERVE_DISABLE_TELEMETRY is set"
 
 _rule = partial(rule, prefix="maxserve_")
 

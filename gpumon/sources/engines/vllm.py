@@ -60,6 +60,18 @@ TRANSFERS: Final = (Metric("vllm:nixl_bytes_transferred_count"), Metric("vllm:mo
 """Each engine that exchanges KV cache has one of them, before its first transfer, too."""
 FETCHED: Final = Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer")
 """Prompt tokens whose KV cache came from another engine, where one of those carries it; else from a store."""
+COPY_FAILURES: Final = (
+    Metric("vllm:kv_offload_allocation_failure_total"),
+    Metric("vllm:kv_offload_tiering_promotion_job_failures_total"),
+    Metric("vllm:kv_offload_tiering_cascade_job_failures_total"),
+    Metric("vllm:kv_offload_tiering_promotion_allocation_failures_total"),
+    # Blocks, of operations that failed in whole or in part.
+    Metric("vllm:mooncake_store_operation_failed_keys_total"),
+    # Blocks; simple offloading counts no bytes.
+    Metric("vllm:simple_kv_offload_save_outcomes_total", "outcome", "dropped_cpu_full"),
+)
+"""Copies to and from the host's memory, the tiers behind it and a store that failed or found no room. Most of them are
+there from the first failure on."""
 RUNNING: Final = "vllm:num_requests_running"
 SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CONFIG})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
@@ -162,21 +174,6 @@ TABLES: Final = Tables(
         # By tier behind the host's memory.
         _rule(q.KV_TIER_WRITTEN_BYTES, "kv_offload_tiering_write_bytes_total"),
         _rule(q.KV_TIER_READ_BYTES, "kv_offload_tiering_read_bytes_total"),
-        Rule(
-            q.KV_COPY_FAILURES,
-            (
-                Metric("vllm:kv_offload_allocation_failure_total"),
-                # Blocks, of operations that failed in whole or in part.
-                Metric("vllm:mooncake_store_operation_failed_keys_total"),
-                # Blocks; simple offloading counts no bytes.
-                Metric("vllm:simple_kv_offload_save_outcomes_total", "outcome", "dropped_cpu_full"),
-            ),
-            also=(
-                "vllm:kv_offload_tiering_promotion_job_failures_total",
-                "vllm:kv_offload_tiering_cascade_job_failures_total",
-                "vllm:kv_offload_tiering_promotion_allocation_failures_total",
-            ),
-        ),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
@@ -215,7 +212,7 @@ TABLES: Final = Tables(
         DENOISING,
         EXTERNAL_HITS,
         WORKER_REQUESTS,
-        *(metric.name for metric in TRANSFERS),
+        *(metric.name for metric in (*TRANSFERS, *COPY_FAILURES)),
         FETCHED.name,
     ),
 )
@@ -298,6 +295,7 @@ class VllmAdapter(Adapter):
         _add_loras(figures)
         _add_rejections(figures)
         self._add_unfinished(figures)
+        self._add_copy_failures(figures)
         if _pools(figures):
             info[SERVES] = EMBEDDINGS
         if DENOISING in figures.found:
@@ -339,6 +337,20 @@ class VllmAdapter(Adapter):
         first[q.REQUESTS] += self._outside.total + given_up
         figures.live[q.FAILURES] += f' + {ANSWERS}{{status="5xx"}}'
         figures.live[q.ABORTS] += f" + {ANSWERS} - {figures.live[q.REQUESTS]}"
+
+    def _add_copy_failures(self, figures: Figures) -> None:
+        """Copies of KV cache that failed, of all kinds that the page has."""
+        names = []
+        for metric in COPY_FAILURES:
+            samples = figures.picked(metric)
+            for series, value in samples:
+                rank = figures.ranks.get(self._rank_of(series))
+                if rank is not None:
+                    rank.counters[q.KV_COPY_FAILURES] = rank.counters.get(q.KV_COPY_FAILURES, 0.0) + value
+            if samples:
+                names.append(str(metric))
+        if names:
+            figures.live[q.KV_COPY_FAILURES] = " + ".join(names)
 
     @staticmethod
     def _decodes_for_others(figures: Figures) -> bool:
