@@ -78,7 +78,7 @@ def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSp
 
 
 def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
-    """A quantile of all observations of a parts: no mean of quantiles."""
+    """A quantile of all observations of some parts: no mean of quantiles."""
 
     def of(parts: SpanParts) -> Reading:
         observed = parts.histogram(quantity)

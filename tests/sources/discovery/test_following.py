@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading
+from gpumon.efficiency.facts import options_of
+from gpumon.readings.frame import SERVER_COMMAND, EndpointState, EngineKind, EngineReading, GpuReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.discovery.source import Discovery
 from gpumon.sources.endpoint import EndpointSource
@@ -93,6 +94,21 @@ async def test_an_engine_over_two_gpus_is_found_through_the_driver(engines: Serv
     assert reading.gpus == tuple(gpu.uuid for gpu in followed.gpus[:2])
     assert (reading.tp, reading.model, reading.gpus_source) == (2, "tiny-llama", "process")
     assert followed.faults == []
+
+
+async def test_the_command_line_of_the_server_is_told_without_its_secrets(engines: Servers) -> None:
+    """GPU processes have titles of their own: `VLLM::EngineCore` says nothing of the options."""
+    server = engines.start(
+        "vllm", "serve", "some/model", "--port", str(free_port()), "--max-num-seqs", "64", "--api-key", "sk-secret-1",
+        pages=PAGES, workers=CORE,
+    )  # fmt: skip
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK] and SERVER_COMMAND in followed.readings[0].info)
+    facts = options_of(followed.readings[0].info[SERVER_COMMAND])
+    assert facts["option --max-num-seqs"] == "64"
+    assert facts["option --api-key"] == "***"
+    assert "sk-secret" not in str(followed.readings)
 
 
 async def test_the_pages_of_a_server_with_a_prefix_are_asked_below_it(engines: Servers) -> None:
