@@ -63,6 +63,18 @@ def _mean(code: str, unit: str, better: str = "") -> FigureSpec:
     return FigureSpec(code, unit, better, of)
 
 
+def _rate(code: str, counter: str, unit: str, better: str = "") -> FigureSpec:
+    """Growth of a counter per second; of an engine without it, the mean of the rates that it has."""
+
+    def of(parts: SpanParts) -> Reading:
+        rate = parts.rate(counter)
+        if rate is None:
+            return parts.mean(code)
+        return rate
+
+    return FigureSpec(code, unit, better, of)
+
+
 def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
     """Mean of a histogram's observations; of an engine without one, of the means that it has."""
 
@@ -150,13 +162,15 @@ FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
         _mean("cpu_ratio", "ratio"),
     ),
     Kind.ENGINE: (
-        *_LOAD,
+        _rate("requests_per_s", q.REQUESTS, "per_s"),
+        _mean("running", "number"),
+        _mean("waiting", "number", "lower"),
         _observed_mean("prompt_tokens_mean", q.PROMPT_LENGTH, "number", ""),
         _observed_mean("answer_tokens_mean", q.OUTPUT_LENGTH, "number", ""),
-        _mean("prefill_tokens_per_s", "tokens_per_s"),
-        _mean("cached_tokens_per_s", "tokens_per_s"),
-        _mean("decode_tokens_per_s", "tokens_per_s", "higher"),
-        _mean("trained_tokens_per_s", "tokens_per_s", "higher"),
+        _rate("prefill_tokens_per_s", q.PREFILL_COMPUTED, "tokens_per_s"),
+        _rate("cached_tokens_per_s", q.PREFILL_CACHED, "tokens_per_s"),
+        _rate("decode_tokens_per_s", q.DECODE_TOKENS, "tokens_per_s", "higher"),
+        _rate("trained_tokens_per_s", q.TRAINED_TOKENS, "tokens_per_s", "higher"),
         _observed_mean("ttft_mean_s", q.TTFT, "s", "lower"),
         _quantile("ttft_p50_s", q.TTFT, 0.5),
         _quantile("ttft_p95_s", q.TTFT, 0.95),
@@ -168,9 +182,9 @@ FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
         _observed_mean("e2e_mean_s", q.E2E, "s", "lower"),
         _observed_mean("queue_mean_s", q.QUEUE, "s", "lower"),
         _mean("kv_usage_ratio", "ratio"),
-        _mean("preemptions_per_s", "per_s", "lower"),
-        _mean("failures_per_s", "per_s", "lower"),
-        _mean("rejections_per_s", "per_s", "lower"),
+        _rate("preemptions_per_s", q.PREEMPTIONS, "per_s", "lower"),
+        _rate("failures_per_s", q.FAILURES, "per_s", "lower"),
+        _rate("rejections_per_s", q.REJECTIONS, "per_s", "lower"),
         _mean("acceptance_ratio", "ratio", "higher"),
         _mean("mfu_ratio", "ratio", "higher"),
         _mean("mbu_ratio", "ratio", "higher"),
@@ -194,6 +208,13 @@ FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
 """Figures by kind of thing, in the order in which they are shown. Load comes first."""
 _LOADS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")
 """Figures that a load is taken from, the first that both sides know."""
+_COUNTERS: Final = {
+    "requests_per_s": q.REQUESTS,
+    "rejections_per_s": q.REJECTIONS,
+    "trained_tokens_per_s": q.TRAINED_TOKENS,
+    "decode_tokens_per_s": q.DECODE_TOKENS,
+}
+"""Loads and their counters."""
 _KINDS: Final = (Kind.HOST, Kind.ENGINE, Kind.GPU)
 
 
@@ -267,11 +288,19 @@ def load_change(before: ThingSpan | None, after: ThingSpan | None) -> tuple[str,
 
 def _load(parts: SpanParts, code: str) -> Reading:
     """A load: requests that ended and those that were turned away, or tokens."""
-    load = parts.mean(code)
-    rejected = number(parts.mean("rejections_per_s"))
+    load = _counted(parts, code)
+    rejected = number(_counted(parts, "rejections_per_s"))
     if code == "requests_per_s" and rejected is not None:
         return plus(load, rejected)
     return load
+
+
+def _counted(parts: SpanParts, code: str) -> Reading:
+    """A rate by its counter, where there is one, else its mean."""
+    rate = parts.rate(_COUNTERS[code])
+    if rate is None:
+        return parts.mean(code)
+    return rate
 
 
 def _are_alike(load_ratio: Reading) -> bool:

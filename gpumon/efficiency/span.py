@@ -25,6 +25,11 @@ LEAST_PART_S: Final = 10.0
 LOADED: Final = 0.5
 """Busy share from which on a GPU's clock is one under load."""
 HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
+COUNTERS: Final = (
+    *(q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS),
+    *(q.PREEMPTIONS, q.FAILURES, q.REJECTIONS),
+)
+"""Counters whose growth over the span is a rate: exact, also where requests come in waves."""
 ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
     "requests_per_s": attrgetter("rates.requests_per_s"),
     "running": attrgetter("load.running"),
@@ -75,6 +80,13 @@ class ThingKey(NamedTuple):
     key: str
 
 
+class Count(NamedTuple):
+    """A counter at one moment (monotonic), by rank."""
+
+    time_s: float
+    by_rank: Mapping[str, float]
+
+
 class SpanPart:
     """What was seen of a thing in one part of the span."""
 
@@ -83,6 +95,8 @@ class SpanPart:
         self.counts: dict[str, int] = {}
         self.edges: dict[str, tuple[HistogramReading | None, HistogramReading | None]] = {}
         """Histogram before the part, or at its first moment, and at its last one."""
+        self.counted: dict[str, tuple[Count, Count]] = {}
+        """The same of counters."""
 
 
 class SpanParts:
@@ -102,6 +116,22 @@ class SpanParts:
         if not count:
             return self._reasons.get(field, NOT_EXPOSED)
         return sum(part.sums.get(field, 0.0) for part in self._parts) / count
+
+    def rate(self, counter: str) -> float | None:
+        """Growth of a counter per second. None where nothing counts, or over a restart alone."""
+        growth = 0.0
+        seconds = 0.0
+        for part in self._parts:
+            if counter not in part.counted:
+                continue
+            first, last = part.counted[counter]
+            grown = _growth(first.by_rank, last.by_rank)
+            if grown is not None:
+                growth += grown
+                seconds += last.time_s - first.time_s
+        if seconds > 0.0:
+            return growth / seconds
+        return None
 
     def histogram(self, quantity: str) -> HistogramReading | None:
         """Observations in these parts. None where there are none to be had: no such histogram, or a restart."""
@@ -126,6 +156,7 @@ class ThingSpan:
         """Codes of facts that changed within the span."""
         self._reasons: dict[str, Missing] = {}
         self._newest: dict[str, HistogramReading | None] = {}
+        self._counts: dict[str, Count] = {}
         self._fastest_hz = 0.0
 
     @property
@@ -147,9 +178,29 @@ class ThingSpan:
                 part.sums[field] = part.sums.get(field, 0.0) + value
                 part.counts[field] = part.counts.get(field, 0) + 1
 
-    def take_histograms(self, place: int, reading: EngineReading) -> None:
-        """Take in the histograms of a poll."""
-        edges = self.parts[place].edges
+    def take_poll(self, place: int, reading: EngineReading) -> None:
+        """Take in the counters and histograms of a poll."""
+        self._take_counters(self.parts[place].counted, reading)
+        self._take_histograms(self.parts[place].edges, reading)
+
+    def _take_counters(self, counted: dict[str, tuple[Count, Count]], reading: EngineReading) -> None:
+        for counter in COUNTERS:
+            by_rank = {}
+            for rank in reading.ranks:
+                if counter in rank.counters:
+                    by_rank[rank.rank] = rank.counters[counter]
+            if not by_rank:
+                continue
+            now = Count(reading.monotonic_s, by_rank)
+            first = self._counts.get(counter, now)
+            if counter in counted:
+                first, _ = counted[counter]
+            counted[counter] = (first, now)
+            self._counts[counter] = now
+
+    def _take_histograms(
+        self, edges: dict[str, tuple[HistogramReading | None, HistogramReading | None]], reading: EngineReading
+    ) -> None:
         for quantity in HISTOGRAMS:
             now = _of_all_ranks(reading, quantity)
             if now is None:
@@ -180,6 +231,17 @@ class ThingSpan:
 
 _CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
 """Clock event reasons that somebody set: a clock that they hold is a setting, too."""
+
+
+def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | None:
+    """Growth of a counter over the ranks that both moments have; None where one of them began anew."""
+    growth = 0.0
+    for rank, value in now.items():
+        grown = value - before.get(rank, value)
+        if grown < 0.0:
+            return None
+        growth += grown
+    return growth
 
 
 def _of_all_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
@@ -266,7 +328,7 @@ class TakenSpan:
             observed.take_facts(engine_facts(engine, None, processes))
         elif reading.state is EndpointState.OK and self._polled.get(key) is not reading:
             self._polled[key] = reading
-            observed.take_histograms(place, reading)
+            observed.take_poll(place, reading)
             observed.take_facts(engine_facts(engine, reading, processes))
 
     def _take_gpu(self, place: int, gpu: Gpu, before: str) -> None:
