@@ -13,11 +13,12 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
-from gpumon.triage.advice import advice
+from gpumon.triage.advice import advice, quantise
 from gpumon.triage.gpu import slowed_lately
 from gpumon.triage.host import rhythm_of
 from gpumon.triage.replicas import alike, apart, replicas
 from gpumon.triage.samples import KEPT_S, REASONS
+from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
     NEEDED,
     NOW_S,
@@ -52,6 +53,8 @@ RESERVED: Final = 0.9
 """Part of the memory that an engine takes."""
 MOST_SHARE: Final = 0.6
 """MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
+_HALVED: Final = 0.5
+"""Size of 8-bit weights beside 16-bit ones."""
 _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 
 
@@ -164,7 +167,8 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
         cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
     said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
-    fixes = (action("send_traffic_or_stop", frees="gpus" if count else "memory"),)
+    stop = action("send_traffic_or_stop", frees="gpus" if count else "memory")
+    fixes = with_savings([stop], count, price)
     if case.recent.last("running") is not None:
         sure = Confidence.HIGH
     else:
@@ -218,6 +222,10 @@ def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
     fewer = _fewer(case, engine, running)
     if fewer is not None:
         return _remedy_of_fewer(case, engine, fewer)
+    narrower = _fewer_by_precision(case, engine, running)
+    if narrower is not None:
+        freed = narrower.here - narrower.needed
+        return _Remedy(with_savings([narrower.action], freed, _price_per_hour(case, engine)), {})
     bursts = rhythm_of(case)
     if bursts is not None:
         drops = bursts.evidence(case.of_gpus("busy_drops", "busy_ratio", bursts.lower, "busy"))
@@ -234,11 +242,12 @@ def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
     gpus = float(fewer.here)
     parameters = params(needed=needed, gpus=gpus)
     proof = [Evidence("gpus_needed", needed, gpus, "capacity, weights, KV and use")]
-    saved = (_price_per_hour(case, engine) or 0.0) * (gpus - needed)
+    price = _price_per_hour(case, engine)
+    saved = (price or 0.0) * (gpus - needed)
     if saved:
         parameters |= params(cost=saved)
         proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=gpus)))
-    return _Remedy((fewer.action,), parameters, tuple(proof))
+    return _Remedy(with_savings([fewer.action], gpus - needed, price), parameters, tuple(proof))
 
 
 def _share(
@@ -391,22 +400,54 @@ def _instances(case: Case, siblings: Siblings, running: float, slots: float) -> 
 
 
 def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
-    """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
+    """One instance of fewer GPUs; None where it needs all."""
+    here = len(case.gpus)
+    needed = _gpus_needed(case, engine, running)
+    if needed is None or needed >= here:
+        return None
+    split = _split(engine, here, needed)
+    return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
+
+
+def _gpus_needed(case: Case, engine: Engine, running: float, weights: float = 1.0) -> int | None:
+    """GPUs of one instance: half as many again and again, as long as memory and the chips allow; None where what they
+    do is not known. `weights`: size of the weights, of that of now."""
     here = len(case.gpus)
     mfu = case.mean("mfu_ratio")
     mbu = case.mean("mbu_ratio")
     if mfu is None or mbu is None:
         return None
+    if weights < 1.0:
+        of_weights = finite(engine.efficiency.weight_bytes_per_s)
+        reads = finite(engine.efficiency.bytes_per_s)
+        if of_weights is None or not reads:
+            return None
+        mbu *= 1.0 - min(of_weights / reads, 1.0) * (1.0 - weights)
     needed = here
     while needed and needed % 2 == 0:
         half = needed // 2
-        if not fits(case, engine, half, running) or max(mfu, mbu) * here / half > MOST_SHARE:
+        if not fits(case, engine, half, running, weights) or max(mfu, mbu) * here / half > MOST_SHARE:
             break
         needed = half
-    if needed >= here:
+    return needed
+
+
+def _fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer | None:
+    """Fewer GPUs for the one instance of a model once its weights take half the bytes; None where they are narrow
+    already, or it needs all GPUs even so."""
+    smaller_weights = quantise(engine)
+    is_alone = len(replicas(case, engine)) == 1 and engine.hardware.ranks <= 1
+    if not smaller_weights or not is_alone:
         return None
-    split = _split(engine, here, needed)
-    return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
+    if case.reading is None or not _taken(case, {engine.key}).isdisjoint(case.reading.gpus):
+        return None
+    here = len(case.gpus)
+    needed = _gpus_needed(case, engine, running, _HALVED)
+    if needed is None or needed >= here:
+        return None
+    narrow = smaller_weights[0]
+    parameters = narrow.parameters | _split(engine, here, needed) | params(fits_on=float(needed))
+    return _Fewer(needed, here, Action(narrow.code, parameters))
 
 
 def _split(engine: Engine, here: int, needed: int) -> Parameters:
@@ -425,8 +466,9 @@ def _split(engine: Engine, here: int, needed: int) -> Parameters:
     return split
 
 
-def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
-    """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
+def fits(case: Case, engine: Engine, gpus: int, running: float, weights_ratio: float = 1.0) -> bool | None:
+    """Whether the weights, of this size beside that of now, and the KV cache of these requests fit on so many GPUs of
+    its kind; None: not known."""
     llm = engine.dimensions.llm
     if llm is None:
         return None
@@ -434,7 +476,7 @@ def fits(case: Case, engine: Engine, gpus: int, running: float) -> bool | None:
     vram = min((finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus), default=0.0)
     if not weights or not vram:
         return None
-    room = gpus * (RESERVED * vram - OVERHEAD_BYTES) - weights
+    room = gpus * (RESERVED * vram - OVERHEAD_BYTES) - weights * weights_ratio
     kv = finite(engine.dimensions.kv_bytes_per_token)
     context = finite(engine.load.context_tokens)
     if room < 0.0:

@@ -19,6 +19,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.host import is_called
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import AWAKE, KEPT_S, Recent
+from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
     MINUTE_S,
     NOW_S,
@@ -669,6 +670,8 @@ def memory_idle(case: Case) -> Finding | None:
         parameters |= params(several="yes")
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=_idle_cost(case, gpu))
     fixes = _free_memory(holders, used, may_serve=engine is not None)
+    if engine is None:
+        fixes = with_savings(fixes, 1.0, _idle_cost(case, gpu))
     began_s = case.now_s - idle_s
     return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, tuple(proof), fixes, Level.NOTE, began_s=began_s)
 
@@ -778,7 +781,9 @@ def _rests(case: Case, idle_s: float) -> Finding:
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
     said = params(seconds=idle_s, processes=_program_names(gpu), cost=_idle_cost(case, gpu))
-    actions = (_use(case, gpu, "ask_owner"),)
+    actions: tuple[Action, ...] = (_use(case, gpu, "ask_owner"),)
+    if _unplaced(case) is None:
+        actions = with_savings(actions, 1.0, _idle_cost(case, gpu))
     began_s = case.now_s - idle_s
     return Finding(code, "gpu_idle", said, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, began_s)
 

@@ -97,6 +97,7 @@ _SPARE: Final = (
     "|, while {roomy:requests} of its {replicas:requests} other replicas have room "
     "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)]"
 )
+_SAVES: Final = "[ (saves {saves_gpu_hours:gpus}, {saves_per_hour:money})]"
 _AFTER: Final = "[; restarted {restarted:lasted} ago]"
 _SHARED: Final = "[, shared with {shared}]"
 _CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
@@ -485,7 +486,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
     "bigger_steps": "raise {flag}, so that a step takes more prompts",
     "bigger_batch": "a larger batch (send it more requests at once)[: up to {wider:requests}]",
-    "quantise_weights": "{flag} halves the weights",
+    "quantise_weights": "{flag} halves the weights[, which then fit on {fits_on:gpus}: lower [{pp_flag} to {pp_to:count} and ]{tp_flag} to {tp_to:count}]"
+    + _SAVES,
     "more_gpus": "more GPUs per instance ({flag}[, now {now:count}])",
     "prefix_caching": "{flag}",
     "smaller_chunks": "[{chunked} with ]a smaller {flag}",
@@ -511,13 +513,16 @@ ACTIONS: Final[Mapping[str, str]] = {
     "serving_cpu": "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
     "serving_core": "a single thread holds the requests back",
     "serving_network": "the network feeds it: check who receives (nethogs)",
-    "send_traffic_or_stop": "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model",
+    "send_traffic_or_stop": "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model"
+    + _SAVES,
     "more_requests": "send it more requests at once",
     "share_gpu": "let its GPU serve another model, too",
     "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
     "see_replica": "see {replica}: it says how many GPUs the traffic of all replicas needs",
-    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report",
-    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report",
+    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report"
+    + _SAVES,
+    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report"
+    + _SAVES,
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
     "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
@@ -549,12 +554,13 @@ ACTIONS: Final[Mapping[str, str]] = {
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
-    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it: that frees {vram_bytes:gib}",
+    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it: that frees {vram_bytes:gib}"
+    + _SAVES,
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() shows how much is only cached",
     "keep_vram_free": "start nothing more on this GPU and no larger batches until memory is freed",
-    "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others",
+    "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others" + _SAVES,
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
-    "use_free_gpu": "free for other work",
+    "use_free_gpu": "free for other work" + _SAVES,
     "free_cores": "[{gpus=yes}CPU work for the GPUs is delayed: ]move other jobs away, fewer workers than cores, pin the engine (taskset)",
     "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",

@@ -9,6 +9,7 @@ import pytest
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Kind, Limit, TokensTotal, Verdict
+from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, verdict_text
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu, verdict
@@ -91,3 +92,50 @@ def test_an_engine_on_a_slice_has_no_price() -> None:
     part = {**IDLE, "mig_profile": "1g.10gb", "parent_uuid": "GPU-p", "busy_ratio": Missing(Reason.UNDER_MIG)}
     found = played([part], {"a": ((0,), REST)}, seconds=360)["a"]
     assert verdict_text(found) == "no request for 6 min"
+
+
+def saved(found: Verdict) -> tuple[object, object]:
+    (parameters,) = [one.parameters for one in found.actions if "saves_per_hour" in one.parameters]
+    return parameters["saves_gpu_hours"], parameters["saves_per_hour"]
+
+
+def test_an_action_tells_the_gpu_hours_and_the_money_that_it_saves() -> None:
+    three = played([LOW, LOW, LOW], {name: ((at,), FEW) for at, name in enumerate("abc")}, ("a", "b", "c"))
+    assert saved(three["a"]) == (2.0, 5.0)
+    assert "(saves 2 GPUs, 5.0 $/h)" in actions_text(three["a"])
+    assert not any("saves" in actions_text(three[other]) for other in "bc")
+    idle = played([{**IDLE, "processes": ()}] * 2, {"a": ((0, 1), REST)}, seconds=400)["a"]
+    assert saved(idle) == (2.0, 5.0)
+
+
+def test_nothing_is_promised_without_a_price() -> None:
+    unpriced = {**LOW, "gpu_type": "A100 SXM 80GB"}
+    found = played([unpriced] * 3, {name: ((at,), FEW) for at, name in enumerate("abc")}, ("a", "b", "c"))
+    assert "stop 2 of 3 instances" in actions_text(found["a"])
+    assert not any("saves_per_hour" in one.parameters for one in found["a"].actions)
+
+
+@pytest.mark.parametrize(
+    ("precision", "stored_bytes", "fits"), [("bf16", 100e9, True), ("fp8", 100e9, False), ("bf16", 190e9, False)]
+)
+def test_weights_that_would_fit_on_fewer_gpus_in_8_bit(precision: str, stored_bytes: float, fits: bool) -> None:
+    """100 GB of 16-bit weights need two GPUs of 80 GiB, and half of them one."""
+    llm = LlmSpec("m", "test", 50e9, 50e9, 1e9, 1000, 4096, 32, 32, 8, 128, stored_bytes=stored_bytes)
+    wide = {
+        **FEW,
+        "llm": llm,
+        "weight_precision": precision,
+        "kv_bytes_per_token": 1e5,
+        "tp": 2,
+        "weight_bytes_per_s": 9e10,
+        "bytes_per_s": 1e11,
+    }
+    found = played([LOW, LOW], {"a": ((0, 1), wide)})["a"]
+    text = actions_text(found)
+    if fits:
+        assert (
+            "--quantization fp8 halves the weights, which then fit on 1 GPU: lower --tensor-parallel-size to 1" in text
+        )
+        assert saved(found) == (1.0, 2.5)
+    else:
+        assert "halves the weights" not in text

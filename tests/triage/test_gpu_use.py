@@ -115,3 +115,11 @@ def test_a_gpu_whose_engine_has_ended_is_not_asked_who_worked_there() -> None:
         refused = engine(state=EndpointState.REFUSED)
         ended = stage.tick(rests, Of(refused.read, replace(refused.shown, age_s=float(age_s))))
         assert Limit.UNKNOWN not in {each.code for each in ended.verdicts if each.scope.startswith("gpu")}
+
+
+def test_a_free_gpu_tells_what_it_would_save() -> None:
+    idle = gpu(busy_ratio=0.0, sm_active_ratio=0.0, gpu_type="H100 SXM 80GB")
+    found = said(Stage(prices={"": 2.5}, gpu_idle_s=60).play(400, (idle,)), Family.USE)
+    assert actions_text(found) == "free for other work (saves 1 GPU, 2.5 $/h)"
+    unpriced = said(Stage(gpu_idle_s=60).play(400, (idle,)), Family.USE)
+    assert actions_text(unpriced) == "free for other work"
