@@ -56,6 +56,10 @@ _READERS: Final = _Template("sudo iotop -o", "who reads and writes")
 _DOCTOR: Final = _Template("gpumon doctor", "names what is missing")
 _REPORT: Final = _Template("gpumon report", "peaks of the recording")
 
+_CAP_AMD: Final = "sudo amd-smi set --gpu {index:count} --power-cap"
+_RESET_AMD: Final = _Template("sudo amd-smi reset --gpureset --gpu {index:count}", "resets it: drain it before")
+_METRIC_AMD: Final = _Template("amd-smi metric --gpu {index:count}", "its clocks, temperatures and limits")
+
 _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "save_stacks_and_restart": (_JOURNAL, _RUNTIME_LOG, _STACKS),
     "read_error_log": (_JOURNAL, _RUNTIME_LOG),
@@ -136,6 +140,20 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
         _Template("sudo nvidia-smi -rac -i {index:count}", "takes its application clocks back"),
     ),
     "find_hidden_process": (_Template("nvidia-smi", "processes on the GPUs, as the host sees them"),),
+    "check_cooling_amd": (_METRIC_AMD,),
+    "inspect_gpu_amd": (_METRIC_AMD,),
+    "find_hidden_process_amd": (_Template("amd-smi process", "processes on the GPUs, as the host sees them"),),
+    "lower_power_limit_amd": (
+        _Template(f"{_CAP_AMD} {{watts:count}}", "the lower power limit"),
+        _Template(f"{_CAP_AMD} {{limit_w:count}}", "takes it back"),
+    ),
+    "reset_gpu_amd": (_RESET_AMD,),
+    "reset_when_free_amd": (_RESET_AMD,),
+    "restore_power_limit_amd": (
+        _Template(f"{_CAP_AMD} {{watts:count}}", "the default power limit"),
+        _Template("amd-smi static --gpu {index:count}", "its power limits", unless="watts"),
+    ),
+    "xgmi_gpus": (_Template("gpumon topo", "which GPUs XGMI links join"),),
     "less_host_memory": (_Template("ps aux --sort=-rss | head", "who holds the memory"),),
     "raise_cgroup_limit": (_Template("systemd-cgtop -m", "which group is at its limit"),),
 }

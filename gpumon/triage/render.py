@@ -565,6 +565,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
+    "check_cooling_amd": "check fans, airflow, inlet temperature, dust and power supply: amd-smi metric --gpu {index:count}",
+    "find_hidden_process_amd": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with amd-smi process on the host",
+    "inspect_gpu_amd": "look at gpu {index:count}: clocks (amd-smi metric --gpu {index:count}), heat, link, other processes on it",
+    "lower_power_limit_amd": "until then a lower power limit keeps the clocks steady: sudo amd-smi set --gpu {index:count} --power-cap {watts:count}, and --power-cap {limit_w:count} takes it back",
+    "reset_gpu_amd": "drain it, then sudo amd-smi reset --gpureset --gpu {index:count} (reboot where that is refused)",
+    "reset_when_free_amd": "reset it when it is free: sudo amd-smi reset --gpureset --gpu {index:count}",
+    "restore_power_limit_amd": "[sudo amd-smi set --gpu {index:count} --power-cap {watts:count} sets the default|normal for a card with a small power limit under dense work; where it was lowered: amd-smi static --gpu {index:count} shows the limits]",
+    "xgmi_gpus": "GPUs that XGMI links join (gpumon topo)",
     "peer_words": "in that host's own words, not gpumon's: {text}",
 }
 """Sentences of actions, by code."""
@@ -576,6 +584,7 @@ _OTHERS: Final = {
         *("count_nvlink_errors", "replace_if_again", "replace_gpu", "replace_if_remap_failed"),
         *("diagnose_if_again", "diagnose_when_free", "count_spare_rows", "power_cycle", "reseat_if_again"),
         *("ask_recovery", "look_up_xid", "check_cooling", "check_power_supply", "check_cooling_and_power"),
+        *("check_cooling_amd", "inspect_gpu_amd", "reset_gpu_amd", "reset_when_free_amd"),
     ),
     Team.OWNER: (
         *("stop_exporter", "training_disk", "training_cpu", "training_core", "training_network"),
@@ -594,7 +603,7 @@ _OTHERS: Final = {
         *("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),
     ),
     Team.SCHEDULER: (
-        *("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus"),
+        *("own_gpus", "spread_requests", "compare_replicas", "balance_ranks", "nvlink_gpus", "xgmi_gpus"),
         *("check_prefix_routing", "group_adapters"),
         *("check_backend", "check_backends", "check_way_to_backends", "check_rate_limits", "let_more_through"),
     ),
@@ -602,7 +611,7 @@ _OTHERS: Final = {
         *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit", "needs_hopper"),
         *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks"),
         *("find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
-        *("raise_cgroup_limit",),
+        *("raise_cgroup_limit", "find_hidden_process_amd", "lower_power_limit_amd", "restore_power_limit_amd"),
     ),
 }
 TEAMS: Final = {code: team for team, codes in _OTHERS.items() for code in codes}

@@ -43,6 +43,7 @@ from gpumon.triage.hold import Hold
 from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import cache_expires, transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
+from gpumon.triage.other_vendors import fitting_actions
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, cases, gpus_of
 from gpumon.triage.stall import suspected
@@ -402,7 +403,7 @@ class Triage:
             answer.confidence,
             answer.parameters,
             answer.evidence,
-            actions,
+            fitting_actions(actions, case.frame.gpus),
             answer.missing,
         )
 

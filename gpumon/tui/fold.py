@@ -14,9 +14,9 @@ _PAIR: Final = re.compile(
 )
 """Between a number and its unit, and between what is numbered and its number."""
 _COMMAND: Final = re.compile(
-    r"(?:sudo )?\b(?:nvidia-smi|dcgmi|py-spy|journalctl|systemctl|kubectl|docker|podman|fuser|dmesg|gpumon)"
+    r"(?:sudo )?\b(?:nvidia-smi|amd-smi|dcgmi|py-spy|journalctl|systemctl|kubectl|docker|podman|fuser|dmesg|gpumon)"
     r"(?: (?:-[^\s;,)]+|\d[^\s;)]*|/[^\s;,)]+|[A-Z_]+(?:,[A-Z_]+)+|_?[A-Z_]{3,}(?:=\d+|\b)|\||grep|dump|logs|nvlink"
-    r"|topo|diag|group|recovery|Xid|report|doctor)(?=[\s;:,)`]|$))*"
+    r"|topo|diag|group|metric|process|reset|static|set|recovery|Xid|report|doctor)(?=[\s;:,)`]|$))*"
     r"|--[a-z][\w-]+ \d[\w.]*"
 )
 """A command with its arguments, or an option with its number: what is typed as it stands is read in one piece."""

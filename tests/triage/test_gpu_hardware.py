@@ -10,7 +10,8 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
-from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from gpumon.triage.other_vendors import OF_AMD
+from gpumon.triage.render import ACTIONS, actions_text, evidence_text, verdict_text
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, limit, process, said
 
@@ -113,6 +114,16 @@ def test_a_fault_on_a_gpu_of_an_engine_or_with_a_used_slice_is_critical() -> Non
     slice_ = part._replace(read=replace(part.read, parent_uuid="GPU-0"), shown=replace(part.shown, parent_uuid="GPU-0"))
     split = said(Stage().tick(broken, slice_), Family.STATE)
     assert (parent.level, split.level) == (Level.CRITICAL, Level.CRITICAL)
+
+
+def test_advice_on_a_gpu_of_amd_has_amds_commands() -> None:
+    broken = gpu(3, ecc_uncorrected=2.0, processes=(process(),))
+    of_amd = broken._replace(read=replace(broken.read, source="sysfs", name="AMD Instinct MI300X"))
+    found = said(Stage().tick(of_amd), Family.STATE)
+    assert "sudo amd-smi reset --gpureset --gpu 3" in actions_text(found)
+    assert "nvidia-smi" not in actions_text(found)
+    assert OF_AMD.keys() | set(OF_AMD.values()) <= ACTIONS.keys()
+    assert not [code for code in OF_AMD.values() if "nvidia-smi" in ACTIONS[code] or "dcgmi" in ACTIONS[code]]
 
 
 def test_a_row_that_waits_to_be_remapped_is_a_warning_on_a_gpu_at_work() -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
 
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.topology import is_below
 from gpumon.sources.driver.wire import Timings
@@ -29,9 +29,6 @@ INSTALL: Final = "python -m pip install 'amdsmi>=7.0', in gpumon's own environme
 MORE: Final = "energy, throttling, XGMI links, bad pages, partitions and the peak bandwidth"
 """Figures that AMD SMI adds to those of sysfs."""
 NO_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/class/drm: see lspci and dmesg"
-_BY_SMI: Final = Missing(
-    Reason.OFF, "sysfs has no such figure; AMD SMI may have it: python -m pip install 'amdsmi>=7.0'"
-)
 _NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "amdgpu counts no PCIe traffic that every user may read")
 _IDS: Final = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 _AMD: Final = "0x1002"
@@ -79,7 +76,7 @@ class AmdgpuGpu(SysfsGpu):
     """One card; its partitions are no cards of their own here."""
 
     lacks: ClassVar[Mapping[str, Missing]] = {
-        **dict.fromkeys(("energy_j", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"), _BY_SMI),
+        **dict.fromkeys(("energy_j", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"), MAY_BE_IN_AMDSMI),
         **dict.fromkeys(("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"), _NO_PCIE),
     }
 

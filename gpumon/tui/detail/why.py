@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
+from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Explain, Why
 from gpumon.tui.detail.things import BLANK
@@ -290,6 +290,8 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
         why = _OF_TRAINING.get(missing.reason, why)
     if missing == REMOTE_POWER:
         why = why._replace(todo="gpumon on that host reads it")
+    if missing == MAY_BE_IN_AMDSMI:
+        why = why._replace(todo="`gpumon doctor` has the line that installs it")
     if missing in BY_NATURE or missing in _OF_OTHER_VENDORS:
         why = why._replace(todo="")
     return why
