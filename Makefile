@@ -76,7 +76,7 @@ compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fak
 pictures: $(VENV)/.dev  ## the SVG pictures in docs/, the moving one of the README among them: the demo in virtual time, in seconds
 	$(BIN)/python -m tests.tui.screenshot
 
-rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compare` (Debian; installs nothing)
+rivals: $(VENV)/.dev  ## fetches nvtop, btop (Debian) and monitors of vLLM for `make bench` and `make compare`; installs nothing
 	tests/perf/rivals.sh $(VENV)/rivals
 
 accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token: the tables in docs/accuracy.md

@@ -51,7 +51,7 @@ def engines(count: int, capture: str = "prometheus-api", start_s: int = 15) -> I
 
 def command(contestant: Contestant, urls: Sequence[str]) -> list[str]:
     """Its command line, with the endpoints."""
-    return [*contestant.command, *(part for url in urls for part in ("--endpoint", url))]
+    return [*contestant.command, *(part for url in urls for part in (contestant.option, url))]
 
 
 def steady(contestant: Contestant, env: dict[str, str], size: tuple[int, int], seconds: float) -> Cost:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 BIN = Path(sys.executable).parent
 RIVALS = BIN.parent / "rivals" / "bin"
-"""Where `make rivals` puts nvtop and btop."""
+"""Where `make rivals` puts nvtop, btop and the monitors of vLLM."""
 ENDPOINTS = 4
 OUR_FIGURES = r"\n[ ▸] +7 .*\d+W"
 
@@ -40,6 +40,8 @@ class Contestant(NamedTuple):
     paint: str
     figures: str
     endpoints: int = 0
+    option: str = "--endpoint"
+    """What comes before the address of an engine on its command line."""
 
 
 def contestants(height: int, folder: Path, nvitop_mode: str = "full") -> list[Contestant]:
@@ -70,9 +72,28 @@ def _others(height: int, folder: Path) -> list[Contestant]:
     return everyone
 
 
-def missing() -> list[str]:
-    """Rivals that are not here."""
-    return [name for name in ("nvtop", "btop") if not _found(name)]
+def engine_monitors(folder: Path) -> list[Contestant]:
+    """Monitors of vLLM that are here, each with one engine; `folder` takes what they write."""
+    database = str(folder / "vllm-mon.db")
+    known = [
+        Contestant("vllmstat", ["vllmstat", "-i", "1"], "CONCURRENCY", r"GPU 7 .*\d+/", 1, "-u"),
+        Contestant("vllmpytop", ["vllmpytop"], "throughput", r"util .*%", 1, "--url"),
+        Contestant("vllm-mon", ["vllm-dash", "--db", database], "Running Requests", "Running Requests", 1, "--url"),
+    ]
+    here = []
+    for monitor in known:
+        path = _found(monitor.command[0])
+        if path:
+            here.append(monitor._replace(command=[path, *monitor.command[1:]]))
+    return here
+
+
+ENGINE_MONITORS: Final = ("vllmstat", "vllmpytop", "vllm-dash")
+
+
+def missing(*further: str) -> list[str]:
+    """Those of nvtop, btop and `further` rivals that are not here."""
+    return [name for name in ("nvtop", "btop", *further) if not _found(name)]
 
 
 def _found(name: str) -> str:

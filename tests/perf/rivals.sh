@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
 # Fetches nvtop and btop, with the libraries that they need, from Debian's own packages into the folder $1, without
-# installing anything; $1/bin/nvtop and $1/bin/btop then run. Needs a Debian host (apt-get, dpkg-deb).
+# installing anything, and the monitors of vLLM from the package index into venvs of their own; those of $1/bin then
+# run. nvtop and btop need a Debian host (apt-get, dpkg-deb).
 set -euo pipefail
 into=$(mkdir -p "${1:?folder}" && cd "$1" && pwd)
+mkdir -p "$into/bin"
+for package in vllmstat==0.9.1 vllmpytop==0.3.0 vllm-mon==0.1.0; do
+    venv=$into/${package%%=*}
+    python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$package"
+done
+ln -sf ../vllmstat/bin/vllmstat ../vllmpytop/bin/vllmpytop ../vllm-mon/bin/vllm-dash "$into/bin/"
+
 suite=trixie
 mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -m1 '/debian/\?$')
 root=$into/apt
