@@ -88,7 +88,8 @@ def test_both_sides_are_what_the_client_saw(watched: Replay) -> None:
         assert value(figures["ttft_mean_s"], side) == pytest.approx(ttft_s, rel=0.05, abs=0.01), "HTTP comes on top"
         p95_s = quantiles(client.ttft_s, n=20)[-1]
         place = bisect_left(BOUNDS_S, p95_s)
-        assert BOUNDS_S[place - 1] < value(figures["ttft_p95_s"], side) <= BOUNDS_S[place], "vLLM's bucket"
+        shown_s = value(figures["ttft_p95_s"], side)
+        assert 0.95 * BOUNDS_S[place - 1] < shown_s <= BOUNDS_S[place], "vLLM's bucket; HTTP comes on top"
 
 
 def test_four_times_the_clients_are_more_load_and_longer_gaps(watched: Replay) -> None:
