@@ -14,7 +14,7 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint
 from gpumon.efficiency.backends import server_of, url_of
 from gpumon.efficiency.faults import Lack, lacks
-from gpumon.efficiency.service import ROUTERS
+from gpumon.efficiency.service import ROUTERS, Service, no_formula, service_of
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import amount, counted, ratio
@@ -185,6 +185,10 @@ def _model(reading: EngineReading) -> Check:
     if reading.phase is Phase.TRAINING:
         text = f"{model}: what a token costs is not known, so no MFU"
         return Check("engine", name, CheckState.WARN, text, COST_LINE)
+    service = service_of(reading)
+    if service is Service.OTHER:
+        text = f"{model}: no MFU, no MBU: {no_formula(reading, service).detail}"
+        return Check("engine", name, CheckState.OK, text)
     if reading.llm is None:
         why, _, fix = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
         if not fix and why in (NAMELESS, NAMELESS_FEED):

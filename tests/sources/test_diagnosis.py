@@ -31,6 +31,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
+from tests.sources.engines.contract import PAGES
 
 OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
 COUNTERS = ("decode_tokens", "prompt_tokens", "steps", "requests", "failures", "preemptions", "inferences")
@@ -147,6 +148,23 @@ async def test_an_unknown_model_comes_with_the_lines_to_add() -> None:
     assert set(entry) <= {field.name for field in msgspec.structs.fields(Model)}
     assert {field.name for field in msgspec.structs.fields(Model) if field.required} <= set(entry)
     assert checks["engine mine GPUs"].text == "2 x H100 SXM 80GB on another host (config)"
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "words"),
+    [
+        ("sglang_diffusion/serving.prom", "engine a model", "its steps denoise a canvas and are no tokens"),
+        ("xinference/worker.prom", "engine a/sdxl model", "sdxl-turbo: no MFU, no MBU: it serves no language model"),
+    ],
+)
+async def test_a_model_that_is_no_llm_lacks_nothing(page: str, name: str, words: str) -> None:
+    text = (PAGES / page).read_bytes()
+    with LoopbackServer(lambda _: Reply(200, text)) as server:
+        checks = await checked(
+            Options(nvml=False), endpoint=(Endpoint(url=server.url, name="a"),), discovery=Discovery(enabled=False)
+        )
+    assert (checks[name].state, checks[name].fix) == (OK, "")
+    assert words in checks[name].text
 
 
 async def test_a_model_without_a_name_gets_its_name_where_the_config_has_it() -> None:
