@@ -132,13 +132,15 @@ def server_of(address: str) -> Server | None:
 
 
 def url_of(address: str) -> str:
-    """The URL of a backend's server, without a path such as `/v1`, a user and a password; empty for a pod's name."""
-    if server_of(address) is None:
+    """The URL of a backend's server, without a path such as `/v1`, a user and a password; empty for what is none of
+    HTTP, such as a pod's name."""
+    if server_of(address) is None or urlsplit(address).scheme not in USUAL_PORT:
         return ""
-    parts = urlsplit(address)
-    return clean(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
+    return clean(f"{urlsplit(address).scheme}://{short_name(address)}")
 
 
 def short_name(address: str) -> str:
     """Host and port of a backend's address; any other name as it is."""
-    return url_of(address).partition("://")[2] or clean(address)
+    if server_of(address) is None:
+        return clean(address)
+    return clean(urlsplit(address).netloc.rpartition("@")[2])

@@ -83,7 +83,7 @@ def test_pods_are_named_and_not_offered_as_urls() -> None:
     front = replace(FRONT, kind=EngineKind.GATEWAY, backends=(Backend("llama-0", requests_per_s=2.0),))
     said = page_text(front)
     assert "llama-0 2.0 req/s · not polled" in said
-    assert "named by pod" in said
+    assert "no URLs: add their engines by the URLs of their metrics" in said
     assert "url =" not in said
 
 

@@ -6,6 +6,7 @@ counts of tokens is left out: its backends count the same.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
@@ -14,6 +15,8 @@ from gpumon.sources.engines.adapter import Adapter, Figures, Found, Metric, Rank
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""
+_SECRETS: Final = re.compile(r"//[^/@]*@")
+"""User and password of a URL."""
 TIMED_OUT: Final = 408
 TOO_MANY: Final = 429
 GONE: Final = 499
@@ -90,8 +93,9 @@ class FrontEnd(Adapter):
         return of_backend
 
     def backend_name(self, label: str) -> str:
-        """The name of the backend that a label's value is of."""
-        return label
+        """The name of the backend that a label's value is of: an address without what may be secret in it."""
+        address = _SECRETS.sub("//", label)
+        return address.partition("?")[0].partition("#")[0]
 
     def _read_backends(self, figures: Figures) -> None:
         for rule in self.backends.counters:

@@ -81,9 +81,7 @@ def _to_add(others: Sequence[Backend]) -> list[Entry]:
         if url:
             urls.append(url)
     if not urls:
-        text = (
-            "named by pod: add the URLs of their engines ([[endpoint]]), or give gpumon a Prometheus that scrapes them"
-        )
+        text = "no URLs: add their engines by the URLs of their metrics ([[endpoint]]), or by a Prometheus"
         return [Sentence(text)]
     add = "for the MFU and MBU of engines of yours add to the config:"
     entries: list[Entry] = [Sentence(f"{counted(len(others), 'backend')} not polled; {add}")]

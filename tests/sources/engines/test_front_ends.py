@@ -9,18 +9,22 @@ import msgspec
 import pytest
 
 from gpumon.config.schema import Endpoint
+from gpumon.efficiency.backends import server_of, url_of
 from gpumon.efficiency.deriver import Derived, Deriver
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import ROUTERS, adding_up
 from gpumon.outputs.json import as_object
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineKind, Frame, HostReading
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine
-from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.endpoint import NO_SCAN, EndpointSource
+from gpumon.sources.engines.front_end import kind_of_status
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.prometheus.engine import kind_of
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.engines.contract import Reader
+from tests.records import replace
+from tests.sources.engines.contract import Case, Reader, cases, metrics_path
 from tests.sources.polling import PATIENT, always, first, polling
 from tests.sources.test_probe import serving, text
 
@@ -286,6 +290,76 @@ async def test_litellms_page_stands_behind_a_redirect_and_a_key(monkeypatch: pyt
     with serving({"/metrics": Reply(307, headers={"Location": "/elsewhere"})}) as server:
         async with polling(server.url, interval_s=60.0) as source:
             assert "redirected to /elsewhere" in source.reading.fault
+
+
+def test_a_backends_address_is_read_without_what_may_be_secret_in_it() -> None:
+    (reading,) = Reader(BY_KIND[EngineKind.LITELLM]).read(
+        {
+            "/metrics/": b'litellm_deployment_total_requests_total{api_base="https://me:pw@host:1/v1?key=sk-1#x"} 5\n'
+            b'litellm_deployment_total_requests_total{api_base=""} 5\n'
+            b'litellm_deployment_total_requests_total{api_base="None"} 5\n'
+        }
+    )
+    assert [backend.rank for backend in reading.backends] == ["https://host:1/v1"]
+
+
+def test_a_release_without_counts_by_backend_has_its_own_rates_of_requests() -> None:
+    """Production stack 0.1.9: only gauges, of which the running requests never fall again."""
+    page = 'vllm:current_qps{server="http://a:1"} 1.5\nvllm:num_requests_running{server="http://a:1"} 70\n'
+    (reading,) = Reader(BY_KIND[EngineKind.VLLM_STACK]).read({"/metrics": page.encode()})
+    shown = Deriver(gpu_catalogue()).derive(Frame(0, 0.0, 0.0, 2.0, HostReading(), engines=(named(reading),)))
+    (backend,) = shown.snapshot.engines[0].backends
+    assert (backend.requests_per_s, isinstance(backend.running, Missing)) == (1.5, True)
+
+
+def named(reading: EngineReading) -> EngineReading:
+    """The reading as an endpoint gives it."""
+    return replace(reading, name="front", url="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("address", "server", "url"),
+    [
+        ("http://127.0.0.1:8000/v1", ("localhost", 8000), "http://127.0.0.1:8000"),
+        ("http://localhost:8000", ("localhost", 8000), "http://localhost:8000"),
+        ("http://[::1]:8000/", ("localhost", 8000), "http://[::1]:8000"),
+        ("https://api.example/v1", ("api.example", 443), "https://api.example"),
+        ("grpc://10.0.0.7:50051", ("10.0.0.7", 50051), ""),
+        ("unix:///tmp/x", None, ""),
+        ("http://host:99999999", None, ""),
+        ("http://[::1", None, ""),
+        ("llama-0-rank-1", None, ""),
+        ("", None, ""),
+    ],
+)
+def test_an_address_is_the_same_server_however_it_is_written(
+    address: str, server: tuple[str, int] | None, url: str
+) -> None:
+    assert (server_of(address), url_of(address)) == (server, url)
+
+
+@pytest.mark.parametrize(
+    ("status", "quantity"),
+    [
+        *((status, q.FAILURES) for status in ("500", "503", "408", "None", "")),
+        *((status, "") for status in ("200", "400", "401", "404")),
+        ("429", q.REJECTIONS),
+        ("499", q.ABORTS),
+    ],
+)
+def test_what_failed_is_told_from_what_was_wrong_by_the_status(status: str, quantity: str) -> None:
+    assert kind_of_status(status) == quantity
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.row.kind in ROUTERS], ids=lambda case: case.name)
+def test_a_prometheus_that_scrapes_a_front_end_gives_the_same_figures(case: Case) -> None:
+    reader = Reader(case.row)
+    path = metrics_path(case.row, case.polls[0])
+    values = reader.scanner.scan(case.polls[0][path]).values
+    assert kind_of(values) is case.row
+    (direct,) = reader.read(case.polls[0])
+    (scraped,) = case.row.adapter().read_all(NO_SCAN._replace(values=values))
+    assert (scraped.ranks, scraped.backends) == (direct.ranks, direct.backends)
 
 
 def test_backends_beyond_a_bound_are_counted_and_not_read() -> None:
