@@ -150,10 +150,12 @@ def put_answers(figures: Figures, samples: Found, status_label: str, source: str
 
 
 def kind_of_status(status: str) -> str:
-    """The quantity that an answer with this HTTP status counts in; empty where it was served, or the request was
-    wrong. A status that is no number is a failure of no known kind."""
+    """The quantity that an answer with this HTTP status counts in; empty where it was served, or the request was wrong.
+
+    LiteLLM says `None` of requests without a key: what has no status is the client's.
+    """
     if not status.isascii() or not status.isdecimal():
-        return q.FAILURES
+        return ""
     code = int(status[:4])
     if code == GONE:
         return q.ABORTS

@@ -16,6 +16,7 @@ from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric,
 
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
 """Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
+REQUESTED: Final = "requested_model"
 FAILED: Final = "litellm_proxy_failed_requests_metric_total"
 STATUS: Final = "exception_status"
 STATE: Final = "litellm_deployment_state"
@@ -36,7 +37,7 @@ class LiteLlmAdapter(FrontEnd):
     ready_from = (STATE,)
     tables = Tables(
         rank_label="",
-        model=("requested_model", "litellm_deployment_success_responses_total"),
+        model=(REQUESTED, "litellm_deployment_success_responses_total"),
         gauges=(rule(q.RUNNING, IN_FLIGHT),),
         histograms=(
             # To the first token of the backend's stream; requests without a stream have none.
@@ -58,7 +59,7 @@ class LiteLlmAdapter(FrontEnd):
                 running = max(0.0, rank.gauges[q.RUNNING] - OWN_REQUEST)
                 figures.put(rank.gauges, q.RUNNING, running, f"{IN_FLIGHT} - 1", Advance.DERIVED)
         _put_requests(figures)
-        failed = by_metric(figures, FAILED)
+        failed = _for_models(by_metric(figures, FAILED))
         put_answers(figures, failed, STATUS, FAILED)
         tell_causes(figures, _by_status(failed))
         self._put_states(figures)
@@ -84,12 +85,14 @@ class LiteLlmAdapter(FrontEnd):
 def _put_requests(figures: Figures) -> None:
     """Requests for a model that ended, however."""
     rank = next(iter(figures.ranks.values()), None)
-    ended = []
-    for series, value in by_metric(figures, ANSWERED):
-        if series.labels.get("requested_model", ANSWERED):
-            ended.append(value)
+    ended = _for_models(by_metric(figures, ANSWERED))
     if rank is not None and ended:
-        figures.put(rank.counters, q.REQUESTS, sum(ended), ANSWERED)
+        figures.put(rank.counters, q.REQUESTS, total(ended), ANSWERED)
+
+
+def _for_models(samples: Found) -> Found:
+    """The samples of requests for a model, or of a version that does not tell."""
+    return [sample for sample in samples if sample[0].labels.get(REQUESTED, REQUESTED)]
 
 
 def _by_status(failed: Found) -> dict[str, float]:

@@ -113,6 +113,9 @@ def litellm(seconds: float, backends: list[str]) -> str:
         f'{ended}{{requested_model="",status_code="200"}} {seconds}',
         f'litellm_proxy_failed_requests_metric_total{{exception_status="500"}} {0.2 * REQUESTS * seconds}',
         f'litellm_proxy_failed_requests_metric_total{{exception_status="400"}} {seconds}',
+        # Without a key: somebody looks for open servers.
+        f'litellm_proxy_failed_requests_metric_total{{exception_status="None",requested_model="chat"}} {seconds}',
+        f'litellm_proxy_failed_requests_metric_total{{exception_status="500",requested_model=""}} {seconds}',
         f'litellm_output_tokens_metric_total{{model="{MODEL}"}} {2 * TOKENS * seconds}',
         "litellm_in_flight_requests 9",
     ]
@@ -341,8 +344,8 @@ def test_an_address_is_the_same_server_however_it_is_written(
 @pytest.mark.parametrize(
     ("status", "quantity"),
     [
-        *((status, q.FAILURES) for status in ("500", "503", "408", "None", "")),
-        *((status, "") for status in ("200", "400", "401", "404")),
+        *((status, q.FAILURES) for status in ("500", "503", "408")),
+        *((status, "") for status in ("200", "400", "401", "404", "None", "")),
         ("429", q.REJECTIONS),
         ("499", q.ABORTS),
     ],
