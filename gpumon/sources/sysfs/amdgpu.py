@@ -25,7 +25,9 @@ from gpumon.sources.sysfs.fdinfo import Clients, Usage
 from gpumon.sources.sysfs.files import text_or
 from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu, listed_name
 
-INSTALL: Final = "python -m pip install 'amdsmi>=7.0', in gpumon's own environment, with ROCm's amd-smi-lib on the host"
+PACKAGE: Final = "'amdsmi>=7.0'"
+"""AMD's binding, for pip: the version that `gpumon.sources.amd` is written for."""
+INSTALL: Final = f"install {PACKAGE} with pip in gpumon's own environment, and ROCm's amd-smi-lib on the host"
 MORE: Final = "energy, throttling, XGMI links, bad pages, partitions and the peak bandwidth"
 """Figures that AMD SMI adds to those of sysfs."""
 NO_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/class/drm: see lspci and dmesg"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from sys import executable
 
 from gpumon.readings.check import Check, CheckState
 from gpumon.sources.driver.source import AMD, Vendor
 from gpumon.sources.source import Contribution
-from gpumon.sources.sysfs.amdgpu import INSTALL, MORE
+from gpumon.sources.sysfs.amdgpu import MORE, PACKAGE
 from gpumon.sources.sysfs.cards import INTEGRATED_VARIABLE, INTEL_DRIVERS, SYS, cards, shows_integrated
 from gpumon.sources.sysfs.gpu import SOURCE
 
@@ -17,8 +19,7 @@ from gpumon.sources.sysfs.gpu import SOURCE
 def sysfs_checks(driver: Contribution, vendor: Vendor, sys: Path = SYS) -> Iterator[Check]:
     """AMD SMI where it is not used, and the GPU of the CPU where it is left out."""
     if vendor is AMD and any(gpu.source == SOURCE for gpu in driver.gpus):
-        text = f"{_why_without()}: figures are those of sysfs, without {MORE}"
-        yield Check("driver", "AMD SMI", CheckState.WARN, text, INSTALL)
+        yield _without_amd_smi()
     if shows_integrated():
         return
     for card in cards(sys, INTEL_DRIVERS):
@@ -27,7 +28,13 @@ def sysfs_checks(driver: Contribution, vendor: Vendor, sys: Path = SYS) -> Itera
             yield Check("driver", "integrated GPU", CheckState.OFF, text, f"{INTEGRATED_VARIABLE}=1 gpumon shows it")
 
 
-def _why_without() -> str:
+def _without_amd_smi() -> Check:
+    """What AMD SMI lacks here, what it would add, and what installs it."""
     if find_spec("amdsmi") is None:
-        return "its Python package amdsmi is not installed"
-    return "its library libamd_smi.so cannot be loaded"
+        why = "its Python package amdsmi is not installed"
+        fix = f"{shlex.quote(executable)} -m pip install {PACKAGE}, and ROCm's amd-smi-lib if the host lacks it"
+    else:
+        why = "its library libamd_smi.so cannot be loaded"
+        fix = "install ROCm's amd-smi-lib, of the version of the Python package amdsmi"
+    text = f"{why}: figures are those of sysfs, without {MORE}"
+    return Check("driver", "AMD SMI", CheckState.WARN, text, fix)

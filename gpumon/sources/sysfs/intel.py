@@ -39,6 +39,8 @@ _JUMP: Final = 1.2
 """Idle time / time passed above which the counter was set anew; less is the roughness of reading both."""
 _NO_LIMIT: Final = Missing(Reason.OFF, "no sustained power limit (PL1) is set")
 _STANDS: Final = Missing(Reason.NOT_SUPPORTED, "the card's counters of energy stand at 0")
+_STOOD: Final = Missing(Reason.STALE, "the card's counter of energy has not moved since the last reading")
+_NO_PROCESS: Final = Missing(Reason.IDLE, "no process has this GPU open, and the kernel counts memory per process only")
 _NO_SIZE: Final = Missing(Reason.NOT_SUPPORTED, "the kernel tells the size of this memory in no file")
 _HIDDEN: Final = Missing(
     Reason.NO_PERMISSION,
@@ -104,6 +106,7 @@ class IntelGpu(SysfsGpu):
         (self._clock, self._top_clock) = _clock_gauges(card)
         self._energy_file = ""
         self._power = Rate()
+        self._last_energy_j: Reading = NOT_SUPPORTED
 
     def _market_name(self) -> str:
         card = self._card
@@ -127,6 +130,10 @@ class IntelGpu(SysfsGpu):
         self._values["memory_temperature_c"] = self._sensor(hwmon.channel("temp vram"))
         self._values["busy_ratio"] = self._busy_ratio()
         energy_j = self._energy_j()
+        if energy_j == self._last_energy_j and not isinstance(energy_j, Missing):
+            self._values |= {"energy_j": _STOOD, "power_w": _STOOD}
+            return
+        self._last_energy_j = energy_j
         self._values["energy_j"] = energy_j
         self._values["power_w"] = self._power.of(energy_j, time.monotonic())
 
@@ -208,11 +215,11 @@ class IntelGpu(SysfsGpu):
         look = self._clients.look(now_s, self._timings.slow_s / 2.0)
         if not look.is_whole:
             return _HIDDEN
-        used = 0.0
+        used: Reading = _NO_PROCESS
         for usage in look.usage.get(self._card.slot, {}).values():
             if isinstance(usage.vram_bytes, Missing):
                 return usage.vram_bytes
-            used += usage.vram_bytes
+            used = usage.vram_bytes if isinstance(used, Missing) else used + usage.vram_bytes
         return used
 
 

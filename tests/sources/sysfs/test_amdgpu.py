@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -282,7 +283,7 @@ async def test_the_doctor_says_what_amd_smi_would_add_and_how_to_install_it(tree
     checks = [*await driver_checks(found, AMD), *gpu_checks(found.gpus, gpu_catalogue())]
     by_name = {check.name: check for check in checks}
     assert "throttling, XGMI links, bad pages" in by_name["AMD SMI"].text
-    assert "pip install 'amdsmi>=7.0'" in by_name["AMD SMI"].fix
+    assert "amd-smi-lib" in by_name["AMD SMI"].fix
     assert by_name["0"].text == "AMD Radeon RX 7900 XTX"
     assert "960 GB/s" in by_name["0 peaks"].text
     assert by_name["0 activity"].state is CheckState.OFF
@@ -315,3 +316,12 @@ def test_what_the_kernels_error_numbers_mean(code: int, why: Reason, is_usual: b
     assert number is not None
     rule = RULES[number]
     assert (rule.reason, rule.usual) == (why, is_usual)
+
+
+def test_the_doctor_has_the_line_that_installs_the_binding(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.card("card0", dumps.RX_7900_XTX)
+    found = Contribution(gpus=(read(opened(amdgpu(tree.root))),))
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    (check,) = sysfs_checks(found, AMD, tree.sys)
+    assert check.text.startswith("its Python package amdsmi is not installed")
+    assert check.fix.startswith(f"{sys.executable} -m pip install 'amdsmi>=7.0'")

@@ -96,6 +96,15 @@ def test_where_the_counter_of_the_card_stands_at_0_its_package_counts(tree: Tree
     assert reason(read(opened(tree)).energy_j) is Reason.NOT_SUPPORTED
 
 
+def test_a_counter_of_energy_that_stands_still_is_no_power_of_0(tree: Tree) -> None:
+    tree.card("card1", dumps.B580)
+    gpu = opened(tree)
+    read(gpu)
+    still = read(gpu)
+    assert [reason(still.energy_j), reason(still.power_w)] == [Reason.STALE] * 2
+    assert reason(still.vram_used_bytes) in (Reason.IDLE, Reason.NO_PERMISSION)
+
+
 def test_idle_time_becomes_busy_by_the_time_that_passed() -> None:
     idle = Idle("gtidle/idle_residency_ms")
     assert reason(idle.busy_ratio(1000.0, 10.0)) is Reason.WARMING_UP
