@@ -144,6 +144,20 @@ def gpu_facts(gpu: Gpu) -> Facts:
     return _known(facts)
 
 
+LOADED: Final = 0.5
+"""Busy share from which on a GPU's clock is one under load."""
+_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
+"""Clock event reasons that somebody set: a clock that they hold is a setting, too."""
+
+
+def clock_under_load(gpu: Gpu) -> float | None:
+    """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
+    busy = number(gpu.busy_ratio)
+    if busy is None or busy < LOADED or not all(reason in _CHOSEN for reason in gpu.throttle):
+        return None
+    return number(gpu.sm_clock_hz)
+
+
 def host_facts(host: Host, snapshot: Snapshot) -> Facts:
     """Settings of a machine, and the number of its GPUs."""
     cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.facts import CLOCK, Facts, engine_facts, gpu_facts, host_facts, megahertz
+from gpumon.efficiency.facts import CLOCK, Facts, clock_under_load, engine_facts, gpu_facts, host_facts, megahertz
 from gpumon.efficiency.quantiles import difference, merge, merge_common
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import adding_up
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Kind, Level, Limit, Verdict
@@ -22,8 +22,6 @@ PARTS: Final = 6
 """Parts of a span, whose means say how much a figure moves by itself."""
 LEAST_PART_S: Final = 10.0
 """Shortest part: rates are means of 10 s, and shorter parts would only repeat them."""
-LOADED: Final = 0.5
-"""Busy share from which on a GPU's clock is one under load."""
 HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
 COUNTERS: Final = (
     *(q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS),
@@ -220,17 +218,11 @@ class ThingSpan:
 
     def take_clock(self, gpu: Gpu) -> None:
         """Take in the clock of a busy GPU that nothing but a setting may hold back."""
-        clock_hz = number(gpu.sm_clock_hz)
-        busy = number(gpu.busy_ratio)
-        is_free = all(reason in _CHOSEN for reason in gpu.throttle)
-        if clock_hz is None or busy is None or busy < LOADED or not is_free:
+        clock_hz = clock_under_load(gpu)
+        if clock_hz is None:
             return
         self._fastest_hz = max(self._fastest_hz, clock_hz)
         self.facts[CLOCK] = megahertz(self._fastest_hz)
-
-
-_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
-"""Clock event reasons that somebody set: a clock that they hold is a setting, too."""
 
 
 def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | None:

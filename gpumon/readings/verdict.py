@@ -201,6 +201,8 @@ class EventKind(str, Enum):
     """A GPU was lost, or came back."""
     VERDICT = "verdict"
     """A verdict changed."""
+    GAIN = "gain"
+    """An action that a verdict advised was applied, and the verdict is over: latencies before and after."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

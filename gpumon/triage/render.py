@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from gpumon.readings import glossary
+from gpumon.readings.change_words import FACT_NAMES
 from gpumon.readings.format import GIB, age, amount, clock_utc, counted, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
@@ -663,6 +664,10 @@ _EVENTS: Final[Mapping[str, str]] = {
     "gpu_reset_required": "needs a reset[: {what}]",
     "gpu_back": "back",
     "throttling": "{cause:fault_began}",
+    "applied": "[ITL p95 {itl_before:latency} -> {itl_after:latency}, TTFT p95 {ttft_before:latency} -> {ttft_after:latency}"
+    "|ITL p95 {itl_before:latency} -> {itl_after:latency}|TTFT p95 {ttft_before:latency} -> {ttft_after:latency}"
+    "|latencies as before] since {changed:clock}[ at {load:factor} the load] "
+    "([gpu {gpu:count} ]{setting:setting} [{before} -> {after}|{after}|removed])",
     "": "",
 }
 """Sentences of events but those of verdicts."""
@@ -936,6 +941,7 @@ _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
     "signals": lambda codes, _: ", ".join(_of(SIGNALS, code, {}) for code in codes.split()),
+    "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST),
     "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
 }
 _TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")

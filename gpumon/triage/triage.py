@@ -38,6 +38,7 @@ from gpumon.triage.engine_state import busiest_cpu, holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.free_gpus import placed
+from gpumon.triage.gains import Gains
 from gpumon.triage.harm import weighed
 from gpumon.triage.hold import Hold
 from gpumon.triage.hung import hung
@@ -211,6 +212,7 @@ class Triage:
         self._kept: dict[str, _Kept] = {}
         """By the keys of the things in the frame before."""
         self._events = Events()
+        self._gains = Gains()
         self._last: dict[tuple[str, Family], Verdict] = {}
         self._begun_s = math.inf
         """When the first snapshot was judged (monotonic)."""
@@ -224,7 +226,7 @@ class Triage:
         ranked = [self._dated(verdict, frame) for verdict in self._found(frame, snapshot)]
         ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
-        events = self._events.between(frame, judged)
+        events = (*self._events.between(frame, judged), *self._gains.between(frame, judged, self._recents))
         for event in events:
             if event.kind is EventKind.RESTART:
                 kept = self._kept[event.key]

@@ -24,6 +24,7 @@ EVENTS: Final[dict[EventKind, tuple[str, str, str]]] = {
     EventKind.THROTTLE: ("↓", "T", "throttle"),
     EventKind.MODEL: ("▓", "M", "model"),
     EventKind.REPLICAS: ("‖", "N", "replicas"),
+    EventKind.GAIN: ("✓", "+", "what an action brought"),
     EventKind.VERDICT: ("◆", "V", "verdict"),
 }
 """Glyph, its stand-in in ASCII, and the word of each kind, the most telling first."""

@@ -1,0 +1,334 @@
+"""Events that say what an advised action brought: a verdict is over, a setting that it advised to change was changed,
+and latencies of before and after are known at comparable loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.before_after import LOADS_ALIKE
+from gpumon.efficiency.facts import (
+    CLOCK,
+    OPTION,
+    STARTED,
+    Facts,
+    clock_under_load,
+    differing,
+    engine_facts,
+    gpu_facts,
+    megahertz,
+)
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.missing import Missing, number
+from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
+from gpumon.readings.verdict import Action, Event, EventKind, Family, Kind, Level, Parameters, Verdict
+from gpumon.triage.samples import Recent
+
+SETTLE_S: Final = 90.0
+"""After a change for so long latencies are not believed: their window is 60 s, and a queue needs some time to go."""
+LOAD_S: Final = 60.0
+"""Window of the loads that are compared."""
+ENDS_S: Final = 180.0
+"""A verdict that still stands so long after the change was not ended by it."""
+KEPT_S: Final = 1800.0
+"""For so long the figures of a verdict that is over are kept, for the change that may have ended it."""
+DIFFERS: Final = 0.2
+"""Share by which a p95 has to differ to be told: it is of one minute on each side."""
+
+RAISED: Final = 1
+LOWERED: Final = -1
+EITHER: Final = 0
+
+
+class _Remedy(NamedTuple):
+    """Settings that an action means, and which way."""
+
+    codes: tuple[str, ...]
+    """Facts, beside the options that the action names."""
+    way: int = EITHER
+
+
+_REMEDIES: Final[Mapping[str, _Remedy]] = {
+    "raise_slots": _Remedy(("slots",), RAISED),
+    "bigger_steps": _Remedy((), RAISED),
+    "raise_lora_slots": _Remedy((), RAISED),
+    "lower_context": _Remedy((), LOWERED),
+    "limit_prompt": _Remedy((), LOWERED),
+    "smaller_chunks": _Remedy((), EITHER),
+    "more_kv_memory": _Remedy(("memory_share",), RAISED),
+    "fp8_kv": _Remedy(("kv_cache",)),
+    "quantise_weights": _Remedy(("weights",)),
+    "prefix_caching": _Remedy(("prefix_caching",)),
+    "more_gpus": _Remedy(("tp", "gpus"), RAISED),
+    "halve_tp": _Remedy(("tp",), LOWERED),
+    "smaller_tp": _Remedy(("tp",), LOWERED),
+    "pipeline_instead": _Remedy(("pp",), RAISED),
+    "data_parallel": _Remedy(("ranks",), RAISED),
+    "more_front_ends": _Remedy((), RAISED),
+    "reset_locked_clocks": _Remedy((CLOCK,), RAISED),
+    "reset_application_clocks": _Remedy((CLOCK,), RAISED),
+    "inspect_gpu": _Remedy((CLOCK,), RAISED),
+    "restore_power_limit": _Remedy(("power_limit",), RAISED),
+    "lower_power_limit": _Remedy(("power_limit",), LOWERED),
+}
+"""Actions that change a setting which is seen. Traffic that is moved elsewhere is another load: nothing is compared."""
+_FLAGS: Final = ("flag", "tp_flag", "pp_flag", "chunked")
+_ON_GPU: Final = "gpu "
+"""Before the index of a GPU and the code of a fact of it."""
+
+
+class _Measured(NamedTuple):
+    """Latencies of the last minute, and the load at which they were."""
+
+    itl_s: Quantiles
+    ttft_s: Quantiles
+    requests_per_s: float | None
+
+
+class _Trial(NamedTuple):
+    """A verdict with something to try, as it was while it stood."""
+
+    actions: Sequence[Action]
+    facts: Facts
+    measured: _Measured
+    seen_s: float
+    """Unix time at which it stood last, with these settings."""
+    changed_s: float = 0.0
+    """Unix time at which a setting that it advises was first seen changed; 0: none was."""
+
+
+class _Applied(NamedTuple):
+    """A setting that was changed as advised."""
+
+    setting: str
+    gpu: float | None
+    before: str
+    after: str
+
+
+_Place = tuple[str, Family]
+"""Key of the thing and family of a verdict."""
+
+
+class Gains:
+    """Remembers verdicts with their advice, and tells what came of it. Knows no clock."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, dict[_Place, _Trial]] = {}
+        """By engine."""
+        self._looked_at: dict[str, EngineReading] = {}
+
+    def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
+        """What actions have brought, as far as it can be told since this snapshot."""
+        advised: dict[str, list[Verdict]] = {}
+        for verdict in snapshot.verdicts:
+            if verdict.kind is not Kind.HOST and any(action.code in _REMEDIES for action in verdict.actions):
+                advised.setdefault(verdict.key, []).append(verdict)
+        if not advised and not self._trials:
+            return []
+        events: list[Event] = []
+        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        listed = set()
+        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+            listed.add(engine.key)
+            standing = [*advised.get(engine.key, ())]
+            for uuid in reading.gpus:
+                standing += advised.get(uuid, ())
+            if standing or engine.key in self._trials:
+                cards = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
+                events += self._of_engine(frame.wall_s, reading, engine, cards, standing, recents.get(engine.key))
+        for key in self._trials.keys() - listed:
+            del self._trials[key]
+        return events
+
+    def _of_engine(
+        self,
+        wall_s: float,
+        reading: EngineReading,
+        engine: Engine,
+        gpus: Sequence[Gpu],
+        standing: Sequence[Verdict],
+        recent: Recent | None,
+    ) -> Iterator[Event]:
+        """Take note of the verdicts on one engine and its GPUs; tells of those that a change has ended."""
+        is_known = self._looked_at.get(engine.key) is reading
+        if engine.state is not EndpointState.OK or is_known or recent is None:
+            return
+        self._looked_at[engine.key] = reading
+        facts = _facts(engine, reading, gpus)
+        measured = _measured(engine, recent)
+        trials = self._trials.setdefault(engine.key, {})
+        stands: set[_Place] = set()
+        for verdict in standing:
+            place = (verdict.key, verdict.family)
+            stands.add(place)
+            trials[place] = _renewed(trials.get(place), verdict, facts, measured, wall_s)
+        for place, trial in [*trials.items()]:
+            if place in stands:
+                continue
+            applied = _applied(trial, facts)
+            if applied is not None and trial.changed_s == 0.0:
+                trials[place] = trial._replace(changed_s=_when(trial, reading, wall_s))
+            elif applied is not None and wall_s - max(trial.changed_s, trial.seen_s) >= SETTLE_S:
+                del trials[place]
+                yield from _gain(engine, trial, applied, measured, wall_s)
+            elif wall_s - trial.seen_s > KEPT_S:
+                del trials[place]
+        if not trials:
+            del self._trials[engine.key]
+            del self._looked_at[engine.key]
+
+
+def _renewed(trial: _Trial | None, verdict: Verdict, facts: Facts, measured: _Measured, wall_s: float) -> _Trial:
+    """The trial of a verdict that stands: with what it is measured now, unless what it advises was changed by now."""
+    fresh = _Trial(verdict.actions, facts, measured, wall_s)
+    if trial is None:
+        return fresh
+    if _applied(trial, facts) is None:
+        if verdict.until:
+            return trial
+        return fresh
+    if trial.changed_s == 0.0:
+        return trial._replace(changed_s=wall_s)
+    if wall_s - trial.changed_s > ENDS_S:
+        return fresh
+    return trial
+
+
+def _facts(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts:
+    """Settings of an engine and of its GPUs, those with the index of the GPU before their code."""
+    processes: list[Process] = []
+    for gpu in gpus:
+        processes += gpu.processes
+    facts = engine_facts(engine, reading, processes)
+    for gpu in gpus:
+        settings = gpu_facts(gpu)
+        clock_hz = clock_under_load(gpu)
+        if clock_hz is not None:
+            settings[CLOCK] = megahertz(clock_hz)
+        for code, value in settings.items():
+            facts[f"{_ON_GPU}{gpu.index} {code}"] = value
+    return facts
+
+
+def _measured(engine: Engine, recent: Recent) -> _Measured:
+    requests_per_s = recent.mean("requests_per_s", LOAD_S)
+    rejections_per_s = recent.mean("rejections_per_s", LOAD_S)
+    if requests_per_s is not None and rejections_per_s is not None:
+        requests_per_s += rejections_per_s
+    return _Measured(engine.latency.itl_s, engine.latency.ttft_s, requests_per_s)
+
+
+def _when(trial: _Trial, reading: EngineReading, wall_s: float) -> float:
+    """When a change was made: with the start of the process, where that is newer than the verdict."""
+    if reading.started_wall_s > trial.seen_s:
+        return reading.started_wall_s
+    return wall_s
+
+
+def _applied(trial: _Trial, facts: Facts) -> _Applied | None:
+    """The first setting that was changed as one of the actions advises."""
+    for code, before, after in differing(trial.facts, facts):
+        if code == STARTED:
+            continue
+        for action in trial.actions:
+            applied = _as_advised(action, code, before, after)
+            if applied is not None:
+                return applied
+    return None
+
+
+def _as_advised(action: Action, code: str, before: str, after: str) -> _Applied | None:
+    """A changed setting, where an action advises to change it, and this way."""
+    remedy = _REMEDIES.get(action.code)
+    if remedy is None:
+        return None
+    gpu: float | None = None
+    if code.startswith(_ON_GPU):
+        index, _, code = code.removeprefix(_ON_GPU).partition(" ")
+        gpu = float(index)
+    setting = code.removeprefix(f"{OPTION} ")
+    is_meant = code in remedy.codes
+    if code.startswith(f"{OPTION} "):
+        is_meant = setting in _named_options(action)
+    if not is_meant or not _is_way(remedy.way, before, after):
+        return None
+    if gpu is not None and action.parameters.get("index", gpu) != gpu:
+        return None
+    return _Applied(setting, gpu, before, after)
+
+
+def _named_options(action: Action) -> set[str]:
+    """Options that an action names: `--kv-cache-dtype` of `--kv-cache-dtype fp8`."""
+    options = set()
+    for parameter in _FLAGS:
+        option = action.parameters.get(parameter, "")
+        if isinstance(option, str) and option:
+            options.add(option.split()[0])
+    return options
+
+
+def _is_way(way: int, before: str, after: str) -> bool:
+    """Whether a number rose or fell as it was to; what is no number, or was not given, may be anything."""
+    try:
+        rise = float(after.split()[0]) - float(before.split()[0])
+    except (ValueError, IndexError):
+        return True
+    return way == EITHER or rise * way > 0.0
+
+
+def _gain(engine: Engine, trial: _Trial, applied: _Applied, now: _Measured, wall_s: float) -> Iterator[Event]:
+    """The event, where both sides were measured and the loads allow to compare them."""
+    before = trial.measured
+    parameters: Parameters = {"changed": trial.changed_s, "setting": applied.setting}
+    better = 0
+    known = 0
+    for name, old, new in (("itl", before.itl_s, now.itl_s), ("ttft", before.ttft_s, now.ttft_s)):
+        way = _difference(old, new)
+        if way is None:
+            continue
+        known += 1
+        better += way
+        if way:
+            parameters[f"{name}_before"] = number(old.p95) or 0.0
+            parameters[f"{name}_after"] = number(new.p95) or 0.0
+    load = _load_ratio(before, now)
+    if not known or load is None or not _is_comparable(load, better):
+        return
+    if not 1.0 / LOADS_ALIKE <= load <= LOADS_ALIKE:
+        parameters["load"] = load
+    if applied.gpu is not None:
+        parameters["gpu"] = applied.gpu
+    if applied.before and applied.after:
+        parameters["before"] = applied.before
+    if applied.after:
+        parameters["after"] = applied.after
+    level = Level.OK if better > 0 else Level.NOTE
+    yield Event(wall_s, EventKind.GAIN, engine.name, "applied", level, engine.key, parameters)
+
+
+def _difference(old: Quantiles, new: Quantiles) -> int | None:
+    """1: the p95 is far lower now; -1: far higher; 0: about the same; None: one of them is not known."""
+    before = number(old.p95)
+    after = number(new.p95)
+    if before is None or after is None:
+        return None
+    is_same_bucket = (old.p95_low, old.p95_high) == (new.p95_low, new.p95_high) and not isinstance(old.p95_low, Missing)
+    if is_same_bucket or abs(after - before) < DIFFERS * max(before, after):
+        return 0
+    return 1 if after < before else -1
+
+
+def _load_ratio(before: _Measured, now: _Measured) -> float | None:
+    if not before.requests_per_s or now.requests_per_s is None:
+        return None
+    return now.requests_per_s / before.requests_per_s
+
+
+def _is_comparable(load: float, better: int) -> bool:
+    """Whether the loads are about the same; or the difference is in spite of them: lower latencies at a higher load."""
+    if load > LOADS_ALIKE:
+        return better > 0
+    if load < 1.0 / LOADS_ALIKE:
+        return better < 0
+    return True
