@@ -13,6 +13,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import NO_DRIVER, STARTS, EndpointState, EngineKind, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, FaultShown
+from gpumon.readings.topology import is_below
 from gpumon.readings.verdict import Limit
 
 STATES: Final = {
@@ -33,6 +34,7 @@ UNNAMED: Final = "hw_slowdown"
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
 REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
 PAGES_PENDING: Final = "bad memory pages wait to be taken out of use: reset this GPU when it is free"
+LINKS_DOWN: Final = "XGMI links are up: see dmesg and amd-smi xgmi; reseat the GPU or replace it"
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
 _UNREACHED: Final = (EndpointState.REFUSED.value, EndpointState.TIMEOUT.value, EndpointState.DNS.value)
 _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
@@ -78,6 +80,9 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
         yield "remap_pending", REMAP_PENDING
     if _counts(gpu.bad_pages_pending):
         yield "bad_pages_pending", f"{number(gpu.bad_pages_pending):.0f} {PAGES_PENDING}"
+    if is_below(gpu.xgmi_links_up, gpu.xgmi_links):
+        up = number(gpu.xgmi_links_up) or 0.0
+        yield "xgmi_down", f"{up:.0f} of {number(gpu.xgmi_links):.0f} {LINKS_DOWN}"
     if _counts(gpu.ecc_uncorrected):
         yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
     for reason in _slow_downs(gpu):

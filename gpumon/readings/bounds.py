@@ -48,6 +48,8 @@ BOUNDS: Final[dict[str, Bound]] = {
     "memory_peak_bytes_per_s": Bound(1e14),
     "bad_pages": Bound(1e9),
     "bad_pages_pending": Bound(1e9, "bad_pages"),
+    "xgmi_links": Bound(64.0),
+    "xgmi_links_up": Bound(64.0, "xgmi_links"),
 }
 """Figures of one GPU. Nothing is below 0. The margins are for means over other moments than that of the limit."""
 _DEPENDENTS: Final = {

@@ -123,6 +123,8 @@ GPU: Final = (
     Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
     Field("bad_pages", "gpu_bad_pages", "Memory pages out of use or to be.", {"state": "all"}),
     Field("bad_pages_pending", "gpu_bad_pages", "", {"state": "pending"}),
+    Field("xgmi_links", "gpu_xgmi_links", "XGMI links to other GPUs (AMD).", {"state": "all"}),
+    Field("xgmi_links_up", "gpu_xgmi_links", "", {"state": "up"}),
     Field("persistence_mode", "gpu_persistence_mode", "1: the driver keeps the GPU open without a process."),
     Field("ecc_mode", "gpu_ecc_mode", "1: ECC is on."),
     Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),

@@ -178,6 +178,10 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Pages of its memory that are taken out of use, or wait for it."""
     bad_pages_pending: Reading = NOT_SUPPORTED
     """Those that wait."""
+    xgmi_links: Reading = NOT_SUPPORTED
+    """Links to other GPUs (AMD's XGMI); their traffic is in `nvlink_*`."""
+    xgmi_links_up: Reading = NOT_SUPPORTED
+    """Those that work."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
     unused_s: Reading = WARMING_UP

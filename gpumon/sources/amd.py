@@ -163,6 +163,7 @@ class AmdGpu:
             if values["memory_peak_bytes_per_s"] == 0.0:
                 values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
             values |= self._bad_pages()
+            values |= self._xgmi_links()
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + self._timings.slow_s
             values["processes"] = self._processes(now_s)
@@ -217,6 +218,17 @@ class AmdGpu:
             return {"bad_pages": pages, "bad_pages_pending": pages}
         pending = [page for page in pages if page.get("status") == _PENDING]
         return {"bad_pages": float(len(pages)), "bad_pages_pending": float(len(pending))}
+
+    def _xgmi_links(self) -> dict[str, Reading]:
+        """Its links to other GPUs, and those that are up; those that are switched off are left out."""
+        answer = self._read("gpu_xgmi_link_status")
+        if isinstance(answer, Missing):
+            return {"xgmi_links": answer, "xgmi_links_up": answer}
+        up = answer["status"].count("U")
+        links = up + answer["status"].count("D")
+        if not links:
+            return {"xgmi_links": _NO_LINKS, "xgmi_links_up": _NO_LINKS}
+        return {"xgmi_links": float(links), "xgmi_links_up": float(up)}
 
     def _pcie_link(self) -> dict[str, Reading]:
         """Lanes and generation of its PCIe link, now and possible."""
@@ -413,7 +425,8 @@ def xgmi_states() -> dict[str, tuple[int, int]]:
         slot = _quiet("amdsmi_get_gpu_device_bdf", handle)
         links = _quiet("amdsmi_get_gpu_xgmi_link_status", handle)
         if slot and links and links["status"]:
-            states[str(slot)] = (len(links["status"]), links["status"].count("U"))
+            up = links["status"].count("U")
+            states[str(slot)] = (up + links["status"].count("D"), up)
     return states
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpumon.config.schema import Config
+from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.peaks import gpu_facts
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import Frame, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.source import AMD, DriverSource, vendor_of
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
@@ -21,6 +23,9 @@ from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs.rates import FIRST
 from gpumon.specs.gpus import bandwidth_peak
 from gpumon.specs.precision import Precision
+from gpumon.tui.detail.blocks import Figure
+from gpumon.tui.detail.gpu import sections
+from gpumon.tui.view import View
 from tests.fakes.amd.library import FakeAmd
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults
 
@@ -105,6 +110,8 @@ async def test_peak_throttling_bad_pages_and_links_of_an_mi355x(amd: FakeAmd) ->
 0 bad_pages 7
 0 pending 2
 0 links 8
+0 xgmi 7
+0 xgmi_up 6
 0 read_kb 1000000
 0 write_kb 2000000
 0 lanes 8
@@ -114,6 +121,7 @@ async def test_peak_throttling_bad_pages_and_links_of_an_mi355x(amd: FakeAmd) ->
         (gpu,) = await rig.gpus(1)
         assert gpu.throttle == ("sw_power_cap", "hw_thermal_slowdown")
         assert (gpu.bad_pages, gpu.bad_pages_pending) == (7.0, 2.0)
+        assert (gpu.xgmi_links, gpu.xgmi_links_up) == (7.0, 6.0)
         assert (gpu.pcie_width, gpu.pcie_width_max) == (8.0, 16.0)
         assert (gpu.pcie_generation, gpu.pcie_generation_max) == (4.0, 5.0)
         facts = gpu_facts(gpu)
@@ -130,6 +138,24 @@ async def test_peak_throttling_bad_pages_and_links_of_an_mi355x(amd: FakeAmd) ->
     # Seven of the eight links are XGMI's: 7e9 bytes between two looks at least 0.3 s apart.
     assert 0.0 < sent <= 7e9 / 0.25
     assert moved.gpus[0].nvlink_rx_bytes_per_s == 0.0
+
+
+async def test_the_page_names_amds_calls_and_its_faults(amd: FakeAmd) -> None:
+    async with running(amd, "gpus 1\n0 bad_pages 3\n0 pending 2\n0 xgmi 7\n0 xgmi_up 6\n") as rig:
+        gpus = await rig.gpus(1)
+    frame = Frame(1, 1e9, gpus[0].monotonic_s, 1.0, HostReading("a"), gpus)
+    snapshot = Deriver(gpu_catalogue()).derive(frame).snapshot
+    (shown,) = snapshot.gpus
+    named = {field: text for field, text in shown.sources.items() if "nvml" in text.casefold() or "GPM" in text}
+    assert set(named) <= {"bandwidth_bytes_per_s"}
+    assert shown.sources["busy_ratio"] == "amdsmi_get_gpu_activity gfx_activity"
+    texts = " ".join(fault.text for fault in snapshot.faults)
+    assert "2 bad memory pages wait to be taken out of use" in texts
+    assert "6 of 7 XGMI links are up" in texts
+    page = sections(shown, snapshot, View(Config()), None)
+    names = {entry.name for section in page for entry in section.entries if isinstance(entry, Figure)}
+    assert {"XGMI links up", "XGMI sent", "bad pages to go"} <= names
+    assert "NVLink sent" not in names
 
 
 async def test_a_card_before_mi300_has_no_peak_and_no_links(amd: FakeAmd) -> None:

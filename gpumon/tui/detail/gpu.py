@@ -93,12 +93,21 @@ _CLOCKS: Final = (
     ("memory clock", "memory_clock_hz", values.megahertz),
     ("memory clock max", "memory_clock_max_hz", values.megahertz),
 )
+_XGMI: Final = (
+    ("XGMI links", "xgmi_links", values.whole),
+    ("XGMI links up", "xgmi_links_up", values.whole),
+    ("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
+    ("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
+)
+"""Links between AMD's GPUs, in the place of NVLink."""
+_NVLINK: Final = (
+    ("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
+    ("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
+)
 _LINKS: Final = (
     ("PCIe lanes max", "pcie_width_max", values.whole),
     ("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
     ("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
-    ("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
-    ("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
 )
 _ERRORS: Final = {
     "ecc_uncorrected": ("ECC uncorrected", "warn"),
@@ -401,6 +410,7 @@ def _links(gpu: Gpu, figures: Figures) -> Section:
         figures("PCIe gen. max", "pcie_generation_max", values.whole),
         figures("PCIe lanes", "pcie_width", values.whole, tone="warn" if narrow else "text"),
         *figures.table(_LINKS),
+        *figures.table(_NVLINK if isinstance(gpu.xgmi_links, Missing) else _XGMI),
     ]
     if lanes is not None and narrow:
         text = (
