@@ -24,6 +24,8 @@ from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
 from gpumon.readings.verdict import Action, Event, EventKind, Family, Kind, Level, Parameters, Verdict
 from gpumon.triage.samples import Recent
 
+LOOK_S: Final = 10.0
+"""Seconds between two looks at an engine: settings change seldom, and reading them at each poll is dear."""
 SETTLE_S: Final = 90.0
 """After a change for so long latencies are not believed: their window is 60 s, and a queue needs some time to go."""
 LOAD_S: Final = 60.0
@@ -116,7 +118,8 @@ class Gains:
     def __init__(self) -> None:
         self._trials: dict[str, dict[_Place, _Trial]] = {}
         """By engine."""
-        self._looked_at: dict[str, EngineReading] = {}
+        self._looked_s: dict[str, float] = {}
+        """When each engine was looked at last (Unix time)."""
 
     def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
         """What actions have brought, as far as it can be told since this snapshot."""
@@ -139,6 +142,7 @@ class Gains:
                 events += self._of_engine(frame.wall_s, reading, engine, cards, standing, recents.get(engine.key))
         for key in self._trials.keys() - listed:
             del self._trials[key]
+            self._looked_s.pop(key, None)
         return events
 
     def _of_engine(
@@ -151,10 +155,10 @@ class Gains:
         recent: Recent | None,
     ) -> Iterator[Event]:
         """Take note of the verdicts on one engine and its GPUs; tells of those that a change has ended."""
-        is_known = self._looked_at.get(engine.key) is reading
+        is_known = 0.0 <= wall_s - self._looked_s.get(engine.key, -LOOK_S) < LOOK_S
         if engine.state is not EndpointState.OK or is_known or recent is None:
             return
-        self._looked_at[engine.key] = reading
+        self._looked_s[engine.key] = wall_s
         facts = _facts(engine, reading, gpus)
         measured = _measured(engine, recent)
         trials = self._trials.setdefault(engine.key, {})
@@ -176,7 +180,7 @@ class Gains:
                 del trials[place]
         if not trials:
             del self._trials[engine.key]
-            del self._looked_at[engine.key]
+            del self._looked_s[engine.key]
 
 
 def _renewed(trial: _Trial | None, verdict: Verdict, facts: Facts, measured: _Measured, wall_s: float) -> _Trial:
