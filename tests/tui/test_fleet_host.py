@@ -75,6 +75,26 @@ async def test_a_past_that_fails_or_is_empty_says_why_nothing_moves() -> None:
         await until(lambda: "nothing is kept of that time" in foot(app), pilot, 20.0)
 
 
+async def test_a_marked_moment_of_a_host_is_compared_by_what_its_prometheus_has() -> None:
+    source = Scrapes(3)
+    async with watching(source, 120, 40) as (app, pilot):
+        host = await opened(app, pilot)
+        await pilot.press("left_curly_bracket")
+        await until(lambda: host.gone_back, pilot)
+        await pilot.press("M")
+        await pilot.press("end")
+        await until(lambda: not host.gone_back, pilot)
+        await pilot.press("2", "D")
+        await until(lambda: "set differently" in "\n".join(text_of(app)), pilot)
+        shown = "\n".join(text_of(app))
+        assert "nothing known was set differently" in shown
+        assert "then and now: engine vllm:8000" in shown
+        assert "load (requests/s)" in shown
+        source.fault = "it is being restarted"
+        await pilot.press("D")
+        await until(lambda: "prometheus: it is being restarted" in "\n".join(text_of(app)), pilot)
+
+
 async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleets_screen(tmp_path: Path) -> None:
     class Slow(Files):
         """Files that wait for the test."""
