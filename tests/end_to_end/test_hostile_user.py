@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpumon.config.errors import ConfigError
 from gpumon.history.reader import Recording
 from tests.sources.discovery.servers import free_port
 from tests.tui.pty_process import PtyProcess
@@ -145,6 +147,17 @@ def config() -> Iterator[Path]:
             process.communicate()
 
 
+def has_frames(path: Path) -> bool:
+    """Whether a recording that is being made has a frame already."""
+    try:
+        opened = Recording(path)
+    except ConfigError:
+        return False
+    span = opened.span()
+    opened.close()
+    return span is not None
+
+
 def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / "sitecustomize.py").write_text(WATCH)
@@ -177,7 +190,11 @@ def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: P
             for command in (["snapshot", "--json"], ["doctor"])
         )
         recording = Path(home) / "kept.gpumon"
-        subprocess.run(["timeout", "-s", "INT", "6", *words, "record", str(recording)], env=environ, timeout=60)
+        with subprocess.Popen([*words, "record", str(recording)], env=environ) as recorder:
+            end_s = time.monotonic() + 60.0
+            while not has_frames(recording) and time.monotonic() < end_s:
+                time.sleep(0.2)
+            recorder.send_signal(signal.SIGINT)
         opened = Recording(recording)
         span = opened.span()
         assert span is not None

@@ -282,12 +282,15 @@ def test_a_detached_tmux_session_is_right_when_attached_at_another_size(home: di
         assert first.process.wait(60.0) == 0
         time.sleep(1.5)
         second = Multiplexer([*tmux, "attach-session"], 120, 41, home)
-        end_s, rows = time.monotonic() + 60.0, 0
-        while rows < 2 and time.monotonic() < end_s:
+        end_s = time.monotonic() + 60.0
+        rows = 0
+        last = ""
+        while (rows < 2 or not last.endswith("q quit")) and time.monotonic() < end_s:
             text = second.wait_for("SIMULATED", "llama-8b", "q quit", "history")
             rows = sum(bool(re.match(r"^.?\s*\d+ .*(W|%) ", line)) for line in text.splitlines())
+            last = text.splitlines()[39].rstrip()
         assert rows >= 2, text
-        assert text.splitlines()[39].rstrip().endswith("q quit"), text
+        assert last.endswith("q quit"), text
         second.process.type(b"q")
         assert second.process.wait(60.0) == 0
     finally:
