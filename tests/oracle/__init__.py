@@ -27,5 +27,8 @@ What to know before comparing a formula with flops.csv:
   `state` holds the products in and between chunks. At decode the state is updated by elementwise operations, which
   PyTorch's counter doesn't see: `state_elementwise` has their number, with those of gates and norms beside them.
   Other norms, activations, rotary embeddings and softmax are counted nowhere.
-- A router that assigns identity experts (LongCat) multiplies fewer than `experts_per_token`, as random routing falls.
+- A router that assigns identity experts (LongCat) multiplies more or fewer than `experts_per_token`, as random routing
+  falls: that is the mean of even routing.
+- Whisper's decoder runs beside what an encoder would make of 30 s of sound: `linear_cached` of its prefill makes keys
+  and values of it, once per request, and its cache has them in each row. Decoders of text pairs aren't run.
 """
