@@ -108,9 +108,7 @@ def _whole_model(engine: Engine, _: View, tone: str) -> Row:
     """The model as the engine names it."""
     name = engine.model or _short_model(engine, _WHOLE_MODEL)
     if engine.kind in ROUTERS:
-        name = _backends(engine)
-        if engine.model:
-            name = f"{name} of {engine.model}"
+        name = _front_end(engine)
     return ((" " + left(name, _WHOLE_MODEL), tone),)
 
 
@@ -123,6 +121,18 @@ def _short_model(engine: Engine, room: int) -> str:
     if not model and engine.phase is Phase.TRAINING:
         model = "training"
     return model_name(model.rstrip("/").rpartition("/")[2], room)
+
+
+def _front_end(engine: Engine) -> str:
+    """Backends of a front end, its model, and the requests that fail in it: `2/3 ready of llama, 0.2/s fail`."""
+    text = _backends(engine)
+    if engine.model:
+        text = f"{text} of {engine.model}"
+    failures = engine.rates.failures_per_s
+    if isinstance(failures, Missing) or failures <= 0.0:
+        return text
+    end = f", {rate(failures)}/s fail"
+    return f"{cut(text, _WHOLE_MODEL - cells(end))}{end}"
 
 
 def _backends(engine: Engine) -> str:

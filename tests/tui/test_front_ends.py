@@ -41,12 +41,20 @@ def page_text(front: Engine, width: int = 120) -> str:
     return flat(page_of(snapshot, "engine", URL), width)
 
 
-@pytest.mark.parametrize(("width", "model"), [(80, "1/2 ready"), (200, "1/2 ready of Qwen/Qwen3-8B")])
+@pytest.mark.parametrize(("width", "model"), [(80, "1/2 ready"), (200, "1/2 ready of Qwen/Qwen3-8B, 0.1/s fail")])
 def test_its_row_has_requests_in_place_of_tokens_and_how_many_backends_are_ready(width: int, model: str) -> None:
     line = text(engine_row(FRONT, width))
     assert model in line
     assert "2.3 req/s" in line
     assert "n/a" not in line
+
+
+def test_a_long_name_leaves_room_for_what_fails() -> None:
+    line = text(engine_row(replace(FRONT, model="some-organisation/a-model-with-a-long-name-70B-Instruct"), 200))
+    assert "1/2 ready of some-organisat" in line
+    assert "…, 0.1/s fail" in line
+    well = replace(FRONT, failures_per_s=0.0)
+    assert "fail" not in text(engine_row(well, 200))
 
 
 @pytest.mark.parametrize(
