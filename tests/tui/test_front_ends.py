@@ -51,7 +51,7 @@ def test_its_row_has_requests_in_place_of_tokens_and_how_many_backends_are_ready
 
 def test_a_long_name_leaves_room_for_what_fails() -> None:
     line = text(engine_row(replace(FRONT, model="some-organisation/a-model-with-a-long-name-70B-Instruct"), 200))
-    assert "1/2 ready of some-organisat" in line
+    assert "1/2 ready of some-organis" in line
     assert "…, 0.1/s fail" in line
     well = replace(FRONT, failures_per_s=0.0)
     assert "fail" not in text(engine_row(well, 200))
