@@ -29,6 +29,8 @@ _UVICORN_SWITCHES: Final = (
 SWITCHES: Final[Mapping[EngineKind, tuple[Switch, ...]]] = {
     EngineKind.VLLM: _UVICORN_SWITCHES,
     EngineKind.APHRODITE: _UVICORN_SWITCHES,
+    EngineKind.VLLM_OMNI: _UVICORN_SWITCHES,
+    EngineKind.VLLM_STACK: (Switch("--log-level", _QUIET, mend="--log-level info writes them"),),
     EngineKind.SGLANG: (
         Switch("--log-level-http", _QUIET, mend="--log-level-http info writes them"),
         Switch("--log-level", _QUIET, unless="--log-level-http", mend="--log-level-http info writes them"),

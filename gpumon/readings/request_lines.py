@@ -185,7 +185,10 @@ _ALL: Final = (_UVICORN, *_BY_LLAMA_CPP, _GIN, _TGI, _TRITON)
 FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
     EngineKind.VLLM: _BY_UVICORN,
     EngineKind.APHRODITE: _BY_UVICORN,
+    EngineKind.VLLM_OMNI: _BY_UVICORN,
+    EngineKind.VLLM_STACK: _BY_UVICORN,
     EngineKind.SGLANG: _BY_UVICORN,
+    EngineKind.SGLANG_DIFFUSION: _BY_UVICORN,
     EngineKind.LMDEPLOY: _BY_UVICORN,
     EngineKind.TENSORRT_LLM: _BY_UVICORN,
     EngineKind.NIM: _BY_UVICORN,

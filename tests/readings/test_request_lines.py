@@ -310,6 +310,7 @@ def test_hostile_lines_cost_by_their_length() -> None:
         ),
         (EngineKind.VLLM, "vllm serve m --uvicorn-log-level debug", ""),
         (EngineKind.VLLM, "vllm serve m --disable-log-requests", ""),
+        (EngineKind.VLLM_STACK, "vllm-router --port 8001 --log-level warning", "off by --log-level warning"),
         (EngineKind.SGLANG, "python -m sglang.launch_server --log-level error", "off by --log-level error"),
         (EngineKind.SGLANG, "python -m sglang.launch_server --log-level error --log-level-http info", ""),
         (EngineKind.SGLANG, "python -m sglang.launch_server --log-level-http", ""),
@@ -323,5 +324,6 @@ def test_a_command_line_tells_why_there_are_no_request_lines(kind: EngineKind, c
     assert bool(reason) is bool(said)
 
 
-def test_what_is_known_of_a_silent_log_is_said_of_kinds_with_forms() -> None:
-    assert set(SWITCHES) <= set(HINTS) | {EngineKind.APHRODITE}
+def test_what_is_said_of_a_silent_log_is_said_of_kinds_with_forms() -> None:
+    assert set(SWITCHES) <= set(FORMS)
+    assert set(HINTS) - set(FORMS) == {EngineKind.DYNAMO, EngineKind.RAY}, "these two have forms that are not known"
