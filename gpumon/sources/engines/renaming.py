@@ -26,13 +26,13 @@ class Renaming:
         self._own = own
         self._read = read
         self._names = names
-        self._last: dict[Series, Series | None] = {}
-        """The series of the last page -> the same under the other name; None where it is left out."""
+        self._last: dict[Series, Series] = {}
+        """The series of the last page -> the same under the other name."""
 
     def name(self, own: str) -> str:
-        """The name that a series is read under; empty where it is left out."""
+        """The name that a series is read under; its own, which no adapter reads, where it is left out."""
         if own in self._names:
-            return self._names[own]
+            return self._names[own] or own
         if own.startswith(self._own):
             return self._read + own[len(self._own) :]
         return own
@@ -51,24 +51,14 @@ class Renaming:
 
     def page(self, scan: Scan) -> Scan:
         """The page under the other names."""
-        renamed: dict[Series, Series | None] = {}
+        renamed = {}
         values = {}
         for series, value in scan.values.items():
-            if series in self._last:
-                other = self._last[series]
-            else:
-                other = self._renamed(series)
+            other = self._last.get(series) or Series(self.name(series.name), series.labels)
             renamed[series] = other
-            if other is not None:
-                values[other] = value
+            values[other] = value
         self._last = renamed
         return scan._replace(values=values)
-
-    def _renamed(self, series: Series) -> Series | None:
-        name = self.name(series.name)
-        if not name:
-            return None
-        return Series(name, series.labels)
 
     def sources(self, reading: EngineReading) -> EngineReading:
         """The reading with the names that the page has in its sources."""
