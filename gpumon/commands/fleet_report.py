@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.commands.options import Usage
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.history.reader import Recording
     from gpumon.readings.fleet_period import FleetPeriod
     from gpumon.sources.prometheus.source import FleetSource
+    from gpumon.triage.fresh import Make
 
 USUAL_S: Final = 7 * 86400.0
 """Seconds of a Prometheus that are reported without --from."""
@@ -27,9 +29,19 @@ MOST_LOOKS: Final = 20_000
 """Looks at all hosts together: a few minutes of work."""
 LEAST_LOOKS: Final = 30
 """A short time is looked at so often at least, as far as it was scraped so often."""
+MOST_FAILED: Final = 3
+"""Hosts whose queries fail one after the other: then the server does, and not what is asked."""
 EARLY_S: Final = 0.01
 """Seconds that rounding may put a look before its time."""
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
+
+
+class Work(NamedTuple):
+    """What the looks at all hosts are worked out with."""
+
+    basis: Basis
+    grouping: Grouping
+    make: Make
 
 
 def check_by(by: str) -> str:
@@ -49,22 +61,25 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.grouping import Grouping
     from gpumon.fleet.period import Stretch, summed_up
+    from gpumon.session.build import maker
     from gpumon.sources.prometheus.incidents import recorded_incidents
 
     async with prometheus_source(config) as (source, newest):
-        begin_s, end_s = scraped_span(chosen, newest.wall_s, USUAL_S)
+        begin_s, end_s = (round(at_s, 3) for at_s in scraped_span(chosen, newest.wall_s, USUAL_S))
         if begin_s >= end_s:
             raise ConfigError(f"--from {chosen.since or '-7d'} is not before --to {chosen.until or 'now'}")
         names, notes = await source.hosts_between(begin_s, end_s)
         least_s = max(newest.interval_s, config.prometheus.interval_s)
         step_s = _step_s(end_s - begin_s, len(names), least_s, chosen.every_s)
         grouping = Grouping(by)
-        basis = _basis(config, step_s, grouping)
-        hosts = await _hosts(source, names, (begin_s, end_s), basis, config, grouping)
+        work = Work(_basis(config, step_s, grouping), grouping, maker(config))
+        hosts, refused = await _hosts(source, names, (begin_s, end_s), work)
         if not any(sums.measured_s for sums in hosts.values()):
             raise ConfigError(_nothing(begin_s, end_s, bool(names)))
         recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
-    return _with_label(summed_up(hosts, Stretch(begin_s, end_s, by, notes), basis, recorded), grouping)
+    return _with_label(
+        summed_up(hosts, Stretch(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
+    )
 
 
 def _nothing(begin_s: float, end_s: float, hosts: bool) -> str:
@@ -78,7 +93,7 @@ def _nothing(begin_s: float, end_s: float, hosts: bool) -> str:
 
 
 def _step_s(seconds: float, hosts: int, least_s: float, asked_s: float) -> float:
-    """Seconds between two looks, of which a whole number is in the time."""
+    """Seconds between two looks, in whole milliseconds: a whole number of them is in the time, but for a second."""
     step_s = asked_s
     if not step_s:
         step_s = STEPS_S[-1]
@@ -88,7 +103,7 @@ def _step_s(seconds: float, hosts: int, least_s: float, asked_s: float) -> float
                 break
         step_s = min(step_s, seconds / LEAST_LOOKS)
     step_s = max(step_s, least_s)
-    return seconds / max(1, round(seconds / step_s))
+    return math.floor(1e3 * seconds / max(1, round(seconds / step_s))) / 1e3
 
 
 def _basis(config: Config, step_s: float, grouping: Grouping) -> Basis:
@@ -101,46 +116,56 @@ def _basis(config: Config, step_s: float, grouping: Grouping) -> Basis:
 
 
 async def _hosts(
-    source: FleetSource,
-    names: tuple[str, ...],
-    span: tuple[float, float],
-    basis: Basis,
-    config: Config,
-    grouping: Grouping,
-) -> Mapping[str, HostSums]:
-    """The sums of each host."""
-    from gpumon.efficiency.tracks import GAP
-    from gpumon.fleet.course import HostCourse
-    from gpumon.fleet.period import HostSums, Look
-    from gpumon.fleet.snapshot import HostShown
-    from gpumon.session.build import maker
+    source: FleetSource, names: tuple[str, ...], span: tuple[float, float], work: Work
+) -> tuple[Mapping[str, HostSums], list[str]]:
+    """The sums of each host, and what was refused. Raises ApiFault where host after host fails."""
+    from gpumon.fleet.period import HostSums
+    from gpumon.sources.prometheus.api import ApiFault
 
-    make = maker(config)
-    begin_s, end_s = span
     hosts = {}
+    notes: list[str] = []
+    failed = 0
     for number, name in enumerate(names):
         _progress(number, len(names))
-        sums = hosts[name] = HostSums(basis)
-        course = HostCourse(make, charted=False, judged=False)
-        # A look before the first one: windows and counters of the deriver need two.
-        first_s = begin_s - basis.step_s
-        async for frames in source.stretches(name, first_s, end_s, basis.step_s, own=not grouping.by_label):
-            for at_s, frame in frames:
-                moment = course.take(frame, at_s, max(frame.interval_s, basis.step_s))
-                if at_s < begin_s - EARLY_S:
-                    continue
-                shown = HostShown(
-                    name=name,
-                    labels=frame.labels,
-                    snapshot=moment.snapshot,
-                    state=moment.state,
-                    worker_gpus=frame.worker_gpus,
-                    ready=frame.ready is not None,
-                    owners=frame.owners,
-                )
-                sums.take(Look(at_s, shown, frame.engines, GAP * frame.interval_s))
+        sums = hosts[name] = HostSums(work.basis)
+        try:
+            await _sum_up(source, name, span, work, sums)
+            failed = 0
+        except ApiFault as fault:
+            failed += 1
+            notes.append(f"{name}: {fault.text}")
+            if failed >= min(MOST_FAILED, len(names)):
+                raise
     _progress(len(names), len(names))
-    return hosts
+    return hosts, notes
+
+
+async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], work: Work, sums: HostSums) -> None:
+    """Take all looks at a host into its sums. Raises ApiFault."""
+    from gpumon.efficiency.tracks import GAP
+    from gpumon.fleet.course import HostCourse
+    from gpumon.fleet.period import Look
+    from gpumon.fleet.snapshot import HostShown
+
+    begin_s, end_s = span
+    step_s = work.basis.step_s
+    course = HostCourse(work.make, charted=False, judged=False)
+    # A look before the first one: windows and counters of the deriver need two.
+    async for frames in source.stretches(name, begin_s - step_s, end_s, step_s, own=not work.grouping.by_label):
+        for at_s, frame in frames:
+            moment = course.take(frame, at_s, max(frame.interval_s, step_s))
+            if at_s < begin_s - EARLY_S:
+                continue
+            shown = HostShown(
+                name=name,
+                labels=frame.labels,
+                snapshot=moment.snapshot,
+                state=moment.state,
+                worker_gpus=frame.worker_gpus,
+                ready=frame.ready is not None,
+                owners=frame.owners,
+            )
+            sums.take(Look(at_s, shown, frame.engines, GAP * frame.interval_s))
 
 
 def _progress(done: int, of: int) -> None:

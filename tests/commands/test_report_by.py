@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,9 +18,11 @@ import pytest
 
 from gpumon.outputs import fleet_period
 from tests.commands.past_fleet import HOURS, PRICES, SPAN_S, PastFleet, Truth
+from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus
 from tests.outputs.validator import problems
 from tests.program import run_gpumon
+from tests.sources.prometheus.answering import asked
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 LOOK_H: Final = 5.0 / 60.0
@@ -52,15 +55,19 @@ def by_namespace(past: Past) -> dict[str, Any]:
 
 
 def report(past: Past, *arguments: str, code: int = 0) -> str:
-    words = ("--config", str(past.config), "--prometheus", past.url, "--every", "5m")
+    words = ("--config", str(past.config), "--prometheus", past.url)
+    if "--every" not in arguments:
+        words = (*words, "--every", "5m")
     if "--from" not in arguments:
-        begin, end = (
-            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s)) for at_s in (past.fleet.begin_s, past.fleet.end_s)
-        )
+        begin, end = utc(past.fleet.begin_s), utc(past.fleet.end_s)
         words = (*words, "--from", begin, "--to", end)
     done = run_gpumon("report", *words, *arguments, env={"COLUMNS": "160", "TZ": "UTC"})
     assert done.returncode == code, done.stderr
     return done.stderr if code else done.stdout
+
+
+def utc(wall_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
 
 
 def groups(told: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -146,6 +153,39 @@ def test_alerts_of_the_rules_are_counted_to_who_they_are_about(by_namespace: dic
     counts = {name: group["incidents"] for name, group in by_name.items()}
     assert counts == {"chat": 1.0, "search": 1.0, "": 0.0}
     assert by_name["search"]["critical_incidents"] == 1.0
+
+
+def test_a_time_of_more_looks_than_one_answer_holds_is_asked_for_in_parts(past: Past) -> None:
+    """With 640 looks the second of two parts begins in the middle of what was scraped. Looks are 120.9375 s apart,
+    and a query says milliseconds: steps that are rounded up would put the last look of a part behind its end."""
+    begin, end = utc(past.fleet.begin_s - 18.5 * 3600.0), utc(past.fleet.end_s)
+    told = json.loads(report(past, "--from", begin, "--to", end, "--every", "121s", "--by", "namespace", "--json"))
+    assert told["step_s"] == 120.937
+    assert told["measured_s"] == pytest.approx(SPAN_S, abs=130.0)
+    for name, group in groups(told).items():
+        truth = past.fleet.truth[name]
+        assert group["decode_tokens"] == pytest.approx(truth.decode_tokens, rel=TOKENS)
+        assert group["gpu_s"] / 3600.0 == pytest.approx(truth.gpu_hours, abs=group["gpus"] * (LOOK_H + NOTICED_H))
+
+
+def test_a_host_whose_queries_are_refused_costs_the_report_that_host_alone(past: Past) -> None:
+    def answer(request: Request) -> Reply:
+        words = asked(request)
+        if "start" in words and "gpu-1:" in words["query"]:
+            wrong = {
+                "status": "error",
+                "errorType": "execution",
+                "error": "query processing would load too many samples",
+            }
+            return Reply(422, json.dumps(wrong).encode(), "application/json")
+        with urllib.request.urlopen(past.url + request.path, request.body, timeout=60.0) as forwarded:
+            return Reply(body=forwarded.read(), content_type="application/json")
+
+    with LoopbackServer(answer) as server:
+        told = json.loads(report(past._replace(url=server.url), "--every", "15m", "--json"))
+    assert told["without_data"] == ["gpu-1"]
+    assert sorted(group["name"] for group in told["groups"] if group["gpus"]) == ["gpu-0", "gpu-2"]
+    assert any(note.startswith("gpu-1: ") and "load too many samples" in note for note in told["notes"])
 
 
 def test_markdown_has_totals_above_the_groups_and_says_what_is_left_out(past: Past, tmp_path: Path) -> None:

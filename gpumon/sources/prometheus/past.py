@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Coroutine, Iterator, Mapping
 from typing import Final, TypeVar
@@ -33,6 +34,11 @@ def most_steps(series: int) -> int:
     return min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
 
 
+def whole_ms(seconds: float) -> float:
+    """A step in whole milliseconds, as a query names it: else the last of many steps lies behind the end, and lacks."""
+    return math.ceil(round(seconds * 1e3, 3)) / 1e3
+
+
 class Past:
     """One use: `ask`, then `frames` in a thread."""
 
@@ -52,7 +58,7 @@ class Past:
         self._api = api
         self._queries = queries
         self._start_s = start_s
-        self.step_s = max(step_s, (end_s - start_s) / (most_steps(series) - 1), LEAST_STEP_S)
+        self.step_s = whole_ms(max(step_s, (end_s - start_s) / (most_steps(series) - 1), LEAST_STEP_S))
         self._end_s = end_s
         self._own = own
         self._answers: list[list[Matrix]] = []
