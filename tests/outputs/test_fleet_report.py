@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.outputs.fleet import report
+from gpumon.outputs.fleet import encode, report
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
@@ -97,3 +100,33 @@ def test_the_tables_have_the_width_that_is_asked_for():
     for width in (80, 120):
         lines = report(with_verdicts((), (), ()), {}, width).splitlines()
         assert max(cells(line) for line in lines[3:]) <= width
+
+
+def owned() -> FleetSnapshot:
+    """Four GPUs of the first host are `chat`'s; nobody owns the others."""
+    fleet = fed(*(fleet_frame(at) for at in range(6)))
+    first, *others = fleet.hosts
+    owners = {gpu.uuid: {"namespace": "chat"} for gpu in first.snapshot.gpus[:4]}
+    return replace(fleet, hosts=(replace(first, owners=owners), *others))
+
+
+def test_each_label_of_the_config_has_a_table_that_adds_up_to_the_total():
+    lines = report(owned(), {"": 2.0}, 200, ("namespace",)).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("namespace"))
+    assert lines[at].split()[:5] == ["namespace", "hosts", "gpus", "busy", "cost"]
+    rows = {line[:20].strip(): line[20:].split() for line in lines[at + 1 : at + 4]}
+    assert list(rows) == ["chat", "no namespace label", "total"]
+    assert [row[1] for row in rows.values()] == ["4", "20", "24"]
+    assert [row[3] for row in rows.values()] == ["8.00/h", "40.00/h", "48.00/h"]
+    assert not any(line.startswith("namespace") for line in report(owned(), {}, 200).splitlines())
+    assert "cost" not in report(owned(), {}, 200)
+
+
+def test_the_json_of_a_fleet_has_a_row_per_owner():
+    decoded = msgspec.json.decode(encode(owned(), {"": 2.0}))
+    rows = {row["name"]: row for row in decoded["owners"]["namespace"]}
+    assert {name: row["gpus"] for name, row in rows.items()} == {"chat": 4, "no namespace label": 20}
+    assert rows["chat"]["cost_per_h"] == {"value": 8.0, "gpus": 4, "of": 4}
+    whole = decoded["total"]["energy_j"]["value"]
+    assert sum(row["energy_j"]["value"] for row in rows.values()) == pytest.approx(whole)
+    assert list(msgspec.json.decode(encode(owned(), {}, ("team", "rack")))["owners"]) == ["team", "rack"]
