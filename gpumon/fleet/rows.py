@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.efficiency.costs import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
-from gpumon.efficiency.service import adding_up, model_key
+from gpumon.efficiency.service import ROUTERS, adding_up, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.parts import (
     Known,
@@ -52,6 +52,8 @@ NOT_PLACED: Final = "engine not known"
 UNPLACED_KEY: Final = "?"
 NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
+FRONT_ENDS: Final = "front ends"
+"""Name of the row of routers for several models, or for one under a name that no engine has."""
 _STATES: Final = {state: place for place, state in enumerate(HostState)}
 STATE_LEVELS: Final = {
     HostState.STALE: Level.WARN,
@@ -257,10 +259,18 @@ class _Leftover:
 def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tuple[Whole, list[Served]]]]:
     """The hosts of each model with the engines that serve it there, by the key of the model."""
     replicas: dict[tuple[str, ...], list[tuple[Whole, list[Served]]]] = {}
+    models = set()
+    for whole in wholes:
+        for served in whole.served:
+            if served.engine.kind not in ROUTERS:
+                models.add(model_key(served.engine.model))
     for whole in wholes:
         here: dict[tuple[str, ...], list[Served]] = {}
         for served in whole.served:
-            here.setdefault(model_key(served.engine.model), []).append(served)
+            model = model_key(served.engine.model)
+            if served.engine.kind in ROUTERS and (not model or model not in models):
+                model = (FRONT_ENDS,)
+            here.setdefault(model, []).append(served)
         for model, engines in here.items():
             replicas.setdefault(model, []).append((whole, engines))
     return replicas
@@ -374,6 +384,8 @@ def _model_row(
     parts = Parts(tuple(hosts), tuple(gpus), tuple(engines), prices)
     names = Counter(served.engine.model for served in engines)
     name = names.most_common(1)[0][0] or NO_MODEL
+    if model == (FRONT_ENDS,):
+        name = FRONT_ENDS
     row = row_of(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
     return _with_others(row, elsewhere)
 
@@ -541,10 +553,10 @@ def _exporters_down(hosts: Sequence[HostShown]) -> int:
 
 
 def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
-    """The models of the engines, each name once, in the order of the engines."""
+    """The models of the engines, each name once, in the order of the engines; a router may have names of its own."""
     names = []
     for served in engines:
-        if served.engine.model:
+        if served.engine.model and served.engine.kind not in ROUTERS:
             names.append(served.engine.model)
     return tuple(dict.fromkeys(names))
 

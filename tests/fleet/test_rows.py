@@ -9,10 +9,10 @@ import pytest
 
 from gpumon.efficiency.quantiles import quantile
 from gpumon.fleet.parts import MERGED, kept, weighted
-from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
+from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, GpuState, HistogramReading
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
 from tests.fleet.fleets import fed, fleet_frame
@@ -301,3 +301,23 @@ def test_a_shared_gpu_is_in_the_row_of_each_model_with_its_part(fleet: FleetSnap
     rows = by_model(FleetSnapshot("", 1.0, 15.0, (host,)), PRICES)
     assert sorted(row.mfu_ratio.value for row in rows) == [pytest.approx(0.1), pytest.approx(0.3)]
     assert total(rows).mfu_ratio == (pytest.approx(0.4), 1, 1)
+
+
+def test_a_router_is_in_the_row_of_its_model_and_in_no_sum(fleet: FleetSnapshot) -> None:
+    """One under a name that no engine has is in a row of its own: an alias is no model."""
+    host = fleet.hosts[0]
+    backend = host.snapshot.engines[0]
+    fields: dict[str, Any] = {"gpus": (), "running": 999.0, "waiting": 999.0}
+    router = replace(backend, name="smg:29000", kind=EngineKind.SMG, url="http://gpu01:29000", **fields)
+    other = replace(router, name="litellm:4000", kind=EngineKind.LITELLM, url="http://gpu01:4000", model="chat")
+    shown = replace(host.snapshot, engines=(*host.snapshot.engines, router, other))
+    routed = changed(fleet, 0, snapshot=shown)
+    before = {row.name: row for row in by_model(fleet, {})}
+    after = {row.name: row for row in by_model(routed, {})}
+    assert after.keys() - before.keys() == {FRONT_ENDS}
+    assert after[backend.model].engines == before[backend.model].engines + 1
+    assert (after[FRONT_ENDS].engines, after[FRONT_ENDS].running) == (1, NOT_EXPOSED)
+    for field in ("running", "waiting", "requests_per_s", "decode_tokens_per_s"):
+        assert getattr(after[backend.model], field) == getattr(before[backend.model], field)
+        assert getattr(by_host(routed, {})[0], field) == getattr(by_host(fleet, {})[0], field)
+    assert "chat" not in by_host(routed, {})[0].models
