@@ -1,4 +1,9 @@
-"""Plays of the simulator in which one thing is set differently in the middle, recorded in virtual time."""
+"""Plays of the simulator in which one thing is set differently in the middle, recorded in virtual time.
+
+python -m tests.history.changed
+
+How many figures are called changes in plays of steady load, of all that are judged: five seeds of each play.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from gpumon.readings.verdict import Kind
 from gpumon.readings.when import Stretch
 from gpumon.sources.simulator.scenario import Actor, EngineEffect, GpuEffect, Scenario
 from gpumon.sources.simulator.scenarios import ENGINES, demand
+from gpumon.sources.simulator.scenarios import scenario as named_scenario
 from gpumon.sources.simulator.traffic import Surge
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.pasts import lived, make
@@ -50,16 +56,16 @@ MORE_SLOTS: Final = restarted(replace(CHAT, max_num_seqs=12), replace(CHAT, max_
 RESTARTED: Final = restarted(CHAT, CHAT)
 
 
-def store_of(scenario: Scenario, seconds: float = 240.0) -> MemoryStore:
+def store_of(scenario: Scenario, seed: int = 1) -> MemoryStore:
     """The play as the collector keeps it."""
     store = MemoryStore(3600.0, 1e9)
-    lived((frame for _, frame in frames(scenario, seconds)), store)
+    lived((frame for _, frame in frames(scenario, 240.0, seed)), store)
     return store
 
 
-def answer_of(scenario: Scenario) -> BeforeAfter:
+def answer_of(scenario: Scenario, seed: int = 1) -> BeforeAfter:
     """Both sides of the change."""
-    return compared(store_of(scenario), make, BEFORE, AFTER)
+    return compared(store_of(scenario, seed), make, BEFORE, AFTER)
 
 
 def named(answer: BeforeAfter) -> dict[str, dict[str, tuple[str, str]]]:
@@ -83,3 +89,23 @@ def changed(answer: BeforeAfter, kind: Kind) -> set[str]:
 def only(answer: BeforeAfter, kind: Kind) -> ThingChange:
     """The first thing of a kind."""
     return next(thing for thing in answer.things if thing.kind is kind)
+
+
+def main() -> None:
+    """Print a line for each play."""
+    for scenario in (STEADY, *map(named_scenario, ("decode-bound", "tp-over-nvlink", "training"))):
+        judged = 0
+        called: list[str] = []
+        for seed in range(1, 6):
+            for thing in answer_of(scenario, seed).things:
+                for figure in thing.figures:
+                    judged += figure.judgement is not Judgement.NOT_JUDGED
+                    if figure.judgement is Judgement.CHANGED:
+                        called.append(f"{thing.name} {figure.code}")
+        print(
+            f"{scenario.name:16} {judged} figures judged, {len(called)} called changes {', '.join(called)}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
