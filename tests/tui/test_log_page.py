@@ -13,6 +13,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engine_log.log import EngineLog
 from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.pages import followed
 from gpumon.tui.pages.log import LogPage, _pieces
 from tests.tui import scenes
 from tests.tui.feed import Still, file_log
@@ -33,6 +34,12 @@ LINES = [
     *(f"INFO 11-26 18:03:{at % 60:02} Engine 000: step {at}" for at in range(60, 80)),
     "\x1b[31mINFO\x1b[0m 11-26 18:03:01 " + "long " * 40 + "end",
 ]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are looked at ten times a second: tests wait for what is added."""
+    monkeypatch.setattr(followed, "POLL_S", 0.1)
 
 
 def feed_with(path: Path, snapshot: Snapshot | None = None) -> Still:
@@ -146,17 +153,13 @@ async def test_the_log_goes_with_the_page(tmp_path: Path) -> None:
         await until(lambda: page_of(app) == "detail", pilot)
 
 
-@pytest.mark.parametrize("keys", [("1",), ("2",), ("2", "enter"), ("4",), ("5",)])
-async def test_every_row_of_an_engine_leads_to_its_log(tmp_path: Path, keys: tuple[str, ...]) -> None:
+async def test_every_row_and_page_about_an_engine_leads_to_its_log(tmp_path: Path) -> None:
     async with running(feed_with(tmp_path / "vllm.log"), 120, 50) as (app, pilot):
-        page = await opened(app, pilot, *keys)
-        assert page.title().startswith("log of engine ")
-
-
-async def test_a_verdict_leads_to_the_log_of_its_engine(tmp_path: Path) -> None:
-    async with running(feed_with(tmp_path / "vllm.log"), 120, 50) as (app, pilot):
-        page = await opened(app, pilot, "5", "enter")
-        assert page.title().startswith("log of engine ")
+        for keys in (("1",), ("2",), ("2", "enter"), ("4",), ("5",), ("5", "enter")):
+            page = await opened(app, pilot, *keys)
+            assert page.title().startswith("log of engine "), keys
+            await type_keys(app, pilot, "escape", "escape")
+            await until(lambda: page_of(app) == "", pilot)
 
 
 async def test_why_there_is_no_log_is_said() -> None:

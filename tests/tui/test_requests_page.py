@@ -11,12 +11,13 @@ from gpumon.config.load import load
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.pages import followed
 from gpumon.tui.pages.requests import RequestsPage
 from tests.tui import scenes
 from tests.tui.feed import Still, file_log
 from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import disk_at, type_keys
-from tests.tui.test_pages import page_of
+from tests.tui.test_pages import page_of, resized
 
 LINES = [
     "INFO 11-26 18:00:00 vLLM API server version 0.11",
@@ -26,6 +27,12 @@ LINES = [
     "INFO 11-26 18:01:00 Received request c-1: prompt: 'swordfish', params: {}",
     'INFO:     10.0.0.8:1 - "POST /v1/rerank HTTP/1.1" 404 Not Found',
 ]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are looked at ten times a second: tests wait for what is added."""
+    monkeypatch.setattr(followed, "POLL_S", 0.1)
 
 
 def feed_with(path: Path, snapshot: Snapshot | None = None) -> Still:
@@ -57,21 +64,22 @@ def rows_of(app: MonitorApp) -> list[str]:
     return rows[head + 1 : -1]
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
-async def test_errors_come_first_and_then_the_newest(tmp_path: Path, width: int, height: int) -> None:
-    async with running(feed_with(tmp_path / "vllm.log"), width, height) as (app, pilot):
+async def test_errors_come_first_and_then_the_newest(tmp_path: Path) -> None:
+    async with running(feed_with(tmp_path / "vllm.log"), 80, 24) as (app, pilot):
         await opened(app, pilot, "2")
-        rows = [" ".join(row.split()) for row in rows_of(app)]
-        assert rows[:4] == [
-            "errors: 2, the newest first",
-            "after 11-26 18:01:00 404 POST /v1/rerank 10.0.0.8",
-            "after 11-26 18:00:00 503 POST /v1/chat/completions 10.0.0.9",
-            "others, the newest first",
-        ]
-        assert "62 requests: 503 ×1  404 ×1  200 ×60  1 poll apart" in shown(app)
-        assert "never recorded" in shown(app)
-        assert "swordfish" not in shown(app)
-        assert max(map(len, text_of(app))) <= width
+        for width, height in ((80, 24), (120, 40), (200, 60)):
+            await resized(app, pilot, width, height)
+            rows = [" ".join(row.split()) for row in rows_of(app)]
+            assert rows[:4] == [
+                "errors: 2, the newest first",
+                "after 11-26 18:01:00 404 POST /v1/rerank 10.0.0.8",
+                "after 11-26 18:00:00 503 POST /v1/chat/completions 10.0.0.9",
+                "others, the newest first",
+            ]
+            assert "62 requests: 503 ×1  404 ×1  200 ×60  1 poll apart" in shown(app)
+            assert "never recorded" in shown(app)
+            assert "swordfish" not in shown(app)
+            assert max(map(len, text_of(app))) <= width
 
 
 async def test_new_requests_come_in_at_the_top_until_the_page_is_scrolled(tmp_path: Path) -> None:
