@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpumon.history.compared import TooShortError, spans_of
+from gpumon.outputs.before_after import report
 from gpumon.readings.before_after import BeforeAfter, SeenOn
+from gpumon.readings.format import cells
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.readings.when import OutsideError, Stretch, stretch_of
 from tests.history.changed import (
@@ -89,6 +91,15 @@ def test_a_restart_with_the_same_options_is_a_restart_and_no_more() -> None:
     assert {name: set(changes) for name, changes in named(answer).items()} == {"llama-8b": {"started"}}
     assert [changed(answer, kind) for kind in EVERY] == [set(), set(), set()]
     assert only(answer, Kind.ENGINE).seen is SeenOn.BOTH
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_text_fits_and_says_the_load_before_the_figures(doubled: BeforeAfter, width: int) -> None:
+    lines = report(doubled, width).splitlines()
+    assert all(cells(line) <= width for line in lines)
+    head = next(place for place, line in enumerate(lines) if line.startswith("engine llama-8b: at 2"))
+    assert head < next(place for place, line in enumerate(lines) if "TTFT p95" in line)
+    assert " in noise" in "\n".join(lines)
 
 
 HELD = Stretch(1000.0, 5000.0)
