@@ -14,7 +14,7 @@ import pytest
 from gpumon.commands.replay import Replay
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Model, Prices
-from gpumon.readings.frame import Departure
+from gpumon.readings.frame import Departure, EngineKind
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.session.build import start_worker
@@ -128,9 +128,12 @@ async def test_the_log_of_an_engine_is_that_of_the_process_that_serves_its_url(t
             log = session.engine_log(engine_at(f"http://127.0.0.1:{port}"))
             assert not isinstance(log, str)
             view = await log.read()
+            requests = await log.requests(EngineKind.VLLM).read()
             server.communicate()
     assert view is not None
     assert ([line.text for line in view.lines], view.place) == (["INFO serves"], f"file {path}")
+    assert requests is not None
+    assert (requests.lines, requests.place) == (1, view.place), "its requests are in the same log"
     ended = await log.read()
     assert ended is not None
     assert [line.text for line in ended.lines] == ["INFO serves"], "what was found while it lived is still known"

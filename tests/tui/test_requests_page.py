@@ -164,6 +164,15 @@ async def test_why_there_is_no_request_is_said(tmp_path: Path) -> None:
         await until(lambda: "this command shows it: tail -n 100" in shown(app), pilot)
 
 
+async def test_requests_that_were_read_stay_when_the_log_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    async with running(feed_with(path)) as (app, pilot):
+        await opened(app, pilot, "2")
+        path.unlink()
+        await until(lambda: "No such file or directory" in shown(app), pilot)
+        assert "/v1/rerank" in shown(app)
+
+
 async def test_an_engine_without_log_opens_no_page() -> None:
     async with running("live") as (app, pilot):
         await type_keys(app, pilot, "2", "F")

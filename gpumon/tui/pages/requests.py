@@ -113,16 +113,19 @@ class RequestsPage(FollowedPage[RequestView]):
         return rows
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
-        """The requests; or why there are none."""
+        """The requests; or why there are none, or no new ones."""
         shown = self._shown
         if shown is None:
             return (((" reading …", "muted"),),)
-        if shown.fault:
-            return fault_rows(shown, width)
         held = self._held or shown
+        if shown.fault and not held.counts:
+            return fault_rows(shown, width)
         if not held.counts:
             return _reasons(held, width)
-        return self._rows_of(held, width).rows
+        rows = self._rows_of(held, width).rows
+        if shown.fault:
+            return [*fault_rows(shown, width), (), *rows]
+        return rows
 
     def _rows_of(self, shown: RequestView, width: int) -> Made:
         """The rows; those of before, unless a request came or the screen is another one."""
