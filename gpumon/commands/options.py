@@ -65,6 +65,7 @@ def program() -> Parser:
         "GPUMON_CONFIG": "config file",
         "GPUMON_PROFILES": "folder of imported profiles (default ~/.local/share/gpumon/profiles)",
         **{name: meaning for name, (_, meaning) in VARIABLES.items()},
+        "GPUMON_INTEGRATED_GPUS": "1: show the GPU in an Intel CPU",
     }
     lines = "\n".join(f"  {name:<24}{meaning}" for name, meaning in variables.items())
     parser = parser_of("")

@@ -111,6 +111,8 @@ _VIOLATIONS = {
 PPT is the limit of the package's power. The firmware keeps the socket below its limit of heat; PROCHOT, voltage
 regulators and HBM have limits of their own, at which the hardware slows down.
 """
+_TURNS = 4
+"""Groups of GPUs that are asked for throttling one after the other."""
 _PENDING = 1
 """AMDSMI_MEM_PAGE_STATUS_PENDING."""
 _LINK_KB = 1000.0
@@ -135,7 +137,9 @@ class AmdGpu:
         self._sent = Rate()
         self._received = Rate()
         self._values: dict[str, Any] = {"name": ""}
-        self._slow_due_s = self._minute_due_s = 0.0
+        self._slow_due_s = 0.0
+        self._minute_due_s = 0.0
+        self._throttle_due_s = 0.0
 
     @property
     def name(self) -> str:
@@ -167,9 +171,11 @@ class AmdGpu:
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + self._timings.slow_s
             values["processes"] = self._processes(now_s)
-            values["throttle"] = self._throttle()
             values |= self._pcie_link()
             values |= self._xgmi_traffic()
+        if now_s >= self._throttle_due_s:
+            self._plan_throttle(now_s)
+            values["throttle"] = self._throttle()
         self._gauges(TICK)
         self.read_s = time.monotonic()
         counter = self._read("energy_count")
@@ -202,6 +208,14 @@ class AmdGpu:
             answer = self._read(call, *args, key=key)
             for field, (keys, scale) in fields.items():
                 self._values[field] = answer if isinstance(answer, Missing) else _scaled(answer, keys.split(), scale)
+
+    def _plan_throttle(self, now_s: float) -> None:
+        """Plan the next look at throttling: GPUs have theirs at different ticks, as each of the calls takes 0.1 s."""
+        if self._throttle_due_s:
+            self._throttle_due_s = now_s + self._timings.slow_s
+        else:
+            turn = self._index % _TURNS
+            self._throttle_due_s = now_s + self._timings.slow_s * (1.0 + turn / _TURNS)
 
     def _throttle(self) -> tuple[str, ...]:
         """Names of what holds its clocks down."""
