@@ -165,7 +165,7 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
                 ready=frame.ready is not None,
                 owners=frame.owners,
             )
-            sums.take(Look(at_s, shown, frame.engines, GAP * frame.interval_s))
+            sums.take(Look(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
 
 
 def _progress(done: int, of: int) -> None:
@@ -206,7 +206,8 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     name = ""
     for sample in derived_samples(recording, lambda: Deriver(gpus, basis.goals, basis.prices), *span):
         name = sample.snapshot.host.name
-        sums.take(Look(sample.frame.wall_s, HostShown(name, {}, sample.snapshot), sample.frame.engines))
+        frame = sample.frame
+        sums.take(Look(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))
     period = summed_up({name: sums}, Stretch(*span, by), basis, _recorded(recording, name, *span))
     return _with_label(period, grouping)
 

@@ -14,7 +14,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
-from gpumon.readings.snapshot import Goodput, WithinGoal
+from gpumon.readings.snapshot import Engine, Goodput, Gpu, WithinGoal
 
 TOKENS: Final = {
     "prefill_computed_tokens": "prefill_computed",
@@ -211,6 +211,77 @@ class GoodputCount:
                 yield observed
             elif before is not None and histogram.count < before.count:
                 yield histogram
+
+
+class UnusedTime:
+    """Time in which a GPU was unused, from look to look: no engine on it ran a request, or nobody held it."""
+
+    __slots__ = ("_counted", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.seconds = 0.0
+        """Time of which it is known."""
+        self._counted = Counted()
+
+    def begin_anew(self) -> None:
+        """Take the next count as a base line."""
+        self._counted.last = None
+
+    def add(
+        self, gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float
+    ) -> Reading:
+        """Take in a look `seconds` after the one before, and return how many of these the GPU was unused.
+
+        By what its engines ran at this very look, as `readings` by `Engine.key` have it. A GPU without engines, or with
+        engines without readings, by its own count.
+        """
+        counted_s = self._counted.add(gpu.unused_s, seconds)
+        if any(engine.key in readings for engine in engines):
+            unused = _unused_by_engines(gpu, engines, readings, seconds)
+        elif isinstance(gpu.unused_s, Missing):
+            unused = gpu.unused_s
+        else:
+            unused = min(counted_s, seconds)
+        if not isinstance(unused, Missing):
+            self.total += unused
+            self.seconds += seconds
+        return unused
+
+    @property
+    def reading(self) -> Reading:
+        """The time; missing where it was never known."""
+        if self.seconds:
+            return self.total
+        return NOT_EXPOSED
+
+
+def _unused_by_engines(
+    gpu: Gpu, engines: Iterable[Engine], readings: Mapping[str, EngineReading], seconds: float
+) -> Reading:
+    """All of the time, or none; why it is not known. A GPU without a kernel is unused, whoever does not answer."""
+    unknown: Missing | None = None
+    for engine in engines:
+        running = _running_now(engine, readings)
+        if isinstance(running, Missing):
+            unknown = running
+        elif running > 0.0:
+            return 0.0
+    if unknown is not None and gpu.busy_ratio != 0.0:
+        return unknown
+    return seconds
+
+
+def _running_now(engine: Engine, readings: Mapping[str, EngineReading]) -> Reading:
+    """Requests that an engine runs at this very look; one that is down or sleeps runs none."""
+    if engine.state is EndpointState.DOWN or engine.asleep:
+        return 0.0
+    if engine.state is not EndpointState.OK:
+        return Missing(Reason.UNREACHABLE)
+    reading = readings.get(engine.key)
+    if reading is None or isinstance(engine.load.running, Missing):
+        return engine.load.running
+    return running_requests(reading)
 
 
 def running_requests(reading: EngineReading) -> Reading:

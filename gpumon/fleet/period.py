@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.costs import energy_cost_of
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import adding_up
-from gpumon.efficiency.sums import TOKENS, Counted, GoodputCount, running_requests
+from gpumon.efficiency.sums import TOKENS, Counted, GoodputCount, UnusedTime
 from gpumon.fleet.grouping import HOST, MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
@@ -27,9 +27,9 @@ from gpumon.readings.fleet_period import (
     Waster,
 )
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineReading, GpuState
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
+from gpumon.readings.missing import Missing, Reading, number, or_nan
 from gpumon.readings.prices import Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Level
@@ -64,7 +64,8 @@ class Look(NamedTuple):
     """Unix time."""
     shown: HostShown
     readings: Sequence[EngineReading] = ()
-    """Raw readings of the engines in `shown`, as far as there are any."""
+    """Raw readings of the engines in `shown`, as far as there are any. So `gpus`."""
+    gpus: Sequence[GpuReading] = ()
     fresh_s: float = math.inf
     """Age up to which a GPU's figures are of now: those of an exporter that is silent stay for some looks."""
 
@@ -93,7 +94,7 @@ class HostSums:
         self._last_s = -math.inf
         self._present: frozenset[str] = frozenset()
         self._energy: dict[str, Counted] = {}
-        self._unused: dict[str, Counted] = {}
+        self._unused: dict[str, UnusedTime] = {}
         self._tokens: dict[tuple[str, str], Counted] = {}
         self._served: dict[str, GoodputCount] = {}
 
@@ -137,8 +138,10 @@ class HostSums:
 
     def _begin_anew(self) -> None:
         """Take the next values of all counters as a base line."""
-        for counted in (*self._energy.values(), *self._unused.values(), *self._tokens.values()):
+        for counted in (*self._energy.values(), *self._tokens.values()):
             counted.last = None
+        for unused in self._unused.values():
+            unused.begin_anew()
         for served in self._served.values():
             served.begin_anew()
 
@@ -161,18 +164,18 @@ class HostSums:
         card.seconds += seconds
         for engine in engines:
             card.models[engine.model] = None
-        grown_s = self._unused.setdefault(gpu.uuid, Counted()).add(gpu.unused_s, seconds)
-        unused = _unused_s(gpu, engines, readings, grown_s, seconds)
+        unused = self._unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
         if not isinstance(unused, Missing):
-            card.unused += min(unused, seconds)
+            card.unused += unused
             card.unused_s += seconds
         card.busy.add(or_nan(gpu.busy_ratio), seconds)
         card.mfu_s += _weigh(card.mfu.add, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
         card.mbu_s += _weigh(card.mbu.add, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
-        if isinstance(gpu.energy_j, Missing):
+        energy_j = _energy_j(gpu, look.gpus)
+        if isinstance(energy_j, Missing):
             return
         counted = self._energy.setdefault(gpu.uuid, Counted())
-        joules = counted.add(gpu.energy_j, seconds)
+        joules = counted.add(energy_j, seconds)
         card.energy_j += joules
         card.energy_s += seconds
         card.energy_cost = plus(card.energy_cost, energy_cost_of(joules, prices.per_kwh_at(look.at_s)))
@@ -214,46 +217,20 @@ class HostSums:
                 tally.shared = True
 
 
+def _energy_j(gpu: Gpu, readings: Iterable[GpuReading]) -> Reading:
+    """The energy counter of a GPU itself, which goes back beyond the first look; else what its gpumon counted."""
+    for reading in readings:
+        if reading.uuid == gpu.uuid:
+            return reading.energy_j
+    return gpu.energy_j
+
+
 def _weigh(add: Callable[[float, float], None], ratio: Reading, peak: Reading, seconds: float) -> float:
     """Add a share of a peak, weighted with it; the seconds in which it is known."""
     if isinstance(ratio, Missing) or isinstance(peak, Missing):
         return 0.0
     add(ratio, seconds * peak)
     return seconds
-
-
-def _unused_s(
-    gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], grown_s: float, seconds: float
-) -> Reading:
-    """Seconds since the look before in which a GPU was unused: by what its engines ran at this look. A GPU without
-    engines, or of a host whose own gpumon counts it, by that count."""
-    own = [readings[engine.key] for engine in engines if engine.key in readings]
-    if not own:
-        if isinstance(gpu.unused_s, Missing):
-            return gpu.unused_s
-        return grown_s
-    unknown: Missing | None = None
-    for engine in engines:
-        running = _running(engine, readings)
-        if isinstance(running, Missing):
-            unknown = running
-        elif running > 0.0:
-            return 0.0
-    if unknown is not None and gpu.busy_ratio != 0.0:
-        return unknown
-    return seconds
-
-
-def _running(engine: Engine, readings: Mapping[str, EngineReading]) -> Reading:
-    """Requests that an engine runs at this very look; one that is down or sleeps runs none."""
-    if engine.state is EndpointState.DOWN or engine.asleep:
-        return 0.0
-    if engine.state is not EndpointState.OK:
-        return Missing(Reason.UNREACHABLE)
-    reading = readings.get(engine.key)
-    if reading is None or isinstance(engine.load.running, Missing):
-        return engine.load.running
-    return running_requests(reading)
 
 
 class IncidentSeen(NamedTuple):

@@ -19,6 +19,7 @@ from gpumon.efficiency.sums import (
     GoodputCount,
     GoodputSum,
     Mean,
+    UnusedTime,
     all_tokens,
     quotient,
     sum_of_all,
@@ -94,7 +95,7 @@ class _Counts:
         self.engines: dict[str, Engine] = {}
         self.joules: dict[str, Counted] = {}
         self.energy_costs: dict[str, Reading] = {}
-        self.unused: dict[str, Counted] = {}
+        self.unused: dict[str, UnusedTime] = {}
         self.tokens: dict[tuple[str, str], Counted] = {}
         self.served: dict[str, GoodputCount] = {}
         self.goodput: dict[str, GoodputSum] = {}
@@ -103,8 +104,10 @@ class _Counts:
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
-        for counted in (*self.joules.values(), *self.unused.values(), *self.tokens.values()):
+        for counted in (*self.joules.values(), *self.tokens.values()):
             counted.last = None
+        for unused in self.unused.values():
+            unused.begin_anew()
         for served in self.served.values():
             served.begin_anew()
 
@@ -113,13 +116,15 @@ class _Counts:
         self.host = clean(frame.host.name, 64)
         self.simulated = self.simulated or frame.simulated
         per_kwh = self.prices.per_kwh_at(frame.wall_s)
+        readings = {reading.key: reading for reading in frame.engines}
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
             self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
             joules = self.joules.setdefault(gpu.uuid, Counted()).add(raw.energy_j, seconds)
             spent = self.energy_costs.get(gpu.uuid, 0.0)
             self.energy_costs[gpu.uuid] = plus(spent, energy_cost_of(joules, per_kwh))
-            self.unused.setdefault(gpu.uuid, Counted()).add(gpu.unused_s, seconds)
+            on_it = [engine for engine in engines if gpu.index in engine.hardware.gpus]
+            self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, on_it, readings, seconds)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
             served = self.served.setdefault(engine.key, GoodputCount(self.goals))

@@ -48,6 +48,23 @@ def test_a_report_as_text_markdown_and_json_says_the_same(recording: Path) -> No
     assert f"| use | {busy}," in run("report", recording, "--markdown")
 
 
+def test_a_report_by_model_has_the_sums_of_the_whole_report(recording: Path) -> None:
+    whole = json.loads(run("report", recording, "--json"))
+    by_model = json.loads(run("report", recording, "--by", "model", "--json"))
+    total = by_model["total"]
+    assert by_model["simulated"]
+    for field in ("decode_tokens", "prefill_computed_tokens", "prefill_cached_tokens", "energy_j", "unused_gpu_s"):
+        assert total[field] == pytest.approx(whole[field]), field
+        parts = [group[field] for group in by_model["groups"] if group[field] is not None]
+        assert sum(parts) == pytest.approx(total[field]), field
+    assert total["goodput"] == whole["goodput"]
+    assert total["gpu_s"] == pytest.approx(8 * (SECONDS - 1), rel=0.01)
+    assert total["incidents"] == len(whole["incidents"])
+    text = run("report", recording, "--by", "model")
+    assert "SIMULATED" in text
+    assert "Qwen/Qwen3-30B-A3B" in text
+
+
 def test_an_export_has_every_moment_or_one_in_so_many_seconds(recording: Path) -> None:
     lines = run("export", recording, "--jsonl").splitlines()
     moments = [json.loads(line) for line in lines]
