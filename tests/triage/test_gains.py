@@ -16,7 +16,8 @@ from tests.records import replace
 SECONDS = 250.0
 UNLOCKED = play("unlocked", gpu_effects=(GpuEffect(gpus=(0,), clock_share=0.5, to_s=150.0),))
 FEW_SLOTS = replace(CHAT, max_num_seqs=12)
-FEWER_SLOTS = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=8), "fewer slots")
+FEWER_SLOTS = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=11, demand=demand(RATE, 1800, 60)), "fewer slots")
+"""Answers are shorter from then on: the queue ends all the same."""
 OTHER_OPTION = restarted(FEW_SLOTS, replace(FEW_SLOTS, max_model_len=16384), "another option")
 LESS_LOAD = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=64, demand=demand(RATE / 3, 1800, 240)), "less load")
 
