@@ -11,7 +11,15 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
-from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, OTHER_LIBRARIES, Exporter, gpu_sources
+from gpumon.efficiency.provenance import (
+    MEMORY_OF_HOST,
+    MEMORY_V1,
+    MEMORY_V2,
+    OTHER_LIBRARIES,
+    SYSFS_INTEL,
+    Exporter,
+    gpu_sources,
+)
 from gpumon.efficiency.ratio import busy, per, plus
 from gpumon.efficiency.tracks import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
@@ -383,6 +391,8 @@ def _sources(
     reader = ""
     if reading.source in OTHER_LIBRARIES:
         reader = reading.source
+        if reader == "sysfs" and reading.name.startswith("Intel"):
+            reader = SYSFS_INTEL
     exporter = Exporter(
         reading.from_dcgm,
         round(reading.activity_interval_s),

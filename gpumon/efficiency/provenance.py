@@ -105,6 +105,13 @@ _BY_SMI: Final = {
     "processes": f"{SMI} --query-compute-apps and /proc of that host, each 10 s",
 }
 """Fields of a GPU of a host without gpumon."""
+SYSFS_INTEL: Final = "sysfs Intel"
+"""Intel's GPUs among those that the kernel's files tell of."""
+_BY_SYSFS: Final = {
+    "state": "errors of the kernel's files",
+    "memory_temperature_c": "hwmon temp*_input of the memory",
+    **dict.fromkeys(_NVLINK_FIELDS, ""),
+}
 _LINKS_BY_SMI: Final = "amdsmi_get_link_metrics, increase of all XGMI links / time, each 4 s"
 _BY_LIBRARY: Final = {
     "amdsmi": {
@@ -133,28 +140,38 @@ _BY_LIBRARY: Final = {
         "processes": "amdsmi_get_gpu_process_list and /proc, each 4 s",
     },
     "sysfs": {
-        "state": "errors of the kernel's files",
-        "busy_ratio": "gpu_busy_percent (amdgpu); 1 - increase of the idle time / time (xe, i915)",
+        **_BY_SYSFS,
+        "busy_ratio": "gpu_busy_percent",
         "memory_busy_ratio": "mem_busy_percent: a share of time",
-        "vram_used_bytes": "mem_info_vram_used (amdgpu); sum over all processes (xe, i915)",
-        "vram_total_bytes": "mem_info_vram_total (amdgpu); lmem_total_bytes, physical_vram_size_bytes (i915, xe)",
-        "power_w": "hwmon power1_average, else power1_input (amdgpu); increase of energy*_input / time (xe, i915)",
-        "power_limit_w": "hwmon power1_cap (amdgpu), power*_max (xe, i915), each minute",
-        "power_default_w": "hwmon power1_cap_default (amdgpu), power*_rated_max (xe, i915), each minute",
-        "energy_j": "hwmon energy*_input, since gpumon started",
-        "temperature_c": "hwmon temp*_input of junction, else edge (amdgpu), or of the package (xe, i915)",
-        "memory_temperature_c": "hwmon temp*_input of the memory",
+        "vram_used_bytes": "mem_info_vram_used",
+        "vram_total_bytes": "mem_info_vram_total, each minute",
+        "power_w": "hwmon power1_average, else power1_input",
+        "power_limit_w": "hwmon power1_cap, each minute",
+        "power_default_w": "hwmon power1_cap_default, each minute",
+        "temperature_c": "hwmon temp*_input of the junction, else of the edge",
         "fan_ratio": "hwmon pwm1 / 255: the speed that is wanted, not measured",
-        "sm_clock_hz": "hwmon freq1_input (amdgpu), act_freq (xe), rps_act_freq_mhz (i915)",
-        "sm_clock_max_hz": "highest level of pp_dpm_sclk (amdgpu), rp0_freq (xe), rps_RP0_freq_mhz (i915), each minute",
+        "sm_clock_hz": "hwmon freq1_input",
+        "sm_clock_max_hz": "highest level of pp_dpm_sclk, each minute",
         "memory_clock_hz": "hwmon freq2_input",
         "memory_clock_max_hz": "highest level of pp_dpm_mclk, each minute",
-        "ecc_uncorrected": "sum of ras/*_err_count, each minute",
-        "ecc_corrected": "sum of ras/*_err_count, each minute",
+        **dict.fromkeys(("ecc_uncorrected", "ecc_corrected"), "sum of ras/*_err_count, each minute"),
         **dict.fromkeys(("pcie_generation", "pcie_width"), "current_link_* of the PCI device in the slot, each 4 s"),
         **dict.fromkeys(("pcie_generation_max", "pcie_width_max"), "max_link_* of the same, each 4 s"),
-        **dict.fromkeys(_NVLINK_FIELDS, ""),
-        "processes": "/sys/class/kfd/kfd/proc (amdgpu), /proc/PID/fdinfo and /proc, each 4 s",
+        "processes": "/sys/class/kfd/kfd/proc, /proc/PID/fdinfo and /proc, each 4 s",
+    },
+    SYSFS_INTEL: {
+        **_BY_SYSFS,
+        "busy_ratio": "1 - increase of the idle time / time: idle_residency_ms (xe), rc6_residency_ms (i915)",
+        "vram_used_bytes": "lmem_total_bytes - lmem_avail_bytes, else the sum over all processes",
+        "vram_total_bytes": "lmem_total_bytes, else physical_vram_size_bytes, each minute",
+        "power_w": "increase of hwmon energy*_input / time",
+        "power_limit_w": "hwmon power*_max (PL1), each minute",
+        "power_default_w": "hwmon power*_rated_max, each minute",
+        "energy_j": "hwmon energy*_input of the card, else of its package, since gpumon started",
+        "temperature_c": "hwmon temp*_input of the package",
+        "sm_clock_hz": "act_freq (xe), rps_act_freq_mhz (i915)",
+        "sm_clock_max_hz": "rp0_freq (xe), rps_RP0_freq_mhz (i915), each minute",
+        "processes": "/proc/PID/fdinfo and /proc, each 4 s",
     },
 }
 """`GpuReading.source` -> fields of a GPU that is read by AMD's library, or by the files of the kernel."""
@@ -179,7 +196,7 @@ class Exporter(NamedTuple):
     smi: bool = False
     """They come from nvidia-smi, without an exporter."""
     reader: str = ""
-    """They come from another library than NVML: `amdsmi` or `sysfs`."""
+    """They come from another library than NVML: `amdsmi`, `sysfs`, or `SYSFS_INTEL`."""
 
 
 NO_EXPORTER: Final = Exporter()

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import Frame, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.fleet import Gpu, Pcie
 from gpumon.sources.driver.source import INTEL, NVIDIA, vendor_of
 from gpumon.sources.driver.wire import Timings
+from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.sysfs.fdinfo import Clients
 from gpumon.sources.sysfs.intel import Idle, IntelGpu, intel
 from gpumon.sources.sysfs.rates import Rate
@@ -200,3 +202,14 @@ def test_a_card_without_sensors_is_a_row_with_reasons(tree: Tree) -> None:
     figures = (gpu.busy_ratio, gpu.power_w, gpu.temperature_c, gpu.sm_clock_hz, gpu.energy_j)
     assert {reason(figure) for figure in figures} == {Reason.NOT_SUPPORTED}
     assert gpu.state is GpuState.OK
+
+
+def test_the_page_names_the_kernels_files(tree: Tree) -> None:
+    tree.card("card1", dumps.B580)
+    gpu = read(opened(tree))
+    frame = Frame(1, 1e9, gpu.monotonic_s, 1.0, HostReading("a"), (gpu,))
+    (shown,) = Deriver(gpu_catalogue()).derive(frame).snapshot.gpus
+    named = " ".join(shown.sources.values())
+    assert "idle_residency_ms" in shown.sources["busy_ratio"]
+    assert "nvml" not in named
+    assert "mem_info_vram" not in named
