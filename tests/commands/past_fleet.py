@@ -35,6 +35,13 @@ XID_S: Final = (7200.0, 7320.0)
 IDLE: Final = f'alertname="GpumonGpuIdleVramHeld",{_FIRING}severity="info",job="dcgm",instance="gpu-0:9400",gpu="1"'
 """Alerts as the rules of gpumon make them; the last one is about money, and no incident."""
 
+QUEUE: Final = (
+    'kind="engine",thing="gpu-2:8000",family="limit",scope="vllm:8000",code="queue_limit",cause="max_num_seqs",'
+    'level="warn",confidence="high",job="gpumon",instance="gpu-2:9836",node="gpu-2"'
+)
+"""A verdict as the gpumon of a host exports it."""
+QUEUE_S: Final = (3000.0, 3600.0)
+
 Page = Callable[[float], bytes]
 
 
@@ -99,6 +106,7 @@ class PastFleet:
                 Lines(f"ALERTS{{{KV_FULL}}}", self._times(*KV_FULL_S)),
                 Lines(f"ALERTS{{{XID}}}", self._times(*XID_S)),
                 Lines(f"ALERTS{{{IDLE}}}", self._times(0.0, SPAN_S)),
+                Lines(f"gpumon_verdict{{{QUEUE}}}", self._times(*QUEUE_S)),
             ]
         store(folder, self.targets, SCRAPE_S, lines)
 

@@ -142,16 +142,17 @@ def test_a_time_without_scrapes_is_no_zero_and_is_told(by_namespace: dict[str, A
     assert by_namespace["measured_s"] == pytest.approx(SPAN_S)
 
 
-def test_alerts_of_the_rules_are_counted_to_who_they_are_about(by_namespace: dict[str, Any]) -> None:
+def test_alerts_and_verdicts_are_counted_to_who_they_are_about(by_namespace: dict[str, Any]) -> None:
     told = [(one["group"], one["host"], one["what"], one["level"], one["ended"]) for one in by_namespace["incidents"]]
     assert told == [
         ("search", "gpu-1", "GpumonXid", "critical", True),
         ("chat", "gpu-0", "GpumonKvCacheFull", "warn", True),
+        ("", "gpu-2", "queue limit (max num seqs)", "warn", True),
     ]
     assert by_namespace["incidents"][1]["seconds"] == pytest.approx(1800.0, abs=300.0)
     by_name = groups(by_namespace)
     counts = {name: group["incidents"] for name, group in by_name.items()}
-    assert counts == {"chat": 1.0, "search": 1.0, "": 0.0}
+    assert counts == {"chat": 1.0, "search": 1.0, "": 1.0}
     assert by_name["search"]["critical_incidents"] == 1.0
 
 
@@ -199,7 +200,7 @@ def test_markdown_has_totals_above_the_groups_and_says_what_is_left_out(past: Pa
     assert [total, *heads] == sorted([total, *heads])
     rows = [line.split(" | ")[0] for line in lines[heads[0] : heads[1]]]
     assert {"| gpu-0", "| gpu-1", "| gpu-2", "| total"} <= set(rows)
-    assert "| incidents | 2, 1 of them critical, " in told
+    assert "| incidents | 3, 1 of them critical, " in told
     assert "GpumonKvCacheFull" in told
     assert "- no price of 10 x H100 SXM5 80GB (" in told
     assert "measured: gpu-1 (2 h 3" in told
