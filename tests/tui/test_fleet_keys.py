@@ -45,7 +45,7 @@ async def test_keys_of_a_hosts_screen_say_that_they_are_its_own_and_c_copies_the
         assert app.monitor.body.table.selected.key == "gpu02"
         for key, does in (
             ("R", "roofline"),
-            ("M", "count engines"),
+            ("M", "mark"),
             ("L", "log"),
             ("3", "history"),
             ("i", "why a cell"),
