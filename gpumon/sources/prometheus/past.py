@@ -35,8 +35,8 @@ def most_steps(series: int) -> int:
 
 
 def whole_ms(seconds: float) -> float:
-    """A step in whole milliseconds, as a query names it: else the last of many steps lies behind the end, and lacks."""
-    return math.ceil(round(seconds * 1e3, 3)) / 1e3
+    """A step in whole milliseconds, as a query names it, and no longer: else the last moment is behind the end."""
+    return math.floor(round(seconds * 1e3, 3)) / 1e3
 
 
 class Past:

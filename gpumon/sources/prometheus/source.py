@@ -108,6 +108,8 @@ class FleetSource:
         """How far its clock is ahead of this machine's."""
         self._sent = 0
         self._since: dict[str, float] = {}
+        self._targets_span = (0.0, 0.0)
+        self._targets_in_span: list[Vector] = []
         self._one_at_a_time = asyncio.Lock()
         self._newest: FleetFrame | None = None
 
@@ -246,10 +248,18 @@ class FleetSource:
         match = self._config.match
         seconds = end_s - start_s
         up, exporters = await together(
-            self.api.query(targets_of_range(match, seconds), end_s),
+            self._targets_between(start_s, end_s),
             self.api.query(exporters_of_range(names, match, seconds), end_s),
         )
         return await asyncio.to_thread(addresses, up, exporters, names, self._config.host_labels)
+
+    async def _targets_between(self, start_s: float, end_s: float) -> list[Vector]:
+        """The targets that there were from then to then: asked once for all hosts of a report. Raises ApiFault."""
+        if self._targets_span != (start_s, end_s):
+            asked = targets_of_range(self._config.match, end_s - start_s)
+            self._targets_in_span = await self.api.query(asked, end_s)
+            self._targets_span = (start_s, end_s)
+        return self._targets_in_span
 
     def lacks_gpumon(self, host: str) -> bool:  # noqa: ARG002 - as asked of each source of a fleet
         """Never: a Prometheus runs nothing on a host."""
