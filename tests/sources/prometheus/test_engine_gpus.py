@@ -118,6 +118,19 @@ async def test_the_namespaces_of_pods_own_gpus_and_engines():
     assert owner_labels(fleet.snapshot) == ("namespace",)
 
 
+async def test_the_namespace_of_the_exporters_own_pod_owns_no_gpu():
+    """Prometheus writes that of the pod that uses a GPU as `exported_namespace` beside it."""
+    api = Api()
+    target = api.target({"job": "dcgm", "instance": "n1:9400", "node": "n1", "namespace": "gpu-operator", "pod": "d"})
+    api.gpu(target, "GPU-a", 0, exported_namespace="chat", exported_pod="p")
+    api.gpu(target, "GPU-b", 1)
+    fleet = Fleet(maker(Config()))
+    for _ in fleet.steps(await framed(api)):
+        pass
+    rows = {row.name: row.gpus for row in by_owner(fleet.snapshot, "namespace", {})}
+    assert rows == {"chat": 1, "no namespace label": 1}
+
+
 async def test_gpus_of_a_worker_that_no_exporter_tells_of_are_counted_without_figures():
     """`gpus_per_engine` says 16, and 8 are in this Prometheus."""
     api = Api()
