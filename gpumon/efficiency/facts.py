@@ -23,6 +23,12 @@ POOL: Final = "kv_pool"
 CLOCK: Final = "clock"
 """Code of the highest SM clock that a busy GPU reached while nothing but a setting held it back."""
 _MOST_TEXT: Final = 200
+_MOST_COMMAND: Final = 1024
+"""Characters of a command line: as many as are kept of a server's (`SERVER_COMMAND`)."""
+_LATEST_S: Final = 1e11
+"""Unix time, of the year 5138, after which nothing starts: a page may say anything, and calendars end."""
+_CUT: Final = "…"
+"""End of a text that was cut."""
 _SETTINGS: Final = {
     "block_size": "block_size",
     "gpu_memory_utilization": "memory_share",
@@ -68,7 +74,7 @@ def engine_facts(engine: Engine, reading: EngineReading | None, processes: Itera
 def _facts_of_reading(reading: EngineReading) -> Facts:
     """Settings that a snapshot does not have."""
     facts = {"slots": _slots(reading), "model_root": clean(reading.model_root, _MOST_TEXT)}
-    if reading.started_wall_s > 0.0:
+    if 0.0 < reading.started_wall_s < _LATEST_S:
         facts[STARTED] = f"{reading.started_wall_s:.0f}"
     for key, code in _SETTINGS.items():
         facts[code] = clean(reading.info.get(key, ""), _MOST_TEXT)
@@ -98,8 +104,13 @@ def _command(engine: Engine, processes: Iterable[Process]) -> str:
 
 
 def options_of(command: str) -> Facts:
-    """Options of a command line with their values, as facts; empty without a command line."""
-    words = clean(command, 4 * _MOST_TEXT).split()
+    """Options of a command line with their values, as facts; empty without a command line. Of one that was cut, which
+    ends with an ellipsis, it is not known which options it lacks."""
+    text = clean(command, _MOST_COMMAND)
+    is_cut = text.endswith(_CUT)
+    words: Sequence[str] = text.split()
+    if is_cut:
+        words = _without_last_option(words)
     facts = {}
     for place, word in enumerate(words):
         if not _is_option(word):
@@ -109,9 +120,17 @@ def options_of(command: str) -> Facts:
             value = _value_after(words, place)
         if name not in _NOT_CHOSEN:
             facts[f"{OPTION} {name}"] = value or "on"
-    if words:
+    if words and not is_cut:
         facts[OPTIONS_KNOWN] = "yes"
     return facts
+
+
+def _without_last_option(words: Sequence[str]) -> Sequence[str]:
+    """The words of a command line that was cut, up to its last option, which may be cut as well."""
+    for place in range(len(words) - 1, -1, -1):
+        if _is_option(words[place]):
+            return words[:place]
+    return ()
 
 
 def _is_option(word: str) -> bool:

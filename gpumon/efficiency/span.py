@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpumon.efficiency.facts import CLOCK, Facts, clock_under_load, engine_facts, gpu_facts, host_facts, megahertz
 from gpumon.efficiency.quantiles import difference, merge, merge_common
@@ -85,16 +85,21 @@ class Count(NamedTuple):
     by_rank: Mapping[str, float]
 
 
+StateT = TypeVar("StateT")
+Stretches = list[tuple[StateT, StateT]]
+"""First and last state of a counter or histogram, in a pair of its own from each restart of the engine on."""
+
+
 class SpanPart:
-    """What was seen of a thing in one part of the span."""
+    """Figures, counters and histograms of a thing in one part of the span."""
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
-        self.edges: dict[str, tuple[HistogramReading | None, HistogramReading | None]] = {}
-        """Histogram before the part, or at its first moment, and at its last one."""
-        self.counted: dict[str, tuple[Count, Count]] = {}
-        """The same of counters."""
+        self.histograms: dict[str, Stretches[HistogramReading]] = {}
+        """The first state is that before the part, if there is one."""
+        self.counters: dict[str, Stretches[Count]] = {}
+        """Likewise."""
 
 
 class SpanParts:
@@ -120,23 +125,21 @@ class SpanParts:
         growth = 0.0
         seconds = 0.0
         for part in self._parts:
-            if counter not in part.counted:
-                continue
-            first, last = part.counted[counter]
-            grown = _growth(first.by_rank, last.by_rank)
-            if grown is not None:
-                growth += grown
-                seconds += last.time_s - first.time_s
+            for first, last in part.counters.get(counter, ()):
+                grown = _growth(first.by_rank, last.by_rank)
+                if grown is not None:
+                    growth += grown
+                    seconds += last.time_s - first.time_s
         if seconds > 0.0:
             return growth / seconds
         return None
 
     def histogram(self, quantity: str) -> HistogramReading | None:
-        """Observations in these parts. None where there are none to be had: no such histogram, or a restart."""
+        """Observations in these parts. None where there are none to be had: no such histogram, or a restart alone."""
         grown = []
         for part in self._parts:
-            if quantity in part.edges:
-                increase = difference(*part.edges[quantity])
+            for first, last in part.histograms.get(quantity, ()):
+                increase = difference(first, last)
                 if increase is not None:
                     grown.append(increase)
         return merge(grown)
@@ -153,7 +156,7 @@ class ThingSpan:
         self.mixed: set[str] = set()
         """Codes of facts that changed within the span."""
         self._reasons: dict[str, Missing] = {}
-        self._newest: dict[str, HistogramReading | None] = {}
+        self._newest: dict[str, HistogramReading] = {}
         self._counts: dict[str, Count] = {}
         self._fastest_hz = 0.0
 
@@ -178,10 +181,10 @@ class ThingSpan:
 
     def take_poll(self, place: int, reading: EngineReading) -> None:
         """Take in the counters and histograms of a poll."""
-        self._take_counters(self.parts[place].counted, reading)
-        self._take_histograms(self.parts[place].edges, reading)
+        self._take_counters(self.parts[place].counters, reading)
+        self._take_histograms(self.parts[place].histograms, reading)
 
-    def _take_counters(self, counted: dict[str, tuple[Count, Count]], reading: EngineReading) -> None:
+    def _take_counters(self, counters: dict[str, Stretches[Count]], reading: EngineReading) -> None:
         for counter in COUNTERS:
             by_rank = {}
             for rank in reading.ranks:
@@ -190,23 +193,21 @@ class ThingSpan:
             if not by_rank:
                 continue
             now = Count(reading.monotonic_s, by_rank)
-            first = self._counts.get(counter, now)
-            if counter in counted:
-                first, _ = counted[counter]
-            counted[counter] = (first, now)
+            before = self._counts.get(counter)
+            if before is not None and _growth(before.by_rank, now.by_rank) is None:
+                before = None
+            _extend(counters.setdefault(counter, []), before, now)
             self._counts[counter] = now
 
-    def _take_histograms(
-        self, edges: dict[str, tuple[HistogramReading | None, HistogramReading | None]], reading: EngineReading
-    ) -> None:
+    def _take_histograms(self, histograms: dict[str, Stretches[HistogramReading]], reading: EngineReading) -> None:
         for quantity in HISTOGRAMS:
             now = _of_all_ranks(reading, quantity)
             if now is None:
                 continue
-            first = self._newest.get(quantity, now)
-            if quantity in edges:
-                first, _ = edges[quantity]
-            edges[quantity] = (first, now)
+            before = self._newest.get(quantity)
+            if before is not None and now.count < before.count:
+                before = None
+            _extend(histograms.setdefault(quantity, []), before, now)
             self._newest[quantity] = now
 
     def take_facts(self, facts: Mapping[str, str]) -> None:
@@ -223,6 +224,17 @@ class ThingSpan:
             return
         self._fastest_hz = max(self._fastest_hz, clock_hz)
         self.facts[CLOCK] = megahertz(self._fastest_hz)
+
+
+def _extend(stretches: Stretches[StateT], before: StateT | None, now: StateT) -> None:
+    """Take in the state of now. `before`: the state at the last poll; None at the first one and after a restart."""
+    if before is None:
+        stretches.append((now, now))
+    elif stretches:
+        first, _ = stretches[-1]
+        stretches[-1] = (first, now)
+    else:
+        stretches.append((before, now))
 
 
 def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | None:

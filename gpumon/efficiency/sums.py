@@ -12,7 +12,7 @@ from gpumon.efficiency.ratio import plus
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
 from gpumon.readings.snapshot import Engine, Goodput, Gpu, WithinGoal
 
@@ -236,11 +236,14 @@ class UnusedTime:
         By what its engines ran at this very look, as `readings` by `Engine.key` have it. A GPU without engines, or with
         engines without readings, by its own count.
         """
+        is_first = self._counted.last is None
         counted_s = self._counted.add(gpu.unused_s, seconds)
         if any(engine.key in readings for engine in engines):
             unused = _unused_by_engines(gpu, engines, readings, seconds)
         elif isinstance(gpu.unused_s, Missing):
             unused = gpu.unused_s
+        elif is_first:
+            unused = WARMING_UP
         else:
             unused = min(counted_s, seconds)
         if not isinstance(unused, Missing):

@@ -7,7 +7,7 @@ looks, and stand for the time since the look before. A time without looks enters
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.costs import energy_cost_of
@@ -100,33 +100,43 @@ class HostSums:
 
     def take(self, look: Look) -> None:
         """Take in a look."""
-        seconds = look.at_s - self._last_s
-        if not 0.0 <= seconds <= LATE * self._basis.step_s:  # a clock may be set back
-            self._begin_anew()
-            seconds = 0.0
-            self.spans.append((look.at_s, look.at_s))
-        self.spans[-1] = (self.spans[-1][0], look.at_s)
-        self._last_s = look.at_s
-        self.measured_s += seconds
+        seconds = self._advance(look.at_s)
         shown = look.shown
         self.judges_itself = self.judges_itself or shown.ready
         self.simulated = self.simulated or shown.snapshot.simulated
         groups = self._basis.groups(shown)
         readings = {reading.key: reading for reading in look.readings}
+        self._take_gpus(look, groups, readings, seconds)
+        for engine in adding_up(shown.snapshot.engines):
+            self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
+
+    def _advance(self, at_s: float) -> float:
+        """Seconds since the look before; 0 where what was in between is not known."""
+        seconds = at_s - self._last_s
+        if not 0.0 <= seconds <= LATE * self._basis.step_s:  # a clock may be set back
+            self._begin_anew()
+            seconds = 0.0
+            self.spans.append((at_s, at_s))
+        self.spans[-1] = (self.spans[-1][0], at_s)
+        self._last_s = at_s
+        self.measured_s += seconds
+        return seconds
+
+    def _take_gpus(self, look: Look, groups: Groups, readings: Mapping[str, EngineReading], seconds: float) -> None:
+        """Take in the GPUs whose figures are of this look. A GPU that comes back counts anew."""
+        snapshot = look.shown.snapshot
         present = []
-        for gpu in shown.snapshot.gpus:
+        for gpu in snapshot.gpus:
             if gpu.parent_uuid or gpu.state is GpuState.STALE or gpu.age_s > look.fresh_s:
                 continue
             present.append(gpu.uuid)
-            engines = [engine for engine in shown.snapshot.engines if gpu.index in engine.hardware.gpus]
+            engines = [engine for engine in snapshot.engines if gpu.index in engine.hardware.gpus]
             before_s = seconds if gpu.uuid in self._present else 0.0
             self._take_gpu(gpu, groups.gpu(gpu), engines, readings, before_s, look)
         for uuid in self._present.difference(present):
             self._energy.pop(uuid, None)
             self._unused.pop(uuid, None)
         self._present = frozenset(present)
-        for engine in adding_up(shown.snapshot.engines):
-            self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
 
     @property
     def told_s(self) -> float:
@@ -154,10 +164,9 @@ class HostSums:
         seconds: float,
         look: Look,
     ) -> None:
-        prices = self._basis.prices
         card = self.cards.get((gpu.uuid, group))
         if card is None:
-            per_hour = price_of_hour(gpu.gpu_type, prices.per_gpu_hour)
+            per_hour = price_of_hour(gpu.gpu_type, self._basis.prices.per_gpu_hour)
             card = self.cards[gpu.uuid, group] = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
         self.things[gpu.uuid] = group
         self.things[f"gpu {gpu.index}"] = group
@@ -171,14 +180,19 @@ class HostSums:
         card.busy.add(or_nan(gpu.busy_ratio), seconds)
         card.mfu_s += _weigh(card.mfu.add, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
         card.mbu_s += _weigh(card.mbu.add, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
-        energy_j = _energy_j(gpu, look.gpus)
-        if isinstance(energy_j, Missing):
-            return
+        self._take_energy(card, gpu, seconds, look)
+
+    def _take_energy(self, card: GpuTally, gpu: Gpu, seconds: float, look: Look) -> None:
+        """Count its energy since the look before, if both looks tell it."""
         counted = self._energy.setdefault(gpu.uuid, Counted())
-        joules = counted.add(energy_j, seconds)
+        is_first = counted.last is None
+        joules = counted.add(_energy_j(gpu, look.gpus), seconds)
+        if is_first or counted.last is None:
+            return
         card.energy_j += joules
         card.energy_s += seconds
-        card.energy_cost = plus(card.energy_cost, energy_cost_of(joules, prices.per_kwh_at(look.at_s)))
+        cost = energy_cost_of(joules, self._basis.prices.per_kwh_at(look.at_s))
+        card.energy_cost = plus(card.energy_cost, cost)
 
     def _take_engine(
         self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown
@@ -272,17 +286,11 @@ class Stretch(NamedTuple):
 def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, recorded: Recorded) -> FleetPeriod:
     """All hosts as one record."""
     measured = {name: sums for name, sums in hosts.items() if sums.measured_s > 0.0}
-    groups = _groups(measured)
+    cards = list(_cards(measured))
+    groups = _groups(measured, cards)
     incidents = _attributed(recorded, measured, stretch.by)
     _count_incidents(groups, incidents, measured, recorded)
-    total = GroupTally("")
-    for group in groups.values():
-        total.add_group(group)
-    total.unplaced = any(sums.unplaced and not sums.cards for sums in measured.values())
-    for name, sums in measured.items():
-        for (uuid, _), card in sums.cards.items():
-            if card.seconds > 0.0:
-                total.add_gpu(name, uuid, card)
+    total = _total(groups, measured, cards)
     periods = [group.period() for group in groups.values()]
     periods.sort(key=_dearest_first)
     measured_s = _union_s(span for sums in measured.values() for span in sums.spans)
@@ -296,7 +304,7 @@ def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, rec
         hosts=len(measured),
         total=total.period(),
         groups=tuple(periods),
-        wasters=_wasters(measured),
+        wasters=_wasters(cards),
         incidents=incidents[:MOST_INCIDENTS],
         incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
         without_data=tuple(sorted(hosts.keys() - measured.keys())),
@@ -316,27 +324,62 @@ def _lent(hosts: Mapping[str, HostSums]) -> dict[str, str]:
     return lent
 
 
-def _groups(hosts: Mapping[str, HostSums]) -> dict[str, GroupTally]:
-    """The groups of all hosts. A GPU of a worker pod is its engine's, which may be on another host."""
+class _Card(NamedTuple):
+    """A GPU of a host while it was in a group."""
+
+    host: str
+    uuid: str
+    group: str
+    tally: GpuTally
+
+
+def _cards(hosts: Mapping[str, HostSums]) -> Iterator[_Card]:
+    """The GPUs of all hosts. A GPU of a worker pod is its engine's, which may be on another host."""
     lent = _lent(hosts)
-    groups: dict[str, GroupTally] = {}
     for name, sums in hosts.items():
-        for (uuid, own_group), card in sums.cards.items():
+        for (uuid, own_group), tally in sums.cards.items():
             group = lent.get(uuid, own_group)
-            if card.seconds > 0.0:
-                groups.setdefault(group, GroupTally(group)).add_gpu(name, uuid, card)
-        for group, served in sums.engines.items():
-            if not served.tokens and group not in groups:
-                continue
-            tally = groups.setdefault(group, GroupTally(group))
-            tally.add_group(served)
-            tally.shared = tally.shared or served.shared
-        own_groups = {lent.get(uuid, group) for uuid, group in sums.cards}
+            yield _Card(name, uuid, group, tally)
+
+
+def _groups(hosts: Mapping[str, HostSums], cards: Iterable[_Card]) -> dict[str, GroupTally]:
+    """The groups of all hosts."""
+    groups: dict[str, GroupTally] = {}
+    groups_on: dict[str, set[str]] = {}
+    for card in cards:
+        groups_on.setdefault(card.host, set()).add(card.group)
+        if card.tally.seconds > 0.0:
+            groups.setdefault(card.group, GroupTally(card.group)).add_gpu(card.host, card.uuid, card.tally)
+    for sums in hosts.values():
+        _add_engines(groups, sums)
+    for name, sums in hosts.items():
         for group in sums.unplaced.values():
             # Where all GPUs of the host are its group's, it does not matter on which of them it ran.
-            if group in groups and own_groups != {group}:
+            if group in groups and groups_on.get(name) != {group}:
                 groups[group].unplaced = True
     return groups
+
+
+def _add_engines(groups: dict[str, GroupTally], sums: HostSums) -> None:
+    """Add what the engines of a host served to their groups; those without a GPU and without tokens make none."""
+    for group, served in sums.engines.items():
+        if not served.tokens and group not in groups:
+            continue
+        tally = groups.setdefault(group, GroupTally(group))
+        tally.add_group(served)
+        tally.shared = tally.shared or served.shared
+
+
+def _total(groups: Mapping[str, GroupTally], hosts: Mapping[str, HostSums], cards: Iterable[_Card]) -> GroupTally:
+    """All groups as one."""
+    total = GroupTally("")
+    for group in groups.values():
+        total.add_group(group)
+    total.unplaced = any(sums.unplaced and not sums.cards for sums in hosts.values())
+    for card in cards:
+        if card.tally.seconds > 0.0:
+            total.add_gpu(card.host, card.uuid, card.tally)
+    return total
 
 
 def _dearest_first(group: GroupPeriod) -> tuple[bool, float, float, str]:
@@ -353,29 +396,28 @@ def _union_s(spans: Iterable[tuple[float, float]]) -> float:
     return covered_s
 
 
-def _wasters(hosts: Mapping[str, HostSums]) -> tuple[Waster, ...]:
+def _wasters(cards: Iterable[_Card]) -> tuple[Waster, ...]:
     """GPUs of a host and group together, by the price of their unused time; without prices by that time."""
     together: dict[tuple[str, str], list[GpuTally]] = {}
-    for name, sums in hosts.items():
-        for (_, group), card in sums.cards.items():
-            if card.unused > 0.0:
-                together.setdefault((name, group), []).append(card)
+    for card in cards:
+        if card.tally.unused > 0.0:
+            together.setdefault((card.host, card.group), []).append(card.tally)
     wasters = []
-    for (host, group), cards in together.items():
+    for (host, group), tallies in together.items():
         models: dict[str, None] = {}
         priced = []
-        for card in cards:
-            models.update(card.models)
-            priced.append(card.unused_cost)
+        for tally in tallies:
+            models.update(tally.models)
+            priced.append(tally.unused_cost)
         wasters.append(
             Waster(
                 group=group,
                 host=host,
-                gpus=tuple(sorted({card.index for card in cards})),
-                gpu_type=", ".join(sorted({card.gpu_type for card in cards})),
+                gpus=tuple(sorted({tally.index for tally in tallies})),
+                gpu_type=", ".join(sorted({tally.gpu_type for tally in tallies})),
                 models=tuple(models),
-                gpu_s=sum(card.seconds for card in cards),
-                unused_gpu_s=sum(card.unused for card in cards),
+                gpu_s=sum(tally.seconds for tally in tallies),
+                unused_gpu_s=sum(tally.unused for tally in tallies),
                 unused_cost=plus(*priced),
             )
         )

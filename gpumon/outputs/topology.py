@@ -114,7 +114,7 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
     """Which GPUs are near each other, where that is not the same for all."""
     unlinked = [board.index for board in topology.boards if board.nvlinks and not board.nvlinks_active]
     if unlinked:
-        text = "so it is on a board without a bridge; else see dmesg, and nvidia-smi nvlink -s"
+        text = f"so it is on a board without a bridge; else see dmesg, and {_SHOWS[topology.link]}"
         yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"
     groups = nvlink_groups(topology)
     has_links = any(pair.is_linked for pair in topology.pairs)

@@ -217,6 +217,7 @@ _RANDOM: Final = re.compile(
 """Parts of a path that identify an object or a user, or are keys."""
 _ACCESS_FUNCTION: Final = "log_server_request"
 _MESSAGES: Final = ("message", "msg")
+_STATUSES: Final = range(100, 1000)
 _STAMPS: Final = ("timestamp", "time", "asctime", "ts")
 
 
@@ -308,7 +309,9 @@ def _groups_of_llama_cpp(fields: Mapping[str, object]) -> dict[str, str | None]:
     status = fields.get("status")
     client = fields.get("remote_addr")
     unix = fields.get("timestamp")
-    if not isinstance(method, str) or not isinstance(path, str) or not isinstance(status, int):
+    if not isinstance(method, str) or not isinstance(path, str):
+        return {}
+    if not isinstance(status, int) or status not in _STATUSES:
         return {}
     return {
         "method": clean(method, 10),

@@ -224,8 +224,8 @@ def _measured(engine: Engine, recent: Recent) -> _Measured:
 
 
 def _when(trial: _Trial, reading: EngineReading, wall_s: float) -> float:
-    """When a change was made: with the start of the process, where that is newer than the verdict."""
-    if reading.started_wall_s > trial.seen_s:
+    """When a change was made: with the start of the process, where that is newer than the verdict and in the past."""
+    if trial.seen_s < reading.started_wall_s <= wall_s:
         return reading.started_wall_s
     return wall_s
 

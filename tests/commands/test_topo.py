@@ -9,6 +9,8 @@ import sys
 
 import psutil
 
+from gpumon.outputs.topology import report
+from gpumon.readings.topology import XGMI_LINK, Board, Pair, Path, Topology
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.program import run_gpumon
@@ -87,6 +89,16 @@ def test_bridged_pairs_are_groups_and_stand_in_the_json(fake_driver: FakeDriver)
     told = json.loads(out)
     assert told["pairs"][0] == {"first": 0, "second": 1, "path": "NODE", "nvlinks": 12}
     assert (told["boards"][0]["nvlinks"], told["boards"][0]["nvlinks_to_switch"]) == (12, 0)
+
+
+def test_boards_of_amd_without_a_bridge_are_looked_at_with_amds_command() -> None:
+    boards = []
+    for index in range(2):
+        boards.append(Board(index, f"uuid-{index}", "AMD Instinct MI210", f"0000:0{index}:00.0", nvlinks=3))
+    topology = Topology("amdgpu", "", tuple(boards), (Pair(0, 1, Path.NODE),), XGMI_LINK)
+    (remark,) = [line for line in report(topology, 120).splitlines() if "is active" in line]
+    assert remark.startswith("none of the XGMI links of gpu 0-1 is active")
+    assert remark.endswith("amd-smi xgmi")
 
 
 def test_boards_without_a_bridge_are_not_broken(fake_driver: FakeDriver) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, options_of
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineReading, RankReading
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
+from gpumon.sources.packaged import gpu_catalogue
+from tests.records import replace
 
 Changes = list[tuple[str, str, str]]
 
@@ -65,7 +70,9 @@ def test_what_varies_by_itself_is_no_difference(code: str, before: str, after: s
 
 
 def poll(time_s: float, requests: float) -> EngineReading:
-    ranks = (RankReading("0", {q.REQUESTS: requests}, {}, {}),)
+    """Each request waited half a second for its first token."""
+    waits = HistogramReading((1.0, math.inf), (requests, requests), requests / 2.0, requests)
+    ranks = (RankReading("0", {q.REQUESTS: requests}, {}, {q.TTFT: waits}),)
     return EngineReading("vllm:8000", "http://127.0.0.1:8000", EndpointState.OK, time_s, ranks=ranks)
 
 
@@ -75,6 +82,43 @@ def test_requests_between_two_parts_of_a_span_are_counted_and_a_restart_costs_it
         span.take_poll(place, poll(time_s, requests))
     assert span.whole.rate(q.REQUESTS) == pytest.approx(2.0)
     assert [part.rate(q.REQUESTS) for part in span.each()] == [pytest.approx(2.0), pytest.approx(2.0), None]
+
+
+@pytest.mark.parametrize(
+    "polls",
+    [
+        # It restarts, and then counts on beyond where it stood at first.
+        ((0.0, 100.0), (10.0, 300.0), (20.0, 10.0), (30.0, 210.0)),
+        ((0.0, 10.0), (10.0, 210.0), (20.0, 0.0), (30.0, 200.0)),
+    ],
+)
+def test_a_restart_within_a_part_is_seen_whatever_is_counted_after_it(polls: tuple[tuple[float, float], ...]) -> None:
+    span = ThingSpan("vllm:8000", 1)
+    for time_s, requests in polls:
+        span.take_poll(0, poll(time_s, requests))
+    assert span.whole.rate(q.REQUESTS) == pytest.approx(20.0)
+    waits = span.whole.histogram(q.TTFT)
+    assert waits is not None
+    assert (waits.count, waits.sum) == (400.0, 200.0)
+
+
+def test_of_a_command_line_that_was_cut_no_option_is_missing() -> None:
+    options = " ".join(f"--option-{number:03} value" for number in range(60))
+    before = options_of(f"vllm serve m {options} --last 1")
+    after = options_of(f"vllm serve m --new-one 1 {options} --last 1")
+    assert list(differing(before, after)) == []
+    assert list(differing(before, options_of(f"vllm serve m --option-000 other {options}"[:200] + "…"))) == []
+
+
+def test_a_start_that_no_calendar_has_is_no_setting() -> None:
+    engines = []
+    for started_s in (1.8e9, 1e15):
+        reading = replace(poll(1.0, 1.0), started_wall_s=started_s)
+        frame = Frame(0, 1.0, 1.0, 1.0, HostReading(name="box"), engines=(reading,))
+        (engine,) = Deriver(gpu_catalogue()).derive(frame).snapshot.engines
+        engines.append(engine_facts(engine, reading, ()))
+    assert engines[0]["started"] == "1800000000"
+    assert "started" not in engines[1]
 
 
 def test_a_setting_that_changes_within_a_span_is_marked() -> None:

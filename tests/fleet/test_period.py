@@ -15,7 +15,7 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.fleet_period import FleetPeriod, GroupPeriod
 from gpumon.readings.frame import EndpointState, Frame
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.prices import Prices
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING, TTFT
 from gpumon.readings.verdict import Level
@@ -190,6 +190,34 @@ def test_gpus_of_worker_pods_are_their_engines_on_whatever_host() -> None:
     gained = group(together, first.model).gpu_s - group(alone, first.model).gpu_s
     assert gained == pytest.approx(SPAN_S)
     assert together.total.gpu_s == pytest.approx(alone.total.gpu_s)
+    unheld = []
+    for frame in idle:
+        gpus = tuple(replace(gpu, processes=(), vram_used_bytes=0.0, busy_ratio=0.0) for gpu in frame.gpus)
+        unheld.append(replace(frame, gpus=gpus))
+    wasters = told(MODEL, a=looks("a", named), b=looks("b", unheld)).wasters
+    lent_index = idle[0].gpus[0].index
+    assert [one.group for one in wasters if one.host == "b" and lent_index in one.gpus] == [first.model]
+
+
+def test_energy_is_of_the_time_between_two_looks_that_tell_it() -> None:
+    """Neither a counter that begins late nor one that is silent for a look has a time without energy."""
+    frames = frames_of("a")
+    watts = per_second(told(HOST, a=looks("a", frames)))
+    for silent in (range(6), range(6, 7)):
+        parts = []
+        for at, frame in enumerate(frames):
+            gpus = frame.gpus
+            if at in silent:
+                gpus = tuple(replace(gpu, energy_j=NOT_SUPPORTED) for gpu in gpus)
+            parts.append(replace(frame, gpus=gpus))
+        period = told(HOST, a=looks("a", parts))
+        assert period.total.energy_known_s < period.total.gpu_s
+        assert per_second(period) == pytest.approx(watts, rel=0.03)
+
+
+def per_second(period: FleetPeriod) -> float:
+    """Watts of a GPU."""
+    return float(period.total.energy_j) / period.total.energy_known_s
 
 
 def test_engines_whose_gpus_are_not_known_have_no_cost_unless_their_group_has_the_whole_host() -> None:

@@ -142,6 +142,13 @@ def test_a_client_does_not_hide_by_a_long_query() -> None:
     assert [(request.path, request.status) for request in view.newest] == [("/generate", 414)]
 
 
+@pytest.mark.parametrize("status", ["-50", "99", "1000", "200.0", '"200"', "true", "[200]", "9" * 400])
+def test_what_is_no_status_makes_no_request_and_no_count_of_its_own(status: str) -> None:
+    line = f'{{"function": "log_server_request", "method": "GET", "path": "/completion", "status": {status}}}'
+    assert feed_of(line, kind=EngineKind.LLAMA_CPP).view().counts == {}
+    assert feed_of(line.replace(status, "200"), kind=EngineKind.LLAMA_CPP).view().counts == {"200": 1}
+
+
 def test_texts_are_bounded() -> None:
     request = of(f'INFO:     {"c" * 60} - "GET /{"a-" * 1000} HTTP/1.1" 404 Not Found')
     assert request is not None

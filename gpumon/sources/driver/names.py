@@ -21,7 +21,8 @@ _POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:
 _JOB = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
 """A job in a cgroup path of Slurm."""
 _NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-_COMMAND_CHARACTERS = 512
+_COMMAND_CHARACTERS = 513
+"""One more than is shown, so that what is cut is marked as such."""
 
 
 class Look(NamedTuple):

@@ -15,7 +15,7 @@ from gpumon.sources.engines.adapter import Adapter, Figures, Found, Metric, Rank
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""
-_SECRETS: Final = re.compile(r"//[^/@]*@")
+_SECRETS: Final = re.compile(r"//[^/?#]*@")
 """User and password of a URL."""
 TIMED_OUT: Final = 408
 TOO_MANY: Final = 429

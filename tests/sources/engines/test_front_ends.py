@@ -299,11 +299,12 @@ def test_a_backends_address_is_read_without_what_may_be_secret_in_it() -> None:
     (reading,) = Reader(BY_KIND[EngineKind.LITELLM]).read(
         {
             "/metrics/": b'litellm_deployment_total_requests_total{api_base="https://me:pw@host:1/v1?key=sk-1#x"} 5\n'
+            b'litellm_deployment_total_requests_total{api_base="https://me:p@w@other/v1"} 5\n'
             b'litellm_deployment_total_requests_total{api_base=""} 5\n'
             b'litellm_deployment_total_requests_total{api_base="None"} 5\n'
         }
     )
-    assert [backend.rank for backend in reading.backends] == ["https://host:1/v1"]
+    assert [backend.rank for backend in reading.backends] == ["https://host:1/v1", "https://other/v1"]
 
 
 def test_a_release_without_counts_by_backend_has_its_own_rates_of_requests() -> None:
