@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +22,10 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
         yield from parsers(one)
 
 
-OPTIONS = {option for parser in parsers(program()) for action in actions(parser) for option in action.option_strings}
+@functools.cache
+def options() -> set[str]:
+    """All options of all commands."""
+    return {option for parser in parsers(program()) for action in actions(parser) for option in action.option_strings}
 
 
 def completed(line: str, folder: Path) -> set[str]:
@@ -83,7 +87,7 @@ def test_other_shells_know_every_command_and_option(form: object) -> None:
     text = form()  # type: ignore[operator]
     for name in COMMANDS:
         assert name in text
-    for option in OPTIONS:
+    for option in options():
         assert (option if form is zsh else f"-l {option[2:]} " if option.startswith("--") else option) in text, option
 
 
@@ -127,5 +131,5 @@ def test_the_manual_page_has_it_all_and_groff_takes_it() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     text = " ".join(done.stdout.split())
-    for word in (*OPTIONS, *(f"gpumon {name}" for name in COMMANDS), "GPUMON_INTERVAL", "nothing to monitor"):
+    for word in (*options(), *(f"gpumon {name}" for name in COMMANDS), "GPUMON_INTERVAL", "nothing to monitor"):
         assert word in text, word

@@ -14,7 +14,7 @@ from gpumon.fleet.period import ALERT, VERDICT, Basis, HostSums, IncidentSeen, L
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.fleet_period import FleetPeriod, GroupPeriod
-from gpumon.readings.frame import EndpointState, Frame
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.prices import Prices
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING, TTFT
@@ -24,8 +24,8 @@ from tests.history.frames import WALL_S
 from tests.records import replace
 
 STEP_S = float(EVERY_S)
-FRAMES = scraped(1)
-SPAN_S = STEP_S * (len(FRAMES) - 1)
+LOOKS = 12
+SPAN_S = STEP_S * (LOOKS - 1)
 PRICES = Prices({"": 2.0}, 0.25)
 NOTHING = Recorded()
 
@@ -48,7 +48,9 @@ def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False)
         yield Look(at_s, shown) if ready else Look(at_s, shown, frame.engines, frame.gpus)
 
 
-def frames_of(name: str, frames: Iterable[Frame] = FRAMES) -> list[HostFrame]:
+def frames_of(name: str) -> list[HostFrame]:
+    frames = scraped(1)
+    assert len(frames) == LOOKS
     return [host(name, frame) for frame in frames]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
@@ -16,20 +19,20 @@ from tests.records import replace
 from tests.tui.detail_scenes import flat, page_of, whole
 from tests.tui.painted import engine_row, seen, text
 
-TOKENS = after(steady({q.TRAINED_TOKENS: 10_000.0}, **run()), seconds=60)
-SAMPLES = after(steady({q.SAMPLES: 16.0}, **run(SEVEN_B)), seconds=60)
-RATE = after(steady({}, {q.TRAINED_RATE: 10_000.0}, **run()), seconds=60)
-EARLY = after(steady({q.TRAINED_TOKENS: 10_000.0}, **run()), seconds=4)
-ENCODER = after(encoder, seconds=60)
-IMAGES = after(images(llm=None), seconds=60)
-ALL = {
-    "tokens": TOKENS,
-    "samples": SAMPLES,
-    "rate": RATE,
-    "early": EARLY,
-    "encoder": ENCODER,
-    "images": IMAGES,
+SCENES: Final[dict[str, Callable[[], Snapshot]]] = {
+    "tokens": lambda: after(steady({q.TRAINED_TOKENS: 10_000.0}, **run()), seconds=60),
+    "samples": lambda: after(steady({q.SAMPLES: 16.0}, **run(SEVEN_B)), seconds=60),
+    "rate": lambda: after(steady({}, {q.TRAINED_RATE: 10_000.0}, **run()), seconds=60),
+    "early": lambda: after(steady({q.TRAINED_TOKENS: 10_000.0}, **run()), seconds=4),
+    "encoder": lambda: after(encoder, seconds=60),
+    "images": lambda: after(images(llm=None), seconds=60),
 }
+
+
+@functools.cache
+def scene(name: str) -> Snapshot:
+    """A minute of one of SCENES, derived when the first test asks for it."""
+    return SCENES[name]()
 
 
 def page(of: Snapshot) -> str:
@@ -42,7 +45,7 @@ def titles(of: Snapshot) -> list[str]:
 
 
 def test_a_training_page_lets_its_mfu_be_worked_out_again() -> None:
-    said = page(TOKENS)
+    said = page(scene("tokens"))
     assert "trained 10,000.0 tok/s measured" in said
     assert "= 420.0 TFLOP/s / (1 x 989.4 TFLOP/s bf16 dense)" in said
     assert "= 10,000.0 tok/s x 42.00 GFLOP per token" in said
@@ -52,22 +55,21 @@ def test_a_training_page_lets_its_mfu_be_worked_out_again() -> None:
 
 
 def test_a_run_that_counts_samples_shows_those_and_says_what_its_mfu_needs() -> None:
-    said = page(SAMPLES)
+    said = page(scene("samples"))
     assert "samples 16.00 /s" in said
     assert "samples 928 measured" in said
     assert "tokens_per_sample beside samples" in said
-    assert "trained" not in text(engine_row(only(SAMPLES), 80))
+    assert "trained" not in text(engine_row(only(scene("samples")), 80))
 
 
 def test_a_run_that_tells_its_rate_alone_has_no_totals() -> None:
-    assert "trained 10,000.0 tok/s" in page(RATE)
-    assert "since gpumon started" not in page(RATE)
+    assert "trained 10,000.0 tok/s" in page(scene("rate"))
+    assert "since gpumon started" not in page(scene("rate"))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCENES)
 def test_no_page_speaks_of_what_does_not_apply(name: str) -> None:
-    of = ALL[name]
-    said = page(of)
+    said = page(scene(name))
     words = [
         "KV",
         "TTFT",
@@ -89,47 +91,47 @@ def test_no_page_speaks_of_what_does_not_apply(name: str) -> None:
 
 def test_the_sections_of_each() -> None:
     common = ["engine", "rates", "MFU: arithmetic", "MBU: memory bandwidth", "energy", "cost"]
-    assert titles(TOKENS) == [*common, "trained since gpumon started"]
-    assert titles(ENCODER) == [
+    assert titles(scene("tokens")) == [*common, "trained since gpumon started"]
+    assert titles(scene("encoder")) == [
         *("engine", "load", "rates", "latencies", "how requests ended", "lengths"),
         *("MFU: arithmetic", "MBU: memory bandwidth", "energy", "cost", "tokens since gpumon started"),
     ]
-    assert titles(IMAGES) == [
+    assert titles(scene("images")) == [
         *("engine", "load", "rates", "latencies", "how requests ended"),
         *("MFU, MBU", "energy", "cost"),
     ]
 
 
 def test_what_cannot_be_has_no_advice() -> None:
-    for of in ALL.values():
-        said = page(of)
+    for name in SCENES:
+        said = page(scene(name))
         assert "depends on the GPU" not in said
         assert "latencies are right" not in said
 
 
 @pytest.mark.parametrize(
-    ("of", "shown"),
+    ("name", "shown"),
     [
-        (TOKENS, "training         –    –    –  10.0k trained    –      –   42%    –"),
-        (SAMPLES, "training         –    –    –   16.0 samples    –      –     –    –"),
-        (EARLY, "training         –    –    –      … trained    –      –     …    –"),
-        (IMAGES, "resnet50         –   3!    –    640 items      –      – no formula"),
-        (ENCODER, "                 –   1!    –      –   20.0k    –      –   <1%    –"),
+        ("tokens", "training         –    –    –  10.0k trained    –      –   42%    –"),
+        ("samples", "training         –    –    –   16.0 samples    –      –     –    –"),
+        ("early", "training         –    –    –      … trained    –      –     …    –"),
+        ("images", "resnet50         –   3!    –    640 items      –      – no formula"),
+        ("encoder", "                 –   1!    –      –   20.0k    –      –   <1%    –"),
     ],
 )
-def test_a_row_shows_its_own_rate_and_the_word_for_it(of: Snapshot, shown: str) -> None:
-    assert text(engine_row(only(of), 80)) == f" engine       {shown}"
+def test_a_row_shows_its_own_rate_and_the_word_for_it(name: str, shown: str) -> None:
+    assert text(engine_row(only(scene(name)), 80)) == f" engine       {shown}"
 
 
 @pytest.mark.parametrize("hidden", ["engines.prefill", "engines.decode"])
 def test_a_rate_is_not_shown_without_its_word(hidden: str) -> None:
     view = seen(screen=Screen(hidden_columns=(hidden,)))
-    row = text(engine_row(only(TOKENS), 80, view))
+    row = text(engine_row(only(scene("tokens")), 80, view))
     assert "10.0k" not in row
     assert "trained" not in row
     assert len(row) == len(text(engine_table.TABLE.head(80, view)))
 
 
 def test_a_named_model_stands_in_the_row_of_a_run() -> None:
-    named: Engine = replace(only(TOKENS), model="meta-llama/Llama-3.1-8B")
+    named: Engine = replace(only(scene("tokens")), model="meta-llama/Llama-3.1-8B")
     assert text(engine_row(named, 80)).startswith(" engine       Llama-3.1-8B ")

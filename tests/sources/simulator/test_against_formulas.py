@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.resources import files
 
 import pytest
 
@@ -13,16 +12,12 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
-from gpumon.specs.gpus import parse_gpus
-from gpumon.specs.llms import parse_llms
 from tests.records import replace
 from tests.sources.simulator.truth import Truth, server_truth
 
-DATA = files("gpumon.specs") / "data"
-LLMS = parse_llms((DATA / "llms.jsonl").read_text(encoding="utf-8"))
-GPUS = parse_gpus((DATA / "gpus.csv").read_text(encoding="utf-8"))
 FROM_S, TO_S, TICK_S = 20, 740, 2
 NAMES = ("llama-70b", "qwen-moe", "llama-8b")
 
@@ -56,7 +51,7 @@ class Reader:
                     info=dict(page.info),
                     ranks=page.ranks,
                     gpus=tuple(gpus[index].uuid for index in engine.actor.gpus),
-                    llm=LLMS.find(page.model),
+                    llm=llm_catalogue().find(page.model),
                 )
             )
         return Frame(0, 1.8e9 + at_s, at_s, TICK_S, HostReading(), gpus, tuple(readings), simulated=True)
@@ -66,7 +61,7 @@ class Reader:
 def seen() -> tuple[list[Snapshot], Truth, Truth]:
     """Snapshots of 12 simulated minutes, and the truth at their beginning and end."""
     server = SimulatedServer(replace(DEMO, warm_s=120.0), seed=3)
-    reader, deriver = Reader(server), Deriver(GPUS)
+    reader, deriver = Reader(server), Deriver(gpu_catalogue())
     snapshots: list[Snapshot] = []
     before = server_truth(server)
     for at_s in range(0, TO_S + 1, TICK_S):
