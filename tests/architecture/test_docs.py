@@ -13,6 +13,7 @@ from gpumon.commands import COMMANDS
 from gpumon.commands.options import LIST, actions, parser_of, subcommands
 from gpumon.config.keymap import COMMANDS as KEYED
 from gpumon.config.keymap import shown
+from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
@@ -33,7 +34,7 @@ def headings(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("path", PARAMETERS)
+@each_row("path", PARAMETERS)
 def test_links_lead_to_files_and_headings(path: Path) -> None:
     broken = []
     for target in LINK.findall(FENCE.sub("", path.read_text())):
@@ -58,7 +59,7 @@ def options_of(name: str, words: str) -> set[str]:
     return {option for one in parsers for action in actions(one) for option in action.option_strings}
 
 
-@pytest.mark.parametrize("path", PARAMETERS)
+@each_row("path", PARAMETERS)
 def test_commands_and_options_exist(path: Path) -> None:
     unknown = []
     for line in COMMAND.findall(path.read_text()):
@@ -69,7 +70,7 @@ def test_commands_and_options_exist(path: Path) -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("path", PARAMETERS)
+@each_row("path", PARAMETERS)
 def test_make_targets_exist(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(path.read_text())) <= targets

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
 MODULES = [ROOT / "hatch_build.py", *sorted((ROOT / "gpumon").rglob("*.py"))]
@@ -35,7 +35,7 @@ def test_a_broad_except_and_a_silenced_check_have_a_reason() -> None:
     assert places == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "lines"),
     [
         ("except Exception:", [1]),

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.architecture.parsed import MODULES, PACKAGE, nodes_of, tree_of
+from tests.each_row import each_row
 
 FORBIDDEN_WORDS = ("Manager", "Helper", "Utils", "Handler", "Misc")
 
@@ -21,7 +20,7 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("statement", "absent"),
     [
         ("import gpumon.cli", {"textual", "httpx", "pynvml", "psutil", "rich", "prometheus_client"}),

@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-import pytest
-
+from tests.each_row import each_row
 from tests.mutants import ROOT, Mutant, mutants, mutated
 
 EVERY: Final = mutants()
@@ -19,7 +18,7 @@ LEAST: Final = 3
 """Faults in each package."""
 
 
-@pytest.mark.parametrize("mutant", EVERY, ids=[f"{mutant.file}: {mutant.why}" for mutant in EVERY])
+@each_row("mutant", EVERY, named=[f"{mutant.file}: {mutant.why}" for mutant in EVERY])
 def test_a_mutant_stands_once_in_its_file_and_its_tests_are_there(mutant: Mutant) -> None:
     compile(mutated(mutant), mutant.file, "exec")
     assert mutant.before != mutant.after

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import tomli
 
 from gpumon.config.keymap import COMMANDS, split
@@ -37,6 +36,7 @@ from gpumon.config.schema import (
 )
 from gpumon.config.validate import validated
 from gpumon.triage.thresholds import Thresholds
+from tests.each_row import each_row
 
 EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
 TABLES: dict[str, type[msgspec.Struct]] = {
@@ -87,7 +87,7 @@ def test_it_shows_every_section_and_no_other() -> None:
     assert set(switched_on()) == {*TABLES, "keys"} == {field.name for field in msgspec.structs.fields(Config)}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@each_row("name", TABLES)
 def test_it_shows_every_key_with_its_default(name: str) -> None:
     shown = entry(switched_on(), name)
     fields = msgspec.structs.fields(TABLES[name])
@@ -117,7 +117,7 @@ def test_with_everything_switched_on_it_is_valid() -> None:
     assert len(config.endpoint) == len(config.feed) == len(config.model) == 1
 
 
-@pytest.mark.parametrize("name", TABLES)
+@each_row("name", TABLES)
 def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name: str) -> None:
     lines = EXAMPLE.splitlines()
     begin = next(at for at, line in enumerate(lines) if re.fullmatch(rf"#?\[+{name}\]+", line))

@@ -11,6 +11,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.feed_rules import ALLOWED, QUANTITIES, Kind, shared
 from gpumon.config.load import load
 from gpumon.config.schema import Config
+from tests.each_row import each_row
 
 BAD = sorted((Path(__file__).parent / "bad_feeds").glob("*.toml"))
 TWO = """
@@ -37,7 +38,7 @@ def read(text: str, folder: Path) -> Config:
     return load(str(path), {}).config
 
 
-@pytest.mark.parametrize("file", BAD, ids=lambda file: file.stem)
+@each_row("file", BAD, named=lambda file: file.stem)
 def test_a_bad_feed_is_refused_with_line_key_value_and_what_is_allowed(file: Path):
     said = file.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ").replace("ALLOWED", ALLOWED)
     with pytest.raises(ConfigError) as refused:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.keymap import COMMANDS, IDS, KEPT, NAMES, NEEDED, Keymap, clash, problem, shown, split
+from tests.each_row import each_row
 
 
 def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
@@ -23,7 +24,7 @@ def test_the_way_out_keeps_a_key(name: str) -> None:
     assert problem("zoom", "") == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         "x",
@@ -46,9 +47,7 @@ def test_these_are_keys(key: str) -> None:
     assert problem("zoom", key) == ""
 
 
-@pytest.mark.parametrize(
-    "key", ["f0", "f25", "pgup", "xx", "ctrl+", "meta+x", "ctrl+c", "ctrl+m", "shift+a", "\x1b", "ctrl+\x01"]
-)
+@each_row("key", ["f0", "f25", "pgup", "xx", "ctrl+", "meta+x", "ctrl+c", "ctrl+m", "shift+a", "\x1b", "ctrl+\x01"])
 def test_these_are_none(key: str) -> None:
     said = problem("zoom", key)
     assert said

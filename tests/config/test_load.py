@@ -15,6 +15,7 @@ from gpumon.config.keymap import ALLOWED
 from gpumon.config.load import MOST_CONFIG_BYTES, load
 from gpumon.config.schema import Config, Endpoint, General, Model
 from gpumon.config.themes import load_theme
+from tests.each_row import each_row
 
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
@@ -169,13 +170,13 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(MESSAGES))
+@each_row("name", sorted(MESSAGES))
 def test_a_bad_config_is_refused_with_file_line_key_value_and_what_is_allowed(name: str) -> None:
     path = BAD / f"{name}.toml"
     assert refusal(path) == f"{path}:{MESSAGES[name]}"
 
 
-@pytest.mark.parametrize("name", sorted(SYNTAX_LINES))
+@each_row("name", sorted(SYNTAX_LINES))
 def test_what_is_no_toml_is_refused_with_its_line(name: str) -> None:
     path = BAD / f"{name}.toml"
     assert refusal(path).startswith(f"{path}:{SYNTAX_LINES[name]}: is not TOML: ")
@@ -185,7 +186,7 @@ def test_every_bad_config_has_its_message() -> None:
     assert {path.stem for path in BAD.glob("*.toml")} == set(MESSAGES) | set(SYNTAX_LINES)
 
 
-@pytest.mark.parametrize("path", sorted(BAD.glob("*.toml")), ids=lambda path: path.stem)
+@each_row("path", sorted(BAD.glob("*.toml")), named=lambda path: path.stem)
 def test_no_error_repeats_a_secret_or_breaks_its_line(path: Path) -> None:
     message = refusal(path)
     assert SECRET not in message
@@ -294,7 +295,7 @@ def test_the_command_line_stands_above_the_environment_and_that_above_the_file(t
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variable", "text", "message"),
     [
         ("GPUMON_INTERVAL", "fast", 'GPUMON_INTERVAL="fast": must be a number from 0.25 to 3600'),
@@ -405,8 +406,8 @@ def test_a_url_with_a_secret_is_refused_anywhere_without_it(
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("variable", [*VARIABLES, "GPUMON_CONFIG"])
+@each_row("form", FORMS)
+@each_row("variable", [*VARIABLES, "GPUMON_CONFIG"])
 def test_no_variable_s_error_repeats_a_secret(variable: str, form: str) -> None:
     if variable == "GPUMON_CONFIG":
         form = form.lstrip("/")  # with a slash in front it is a path like any other

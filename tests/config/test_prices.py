@@ -13,6 +13,7 @@ from gpumon.readings.snapshot import Family, Kind
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.render import verdict_text
 from gpumon.triage.thresholds import Thresholds
+from tests.each_row import each_row
 from tests.triage.engines import IDLE, scene
 from tests.triage.stage import Stage, said
 
@@ -22,7 +23,7 @@ STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0
 H100 = "H100 SXM 80GB"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prices", "money"),
     [
         (Prices(), "1 GPU idle"),

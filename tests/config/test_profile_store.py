@@ -22,6 +22,7 @@ from gpumon.config.profile_store import (
 )
 from gpumon.config.save import NotSavedError
 from gpumon.sizing.profile import Observed, Origin, Point
+from tests.each_row import each_row
 from tests.records import replace
 
 SWEPT = Observed(
@@ -194,7 +195,7 @@ def test_texts_of_a_file_are_made_safe_to_print(environ: dict[str, str]) -> None
     assert (found.name, found.model, found.tool) == ("evil", "a\\x1b[2J", "\\u202e")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("Qwen/Qwen3-32B", "Qwen-Qwen3-32B"),
@@ -211,7 +212,7 @@ def test_any_text_makes_a_safe_name(text: str, name: str) -> None:
     assert checked_name(safe_name(text)) == name
 
 
-@pytest.mark.parametrize("text", ["", "a/b", "..", "-x", "a b", "x" * 81, "a\n"])
+@each_row("text", ["", "a/b", "..", "-x", "a b", "x" * 81, "a\n"])
 def test_a_typed_name_has_to_be_one(text: str) -> None:
     with pytest.raises(ConfigError, match="is no name for a profile; allowed: letters, digits"):
         checked_name(text)

@@ -40,6 +40,7 @@ from gpumon.sizing.scenario import (
     Workload,
 )
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 
 BAD = Path(__file__).parent / "bad_scenarios"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -117,13 +118,13 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(MESSAGES))
+@each_row("name", sorted(MESSAGES))
 def test_a_bad_scenario_is_refused_with_file_line_key_value_and_what_is_allowed(name: str) -> None:
     path = BAD / f"{name}.toml"
     assert refusal(path) == f"{path}:{MESSAGES[name]}"
 
 
-@pytest.mark.parametrize("name", sorted(SYNTAX_LINES))
+@each_row("name", sorted(SYNTAX_LINES))
 def test_what_is_no_toml_is_refused_with_its_line(name: str) -> None:
     path = BAD / f"{name}.toml"
     assert refusal(path).startswith(f"{path}:{SYNTAX_LINES[name]}: is not TOML: ")
@@ -133,7 +134,7 @@ def test_every_bad_scenario_has_its_message() -> None:
     assert {path.stem for path in BAD.glob("*.toml")} == set(MESSAGES) | set(SYNTAX_LINES)
 
 
-@pytest.mark.parametrize("path", sorted(BAD.glob("*.toml")), ids=lambda path: path.stem)
+@each_row("path", sorted(BAD.glob("*.toml")), named=lambda path: path.stem)
 def test_no_refusal_breaks_its_line(path: Path) -> None:
     assert refusal(path).isprintable()
 
@@ -402,7 +403,7 @@ def test_what_can_not_be_written_is_named(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("name", RANGES)
+@each_row("name", RANGES)
 def test_what_the_plan_refuses_is_refused_in_the_file_with_its_line(name: str) -> None:
     low, high, *_ = RANGES[name]
     for value in (low - 1, high * 10 + 1):
@@ -423,7 +424,7 @@ def test_every_number_has_a_least_and_a_most() -> None:
                 assert f"{kind.__name__}.{field.name}" in SCENARIO.types
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+@each_row("path", sorted(EXAMPLES.glob("*.toml")), named=lambda path: path.stem)
 def test_the_examples_are_scenarios(path: Path) -> None:
     scenario = read_scenario(path)
     assert parse_scenario(scenario_toml(scenario)) == scenario

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.selector import GRAMMAR, Matcher, Selector, selector
+from tests.each_row import each_row
 
 RIGHT = {
     "my_tokens_total": Selector("my_tokens_total"),
@@ -42,12 +43,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", RIGHT)
+@each_row("text", RIGHT)
 def test_what_it_says(text: str):
     assert selector(text) == RIGHT[text]
 
 
-@pytest.mark.parametrize("text", WRONG)
+@each_row("text", WRONG)
 def test_where_it_goes_wrong(text: str):
     with pytest.raises(ValueError) as wrong:  # noqa: PT011 - the whole text is compared
         selector(text)

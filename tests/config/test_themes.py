@@ -14,6 +14,7 @@ from gpumon.config.load import load
 from gpumon.config.resources import resource
 from gpumon.config.themes import KEYS, NAMES, Theme, known_themes, load_theme, read_theme, themes_folder
 from tests.config.colour import contrast, distance, seen
+from tests.each_row import each_row
 
 FILES = sorted(path.stem for path in (Path(__file__).parents[2] / "themes").glob("*.toml"))
 SHIPPED = ("default", *(name for name in FILES if name != "default"))
@@ -54,7 +55,7 @@ def test_these_themes_come_with_gpumon() -> None:
     assert known_themes() == SHIPPED
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_every_shipped_theme_has_the_same_keys_with_colours_of_one_kind(name: str) -> None:
     raw = tomli.loads(resource(f"themes/{name}.toml").read_text("utf-8"))
     assert tuple(raw) == KEYS
@@ -89,7 +90,7 @@ def test_an_unknown_theme_names_the_known_ones(name: str, folder: Path) -> None:
         load_theme(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "expected"),
     [
         (("foreground = ", "foregruond = "), "t.toml:6: foregruond: unknown key; did you mean foreground?"),

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.urls import problem, server, without_secrets
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "http://127.0.0.1:8000",
@@ -28,7 +29,7 @@ def test_taken(url: str) -> None:
     assert problem(url) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "text"),
     [
         ("", "must be a URL"),
@@ -57,7 +58,7 @@ def test_refused(url: str, text: str) -> None:
     assert text in problem(url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ("http://host", "HTTP://HOST:80/"),
@@ -86,7 +87,7 @@ def test_no_form_of_a_password_is_printed(before: str, after: str) -> None:
         assert secret not in problem(url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("http://h:8000/metrics", "http://h:8000/metrics"),

@@ -11,6 +11,7 @@ from gpumon.readings.frame import MODEL_AWAITED, EngineReading, Frame, GpuReadin
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, ITL, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS, STEPS, TTFT
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.efficiency.polls import engine, frame, gpu
 from tests.records import replace
 
@@ -83,8 +84,8 @@ def check(found: Derived, interval_s: float) -> None:
         assert found.points[series] == found.points[series], (series, interval_s)
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["polled every 2 s", "polled at the tick's interval"])
-@pytest.mark.parametrize("interval_s", [0.25, 1.0, 2.5, 7.0, 10.0, 60.0, 3600.0])
+@each_row("own", [False, True], named=["polled every 2 s", "polled at the tick's interval"])
+@each_row("interval_s", [0.25, 1.0, 2.5, 7.0, 10.0, 60.0, 3600.0])
 def test_figures_are_right_at_every_interval(interval_s: float, own: bool) -> None:
     every_s = max(2.0, interval_s) if own else 2.0
     warm = 3 + round(2 * every_s / interval_s)
@@ -92,13 +93,13 @@ def test_figures_are_right_at_every_interval(interval_s: float, own: bool) -> No
         check(found, interval_s)
 
 
-@pytest.mark.parametrize("every_s", [5.0, 10.0, 30.0, 60.0])
+@each_row("every_s", [5.0, 10.0, 30.0, 60.0])
 def test_an_engine_that_is_polled_seldom_keeps_its_figures(every_s: float) -> None:
     for found in derived(frames([(1.0, 200)], every_s))[int(2 * every_s) + 3 :]:
         check(found, 1.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "course",
     [(1.0, 10.0), (10.0, 1.0), (1.0, 60.0), (60.0, 1.0), (0.25, 5.0), (30.0, 0.25), (1.0, 5.0, 30.0, 60.0, 2.0)],
 )
@@ -109,7 +110,7 @@ def test_a_changed_interval_blanks_nothing(course: tuple[float, ...]) -> None:
         check(found, found.snapshot.interval_s)
 
 
-@pytest.mark.parametrize("interval_s", [1.0, 5.0, 10.0, 30.0])
+@each_row("interval_s", [1.0, 5.0, 10.0, 30.0])
 def test_a_prefill_longer_than_the_window_does_not_flap(interval_s: float) -> None:
     spacing = [(interval_s, round(80 / interval_s) + 20)]
     for found in derived(frames(spacing, 2.0, ttft_s=25.0))[-18:]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from gpumon.efficiency.checks import Deviations, Minute
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Evidence
+from tests.each_row import each_row
 from tests.efficiency.polls import after, there
 from tests.efficiency.test_replicas import group, replica
 from tests.records import replace
@@ -82,7 +81,7 @@ def test_less_output_is_no_fault_of_one_that_has_less_to_do():
     assert said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 0.0})) == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("facts", "told"),
     [
         ({"gauges": {q.WAITING: 12.0}}, ("replica_queue", 12.0, 0.0)),
@@ -123,7 +122,7 @@ def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
     assert said(MINUTE, MINUTE._replace(key="c", **starved)).keys() == {"c"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "facts",
     [
         {"requests": 25.0, "running": 3.0},
@@ -131,7 +130,7 @@ def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
         {"requests": 5.0, "running": 0.4, "waiting": 6.0},
         {"requests": 10.0, "running": 1.0, "gpus": 0.125},
     ],
-    ids=["a little less", "it hangs", "it queues", "an eighth of the GPUs"],
+    named=["a little less", "it hangs", "it queues", "an eighth of the GPUs"],
 )
 def test_who_has_enough_to_do_is_not_told_to_get_less(facts: dict[str, Any]):
     assert not any(one[0] in ("replica_requests", "replica_running") for one in said(*minutes(c=facts)).get("c", ()))

@@ -12,12 +12,13 @@ from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.records import replace
 
 Changes = list[tuple[str, str, str]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "options"),
     [
         ("vllm serve m --max-num-seqs 64 --enforce-eager", {"--max-num-seqs": "64", "--enforce-eager": "on"}),
@@ -36,7 +37,7 @@ def test_without_a_command_line_nothing_is_known() -> None:
     assert options_of("") == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "changes"),
     [
         ("vllm serve m --tp 2", "vllm serve m --tp 4", [("option --tp", "2", "4")]),
@@ -52,7 +53,7 @@ def test_an_option_that_was_not_given_differs_only_where_both_command_lines_are_
     assert list(differing(options_of(before), options_of(after))) == changes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "before", "after", "is_other"),
     [
         ("kv_pool", "100000", "100900", False),

@@ -13,6 +13,7 @@ from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec, State, latent_attention
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 from tests.efficiency.small_llm import FULL, SMALL
 from tests.records import replace
 
@@ -42,7 +43,7 @@ def test_decode_by_hand(context: float, expected: float) -> None:
     assert flops.decode_flops_per_token(SMALL, context) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("new", "cached", "expected"),
     [
         (0, 0, 2 * (1000 - 200)),
@@ -106,7 +107,7 @@ def test_bad_lengths_are_named(bad: float) -> None:
         flops.prefill_flops_per_token(SMALL, 1.0, bad)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gpu_name", "model_id", "precision", "tflops"),
     [
         ("H100 SXM 80GB", "Llama-3.1-8B", Precision.BF16, 989.4),
@@ -136,7 +137,7 @@ def test_the_peak_is_that_of_the_arithmetic(gpu_name: str, model_id: str, precis
     assert flops.compute_peak(gpu(gpu_name), llm(model_id)) == (pytest.approx(tflops * 1e12), precision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gpu_name", "model_id", "assumed"),
     [
         ("B200 SXM 180GB", "openai/gpt-oss-120b", True),

@@ -11,6 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Hist
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Goodput, WithinGoal
+from tests.each_row import each_row
 
 INF = float("inf")
 
@@ -20,7 +21,7 @@ def observed(*counts: float) -> HistogramReading:
     return HistogramReading((0.5, 1.0, INF), counts, 1.0, counts[-1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("goal_s", "low", "high"),
     [(1.0, 0.9, 0.9), (1.0 + 1e-12, 0.9, 0.9), (0.75, 0.6, 0.9), (0.1, 0.0, 0.6), (5.0, 0.9, 1.0)],
 )

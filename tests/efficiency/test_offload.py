@@ -11,6 +11,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import launch
+from tests.each_row import each_row
 from tests.efficiency.polls import LLAMA_8B, engine, only, served, there
 
 PER_S = {q.DECODE_TOKENS: 50.0, q.STEPS: 50.0, q.PREFILL_COMPUTED: 100.0}
@@ -44,12 +45,12 @@ def test_layers_on_the_cpu_are_not_the_gpus() -> None:
     assert half.efficiency.flops_per_s == WHOLE.efficiency.flops_per_s
 
 
-@pytest.mark.parametrize("option", ["-ngl 33", "--n-gpu-layers 99", "-ngl all", "--gpu-layers auto", "--n-cpu-moe 0"])
+@each_row("option", ["-ngl 33", "--n-gpu-layers 99", "-ngl all", "--gpu-layers auto", "--n-cpu-moe 0"])
 def test_all_layers_on_the_gpus_change_nothing(option: str) -> None:
     assert shown(f"llama-server -m m.gguf {option}").efficiency == WHOLE.efficiency
 
 
-@pytest.mark.parametrize(
+@each_row(
     "option", ["--cpu-moe", "-cmoe", "--n-cpu-moe 12", "-ncmoe 12", "-ot exps=CPU", "--override-tensor=x=CUDA0,y=CPU"]
 )
 def test_experts_on_the_cpu_leave_no_mbu(option: str) -> None:

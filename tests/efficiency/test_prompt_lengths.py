@@ -14,6 +14,7 @@ from gpumon.efficiency.flops import head_flops, prefill_flops_per_token
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.specs.llm import LlmSpec, grouped_attention
+from tests.each_row import each_row
 from tests.efficiency.polls import INF, moving, only, poll, rank, there, tracked
 
 LLAMA_8B = LlmSpec(
@@ -104,8 +105,8 @@ def errors(prompts: Sequence[Prompt], start_s: int, end_s: int) -> dict[int, flo
     return found
 
 
-@pytest.mark.parametrize("answer_s", [0.2, 5.0, 30.0])
-@pytest.mark.parametrize(("before", "then"), [(256.0, 8192.0), (8192.0, 256.0)])
+@each_row("answer_s", [0.2, 5.0, 30.0])
+@each_row(("before", "then"), [(256.0, 8192.0), (8192.0, 256.0)])
 def test_prompts_that_change_their_length_are_right_within_the_window_of_the_rate(
     before: float, then: float, answer_s: float
 ) -> None:

@@ -8,6 +8,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, RankReading
 from gpumon.readings.snapshot import Engine
 from tests.accuracy.pages import Where, recorded, snapshots
+from tests.each_row import each_row
 from tests.efficiency.polls import after, only, poll, rank, there, tracked
 
 Load = tuple[float, float, float, float]
@@ -48,7 +49,7 @@ def test_one_rank_is_no_list_and_equal_ones_are_even():
     assert shown(EVEN, EVEN, EVEN).uneven == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("odd", "said"),
     [
         ((250.0, 10.0, 0.0, 0.4), ("rank_decode", "2", 250.0)),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.efficiency.reach import kept, mean_seen, seen
 from gpumon.specs.llm import Attention, Reach
+from tests.each_row import each_row
 
 
 def look(reach: Reach, limit: int = 0, stride: int = 1) -> Attention:
@@ -22,7 +23,7 @@ LOCAL = look(Reach.ENCODER, 64)
 CAUSAL = (FULL, WINDOW, CHUNK, TOP, INDEX, COMPRESSED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attention", "context", "entries"),
     [
         (FULL, 0, 0), (FULL, 1000, 1000),
@@ -38,7 +39,7 @@ def test_a_token_sees(attention: Attention, context: float, entries: float) -> N
     assert seen(attention, context) == entries
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attention", "new", "cached", "entries"),
     [
         (FULL, 200, 0, 100), (FULL, 200, 300, 400),
@@ -56,7 +57,7 @@ def test_the_tokens_of_a_prompt_see_on_average(attention: Attention, new: float,
     assert mean_seen(attention, new, cached) == pytest.approx(entries)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attention", "context", "entries"),
     [
         (FULL, 1000, 1000), (WINDOW, 40, 40), (WINDOW, 1000, 100), (CHUNK, 1000, 100),

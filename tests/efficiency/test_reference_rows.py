@@ -16,6 +16,7 @@ from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import Attention, LlmSpec, Reach
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 
 ROWS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "reference_rows.csv").read_text().splitlines()))
 TOLERANCE = 0.10
@@ -117,7 +118,7 @@ def within(computed: float, printed: str, tolerance: float) -> bool:
     return len(digits) == 1 and abs(computed - expected) <= unit / 2
 
 
-@pytest.mark.parametrize(("row", "quantity", "printed"), CASES)
+@each_row(("row", "quantity", "printed"), CASES)
 def test_a_published_figure_comes_out(row: dict[str, str], quantity: str, printed: str) -> None:
     computed = QUANTITIES[quantity](row)
     tolerance, reason = AMBIGUOUS.get((row["id"], quantity), (TOLERANCE, ""))
@@ -141,9 +142,7 @@ def test_every_row_has_a_source_and_a_figure() -> None:
     assert not {row["id"] for row in ROWS} & set(NOT_COMPUTABLE)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "tokens_per_s", "gb_per_s"), [(1, 104.9, 1397), (2, 168.8, 1182), (4, 254.0, 956), (8, 328.4, 704)]
-)
+@each_row(("gpus", "tokens_per_s", "gb_per_s"), [(1, 104.9, 1397), (2, 168.8, 1182), (4, 254.0, 956), (8, 328.4, 704)])
 def test_gpt_fast_prints_its_replicated_tables(gpus: int, tokens_per_s: float, gb_per_s: float) -> None:
     """Why G5 to G7 read low: per rank gpt-fast counts its share of the layers plus both vocabulary tables."""
     llm = llm_from_config(LLAMA_2_7B, "Llama-2-7B", "test")
@@ -152,7 +151,7 @@ def test_gpt_fast_prints_its_replicated_tables(gpus: int, tokens_per_s: float, g
     assert per_rank * tokens_per_s / 1e9 == pytest.approx(gb_per_s, rel=0.02)
 
 
-@pytest.mark.parametrize(("row_id", "factor"), [("N1", 1.0), ("N2", 4.6), ("D2", 10.0), ("N5", 42.0), ("N10", 123.0)])
+@each_row(("row_id", "factor"), [("N1", 1.0), ("N2", 4.6), ("D2", 10.0), ("N5", 42.0), ("N10", 123.0)])
 def test_batching_breaks_the_single_stream_form_by_about_the_batch(row_id: str, factor: float) -> None:
     row = next(each for each in ROWS if each["id"] == row_id)
     assert single_stream(row) / mbu(row) == pytest.approx(factor, rel=TOLERANCE)

@@ -16,6 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Hist
 from gpumon.readings.missing import Reason
 from gpumon.readings.snapshot import Replicas, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.efficiency.polls import INF, after, frame, gpu, observed, poll, rank, there, why
 from tests.records import replace
 
@@ -78,7 +79,7 @@ def test_a_gpu_that_two_replicas_share_counts_once():
     assert there(group(snapshot).mbu_ratio) == pytest.approx(there(snapshot.gpus[0].mbu_ratio))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "together"),
     [
         ((MODEL, "llama-3.1-8b-instruct"), True),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from copy import copy
 
 import msgspec
-import pytest
 
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame
@@ -14,6 +13,7 @@ from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
+from tests.each_row import each_row
 from tests.efficiency.polls import frame, gpu
 from tests.fakes.engine import Capture
 from tests.history.frames import served
@@ -72,7 +72,7 @@ def assert_same(frames: Iterator[Frame]) -> None:
     assert len(ages) > 1
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@each_row("name", CAPTURES)
 def test_a_recorded_engine_reads_the_same(name: str) -> None:
     assert_same(polled(name))
 

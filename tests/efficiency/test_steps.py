@@ -14,6 +14,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.specs.llm import LlmSpec
+from tests.each_row import each_row
 from tests.efficiency.polls import INF, after, moving, only, poll, rank, steady, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.fakes.engine import Capture
@@ -107,7 +108,7 @@ def test_the_engines_own_mean_of_accepted_tokens_is_speculation():
     assert shown.sources["tokens_per_step"] == f"mean of metric:{q.MEAN_ACCEPTED}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "metric", "step_s"),
     [
         (EngineKind.VLLM, "vllm:inter_token_latency_seconds", 0.06),
@@ -167,7 +168,7 @@ def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step
 # Layout.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "shown", "count", "expected"),
     [
         ({}, 1, 4, Layout(4, 4, 0, 1)),

@@ -14,6 +14,7 @@ from gpumon.efficiency import traffic
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, latent_attention
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 from tests.efficiency.small_llm import FULL
 from tests.efficiency.small_llm import SMALL as DENSE
 from tests.records import replace
@@ -48,7 +49,7 @@ def test_moe_weights_are_the_rest_and_the_distinct_experts() -> None:
     assert traffic.weight_read_bytes(MOE, 1e6) == pytest.approx(1000.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("experts", "per_token", "expected"),
     [
         (128, 8, {1: 8, 4: 29, 8: 52, 16: 82, 32: 112, 64: 126, 128: 128}),
@@ -117,7 +118,7 @@ def test_a_layer_that_shares_a_cache_reads_it_and_keeps_nothing() -> None:
     assert traffic.kv_read_bytes(model, 10) == 4 * 64 * 10
 
 
-@pytest.mark.parametrize("name", CELLS)
+@each_row("name", CELLS)
 def test_kv_of_known_models(name: str) -> None:
     model, cells = llm(name), CELLS[name]
     keys = INDEX_KEYS.get(name, 0)
@@ -128,7 +129,7 @@ def test_kv_of_known_models(name: str) -> None:
     assert marginal == pytest.approx(keys or float(cells["beyond_window"]), abs=2.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_id", "bytes_per_token"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", 131_072),
@@ -144,7 +145,7 @@ def test_kv_bytes_that_engines_report(model_id: str, bytes_per_token: float) -> 
     assert traffic.kv_bytes_per_token(llm(model_id), Precision.BF16) == bytes_per_token
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_id", "gib"),
     [
         ("meta-llama/Llama-3.1-8B", 14.99),

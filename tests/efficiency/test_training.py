@@ -14,6 +14,7 @@ from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.llm import Reach, grouped_attention
+from tests.each_row import each_row
 from tests.efficiency.polls import (
     H100_FLOPS,
     INF,
@@ -75,7 +76,7 @@ def test_samples_and_tokens_give_each_other():
     assert why(alone.efficiency.mfu_ratio) is Reason.NOT_EXPOSED
 
 
-@pytest.mark.parametrize("step_s", [3.0, 7.0, 31.0, 90.0])
+@each_row("step_s", [3.0, 7.0, 31.0, 90.0])
 def test_a_counter_that_jumps_once_a_step_gives_neither_zero_nor_spikes(step_s: float):
     def trained(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.TRAINED_TOKENS: at_s // step_s * 1e6}), **run())

@@ -10,6 +10,7 @@ from gpumon.efficiency.tracks import Track
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING
+from tests.each_row import each_row
 from tests.records import replace
 
 
@@ -78,8 +79,8 @@ def test_a_counter_that_fell_adds_only_its_own_value():
     assert found.totals[DECODE_TOKENS] == 15
 
 
-@pytest.mark.parametrize("started", [0.0, 1e9 - 50])
-@pytest.mark.parametrize("answers", [1, 3])
+@each_row("started", [0.0, 1e9 - 50])
+@each_row("answers", [1, 3])
 def test_a_part_of_a_sum_that_answers_lack_is_no_spike_when_it_is_back(started: float, answers: int):
     """A counter is the sum of several series, and one of them is missing for a while."""
     polls = [

@@ -16,6 +16,7 @@ from gpumon.history import codec
 from gpumon.history.frame_store import Points
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
+from tests.each_row import each_row
 from tests.history.frames import captured, served
 from tests.records import replace
 
@@ -32,8 +33,8 @@ def packed(given: list[Frame]) -> list[codec.Packed]:
     return [packer.pack(frame) for frame in given]
 
 
-@pytest.mark.parametrize("name", ["simulator", *CAPTURES])
-@pytest.mark.parametrize("level", [codec.QUICK, codec.SMALL])
+@each_row("name", ["simulator", *CAPTURES])
+@each_row("level", [codec.QUICK, codec.SMALL])
 def test_a_block_gives_back_the_frames_that_went_in(name: str, level: int) -> None:
     given = frames(name)
     assert codec.unpacked(codec.unblocked(codec.block(packed(given), level))) == given
@@ -111,7 +112,7 @@ def test_readings_from_before_the_start_are_kept_once() -> None:
     assert [len(frame.engines[0].earlier) for frame in read] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("cut", ["end", "half", "all", "other", "no_block"])
+@each_row("cut", ["end", "half", "all", "other", "no_block"])
 def test_a_damaged_block_is_said_to_be_one(cut: str) -> None:
     whole = codec.block(packed(frames("vllm-poisson")))
     half = whole[: len(whole) // 2]

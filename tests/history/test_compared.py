@@ -10,6 +10,7 @@ from gpumon.readings.before_after import BeforeAfter, SeenOn
 from gpumon.readings.format import cells
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.readings.when import OutsideError, Stretch, stretch_of
+from tests.each_row import each_row
 from tests.history.changed import (
     DOUBLED,
     LOCKED,
@@ -105,7 +106,7 @@ def test_the_text_fits_and_says_the_load_before_the_figures(doubled: BeforeAfter
 HELD = Stretch(1000.0, 5000.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "length_s", "spans"),
     [
         ((2000, 2000), (4000, 4000), 300, ((1700, 2000), (3700, 4000))),

@@ -17,6 +17,7 @@ from gpumon.history.reader import Recording
 from gpumon.history.summary import incidents
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.triage.render import event_text
+from tests.each_row import each_row
 
 FILE = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
@@ -35,7 +36,7 @@ def test_all_frames_and_models_are_there() -> None:
     ]
 
 
-@pytest.mark.parametrize("at", range(4))
+@each_row("at", range(4))
 def test_its_models_cost_what_they_cost_today(at: int) -> None:
     llm = list(Recording(FILE).frames(0.0, 4e9))[-1].engines[at].llm
     assert llm is not None

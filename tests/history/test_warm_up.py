@@ -14,6 +14,7 @@ from gpumon.readings.frame import EndpointState, Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.simulator.scenarios import DEMO, scenario
+from tests.each_row import each_row
 from tests.history.frames import FOURTH, WALL_S, captured, served
 from tests.history.opened import begun, opened
 from tests.history.pasts import apart, lived, without_longer
@@ -93,7 +94,7 @@ def test_a_real_server_is_as_it_was() -> None:
         assert same(live[frame.wall_s], course.take(frame).snapshot)
 
 
-@pytest.mark.parametrize("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
+@each_row("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
 def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str) -> None:
     played = scenario(name)
     of = opened(played, every=5)

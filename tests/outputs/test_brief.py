@@ -18,6 +18,7 @@ from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
 from gpumon.readings.verdict import Action, Confidence, Limit
 from gpumon.triage.render import ACTIONS
+from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots
 from tests.program import run_gpumon
@@ -80,7 +81,7 @@ def test_without_verdicts_it_is_no_all_clear() -> None:
     assert "no verdicts yet" in brief(shots.snapshot(verdicts=(), faults=()), 160)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("window_s", "cadence_s", "window"),
     [(2.0, 2.0, 12), (2.0, 15.0, 32), (12.0, 2.0, 24), (60.0, 30.0, 62)],
 )

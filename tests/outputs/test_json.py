@@ -23,6 +23,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
 from gpumon.readings.verdict import Limit
 from gpumon.sources.nvml.figures import THROTTLE_NS
+from tests.each_row import each_row
 from tests.fleet.fleets import fed, fleet_frame
 from tests.outputs import shots
 from tests.outputs.validator import problems
@@ -79,8 +80,8 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-@pytest.mark.parametrize("path", CONTRACT)
-@pytest.mark.parametrize("shot", shots.ALL)
+@each_row("path", CONTRACT)
+@each_row("shot", shots.ALL)
 def test_every_key_of_the_contract_is_there(shot: str, path: str) -> None:
     for found in objects(decoded(shots.ALL[shot]()), path):
         assert set(CONTRACT[path].split()) <= set(found)
@@ -156,7 +157,7 @@ def test_the_internal_clock_is_not_printed_and_the_time_has_its_offset() -> None
     assert datetime.fromisoformat(shot["time"]).utcoffset() is not None
 
 
-@pytest.mark.parametrize("name", shots.ALL)
+@each_row("name", shots.ALL)
 def test_it_fits_the_schema(name: str) -> None:
     assert list(problems(decoded(shots.ALL[name]()), own_schema())) == []
 
@@ -216,7 +217,7 @@ def keys_of(value: Any) -> Iterator[str]:
         yield from () if key in TABLES else keys_of(one)
 
 
-@pytest.mark.parametrize("name", [*shots.ALL, "a fleet"])
+@each_row("name", [*shots.ALL, "a fleet"])
 def test_the_documentation_names_every_key_that_is_printed(name: str) -> None:
     text = (DOCS / "json.md").read_text(encoding="utf-8")
     printed = (

@@ -15,6 +15,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import EnginePeriod, GoalPeriod, GoodputPeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.snapshot import Confidence, EventKind, Kind, Level, Limit, Verdict
+from tests.each_row import each_row
 from tests.outputs import shots
 from tests.records import replace
 
@@ -107,7 +108,7 @@ def test_a_mean_of_some_gpus_says_of_how_many_and_no_price_how_to_give_one() -> 
     assert "| cost | no price: set " in markdown(none)
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 120, 200])
+@each_row("width", [20, 60, 80, 120, 200])
 def test_no_line_is_wider_than_asked_for(width: int) -> None:
     assert max(map(len, report(HOUR, width).splitlines())) <= max(60, width)
 

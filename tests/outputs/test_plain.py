@@ -18,6 +18,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot, TokensTotal
 from gpumon.readings.verdict import Evidence
+from tests.each_row import each_row
 from tests.outputs import shots
 
 STAMP = "2026-01-02T14:03:22"
@@ -62,7 +63,7 @@ def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> N
     assert "healthy" not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "shown"),
     [
         (BandwidthSource.GPM, "2.31TB/s(m)"),
@@ -146,7 +147,7 @@ def test_the_report_shows_what_a_missing_value_has_to_say() -> None:
     assert "-  no permission (GPM needs CAP_PERFMON)" in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("unit", "value", "text"),
     [
         ("bytes", 1.5 * 2**30, "1.5 GiB"),
@@ -206,7 +207,7 @@ READINGS = {
 }
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_a_missing_value_is_never_a_zero(reason: Reason) -> None:
     nothing = Missing(reason)
     latencies = dict.fromkeys(("ttft_s", "itl_s"), Quantiles(*(nothing for _ in Quantiles.__struct_fields__)))

@@ -10,6 +10,7 @@ from gpumon.outputs.sizing import gigabytes, markdown, money, number, report, wa
 from gpumon.outputs.sizing_data import SameGpus, grouped
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
+from tests.each_row import each_row
 from tests.outputs import answers
 from tests.records import replace
 
@@ -125,8 +126,8 @@ def test_a_price_of_servers_that_are_full_needs_no_word() -> None:
     assert "price               79.68 per hour\n" in report(answer, answers.SCENARIO)
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-@pytest.mark.parametrize("name", answers.ALL)
+@each_row("width", [60, 80, 100, 200])
+@each_row("name", answers.ALL)
 def test_no_line_is_wider_than_it_may_be_and_nothing_is_a_control(name: str, width: int) -> None:
     for line in report(answers.ALL[name](), answers.SCENARIO, width=width).splitlines():
         assert cells(line) <= width
@@ -195,7 +196,7 @@ def tables(text: str) -> list[list[str]]:
     return [block for block in blocks if block[0].startswith("|")]
 
 
-@pytest.mark.parametrize("name", answers.ALL)
+@each_row("name", answers.ALL)
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_header(name: str) -> None:
     found = tables(markdown(answers.ALL[name](), answers.SCENARIO))
     assert 1 <= len(found) <= (3 if name == "compared" else 2)
@@ -217,7 +218,7 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
     assert ("- **no answer:** large: not even one" in markdown(answer, answers.SCENARIO)) == bool(answer.problem)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("form", "value", "text"),
     [
         (number, 24.0, "24"),
@@ -249,7 +250,7 @@ def test_figures(form: object, value: object, text: str) -> None:
     assert form(value) == text  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("factor", "changes", "said"),
     [
         (0.8, {}, "16 in flight each, 80 % of the first limit (planning_factor); measured"),

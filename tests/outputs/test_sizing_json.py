@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.outputs.sizing_data import COLUMNS, encode, schema, table
 from gpumon.sizing.answer import LimitKind, Source
+from tests.each_row import each_row
 from tests.outputs import answers
 from tests.outputs.validator import problems
 from tests.records import replace
@@ -54,7 +55,7 @@ def objects(value: Any, path: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("path", CONTRACT)
+@each_row("path", CONTRACT)
 def test_every_key_of_the_contract_is_there(path: str) -> None:
     found = objects(decoded("compared" if path == "compared" else "full"), path)
     assert found
@@ -62,7 +63,7 @@ def test_every_key_of_the_contract_is_there(path: str) -> None:
         assert set(CONTRACT[path].split()) == set(each)
 
 
-@pytest.mark.parametrize("name", answers.ALL)
+@each_row("name", answers.ALL)
 def test_it_fits_the_schema_and_is_one_printable_line(name: str) -> None:
     assert list(problems(decoded(name), schema())) == []
     assert encode(answers.ALL[name]()).decode().isprintable()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.bounds import excess
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "why"),
     [
         ("power_w", 800.0, ""),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, part_of_name
 from gpumon.readings.merge import told_apart, unique
+from tests.each_row import each_row
 
 
 def one(name: str, url: str, part: str = "") -> EngineReading:
@@ -16,7 +15,7 @@ A, B = "http://a:8000", "http://b:8000"
 LONG = "acme/a-model-whose-name-is-longer-than-what-stands-in-a-name"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("readings", "names"),
     [
         ([one("vllm:8000", A), one("vllm:8000", B), one("x", "http://c:1")], ["vllm:a:8000", "vllm:b:8000", "x"]),
@@ -34,7 +33,7 @@ LONG = "acme/a-model-whose-name-is-longer-than-what-stands-in-a-name"
         ),
         ([one("m", "http://[::1]:1"), one("m", "http://[::1]:1")], ["m:[::1]:1", "m:[::1]:1 (2)"]),
     ],
-    ids=["hosts", "models", "paths", "files", "the same"],
+    named=["hosts", "models", "paths", "files", "the same"],
 )
 def test_no_two_engines_have_one_name(readings: list[EngineReading], names: list[str]) -> None:
     assert [reading.name for reading in unique(readings)] == names

@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings import format as f
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
+from tests.each_row import each_row
 
 CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.ratio, 0.0, "0%"),
@@ -138,7 +138,7 @@ WIDTHS: list[tuple[Callable[[Reading], str], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("show", "value", "expected"), CASES)
+@each_row(("show", "value", "expected"), CASES)
 def test_a_figure_reads_as_it_should(show: Callable[[Reading], str], value: float, expected: str) -> None:
     assert show(value) == expected
 
@@ -155,7 +155,7 @@ def test_a_value_that_is_there_is_never_a_bare_zero(value: float) -> None:
         assert show(value) not in ("0", "0%")
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
     missing = Missing(reason)
     assert 1 <= f.cells(f.short(missing)) <= 5
@@ -178,7 +178,7 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
         assert not any(character.isdigit() for character in show(missing))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("quantiles", "expected"),
     [
         (Quantiles(p95=0.21, mean=0.1, first_bound_s=0.001), "210ms"),
@@ -202,7 +202,7 @@ def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, expected: str
     assert f.quantile(quantiles) == expected
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.021, "21ms"), (0.21, ".21s"), (0.999, "1.0s"), (1200.0, "20m")])
+@each_row(("value", "text"), [(0.021, "21ms"), (0.21, ".21s"), (0.999, "1.0s"), (1200.0, "20m")])
 def test_a_latency_in_four_cells(value: float, text: str) -> None:
     assert f.seconds(value, 4) == text
 
@@ -237,7 +237,7 @@ def test_a_latency_says_what_it_is(value: float, mark: str) -> None:
         assert abs(said - value) <= step * 0.5001
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"), [(1.04, "104!"), (1.01, "101!"), (1.004, "100%"), (1.0, "100%"), (0.31, "31%"), (25.0, ">9x!")]
 )
 def test_a_share_in_four_cells_keeps_its_mark(value: float, text: str) -> None:
@@ -251,7 +251,7 @@ def test_wide_characters_take_two_cells_and_combining_marks_none() -> None:
     assert f.cells("🚀x") == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "width", "expected"),
     [
         ("vllm:8000", 12, "vllm:8000"),
@@ -274,7 +274,7 @@ def test_a_padded_text_has_exactly_its_width(text: str, width: int) -> None:
     assert f.cells(f.right(text, width)) == width
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "width", "expected"),
     [
         ("Qwen/Qwen3-8B", 13, "Qwen/Qwen3-8B"),

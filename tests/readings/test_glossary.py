@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from gpumon.readings.glossary import TERMS, page
+from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
 RETIRED = {
@@ -45,7 +44,7 @@ def test_the_page_is_the_table_of_the_program() -> None:
     assert (ROOT / "docs/glossary.md").read_text() == page()
 
 
-@pytest.mark.parametrize("package", SHOWN)
+@each_row("package", SHOWN)
 def test_no_text_of_the_program_uses_a_retired_word(package: str) -> None:
     found = []
     for path in sorted((ROOT / "gpumon" / package).rglob("*.py")):
@@ -55,7 +54,7 @@ def test_no_text_of_the_program_uses_a_retired_word(package: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+@each_row("path", sorted((ROOT / "docs").glob("*.md")), named=lambda path: path.name)
 def test_no_page_of_the_docs_uses_a_retired_word(path: Path) -> None:
     assert set(ANY_RETIRED.findall(path.read_text())) <= {"KV cache in use"}
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.history import CELL_S, History
+from tests.each_row import each_row
 
 NAN = math.nan
 
@@ -62,8 +63,8 @@ def test_points_after_the_bound_do_not_count() -> None:
     assert history.buckets("busy", 3, 4, 5.0) != before
 
 
-@pytest.mark.parametrize("width_s", [3.0, 5.0, 10.0])
-@pytest.mark.parametrize("later", range(10, 60, 7))
+@each_row("width_s", [3.0, 5.0, 10.0])
+@each_row("later", range(10, 60, 7))
 def test_a_pause_longer_than_every_tick_is_kept_never_shows_what_came_after(width_s: float, later: int) -> None:
     """The cell of the pause holds points of before and after it."""
     until_s = 51.5
@@ -95,10 +96,8 @@ def test_the_latest_mean_is_of_the_seconds_before_and_a_gap_where_the_newest_is_
     assert math.isnan(history.latest("decode", 13.0, 60.0))
 
 
-@pytest.mark.parametrize("interval_s", [0.25, 1.0, 5.0, 60.0])
-@pytest.mark.parametrize(
-    ("span_s", "width_s"), [(60.0, 0.5), (300.0, 2.5), (600.0, 5.0), (3600.0, 20.0), (7200.0, 60.0)]
-)
+@each_row("interval_s", [0.25, 1.0, 5.0, 60.0])
+@each_row(("span_s", "width_s"), [(60.0, 0.5), (300.0, 2.5), (600.0, 5.0), (3600.0, 20.0), (7200.0, 60.0)])
 def test_every_span_is_there_at_every_interval(interval_s: float, span_s: float, width_s: float) -> None:
     """Two and a half hours of readings: the span before the newest one has no gap and the right means."""
     start_s, end_s = 1.76e9, 1.76e9 + 9000.0
@@ -113,8 +112,8 @@ def test_every_span_is_there_at_every_interval(interval_s: float, span_s: float,
         assert abs(mean - middle_s) <= width_s / 2 + interval_s, "a gap, or not the figure of that time"
 
 
-@pytest.mark.parametrize("width_s", [0.5, 1.0, 2.5, 5.0, 7.5, 20.0, 60.0])
-@pytest.mark.parametrize("outage_at_s", [2000.0, 8000.0])
+@each_row("width_s", [0.5, 1.0, 2.5, 5.0, 7.5, 20.0, 60.0])
+@each_row("outage_at_s", [2000.0, 8000.0])
 def test_an_outage_stays_a_gap_in_both_tiers(width_s: float, outage_at_s: float) -> None:
     points = [(float(at), 1.0) for at in range(9000) if not outage_at_s < at < outage_at_s + 300]
     history = filled(points)

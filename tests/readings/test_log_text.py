@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.log_text import MOST_SHOWN, LogLevel, LogReader, begins_record, masked_line, without_escapes
+from tests.each_row import each_row
 
 SECRET = "swordfish"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "kept"),
     [
         (
@@ -56,7 +56,7 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
     assert "***" in shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "INFO 11-26 18:00:00 Avg prompt throughput: 100.0 tokens/s, Running: 3 reqs, GPU KV cache usage: 12.1%",
@@ -89,15 +89,13 @@ def test_a_prompt_goes_on_until_the_next_record() -> None:
     assert shown[4:] == ["2025-11-26T18:00:01Z INFO router: Success", "and on"]
 
 
-@pytest.mark.parametrize(
-    "line", ["build a swordfish", "main idea: swordfish", "load swordfish: now", "common swordfish"]
-)
+@each_row("line", ["build a swordfish", "main idea: swordfish", "load swordfish: now", "common swordfish"])
 def test_a_line_of_a_prompt_that_begins_with_a_word_of_an_engine_is_no_record(line: str) -> None:
     first, second = LogReader().lines(["INFO prompt: tell me", line])
     assert (first.text, second.text.strip()) == ("INFO prompt: ***", "***")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "srv    load_model: loading model '/m.gguf'",
@@ -140,7 +138,7 @@ def test_masking_takes_time_by_the_length_of_a_line() -> None:
         assert len(masked) <= 8 * len(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "shown"),
     [
         ("\x1b[32mINFO\x1b[0m: up", "INFO: up"),
@@ -160,7 +158,7 @@ def test_no_sequence_reaches_the_terminal(line: str, shown: str) -> None:
     assert text.isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "level"),
     [
         ("ERROR 11-26 18:00:00 [core.py:1] boom", LogLevel.ERROR),

@@ -9,6 +9,7 @@ import pytest
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.merge import merged
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP
+from tests.each_row import each_row
 
 HERE = "gpu-07"
 MEASURED = {
@@ -52,7 +53,7 @@ def test_gpm_is_never_overridden_and_rates_are_filled_one_by_one() -> None:
     assert one.from_dcgm == ("pcie_tx_bytes_per_s",)
 
 
-@pytest.mark.parametrize("field", MEASURED)
+@each_row("field", MEASURED)
 def test_what_nvml_is_about_to_measure_is_waited_for(field: str) -> None:
     (one,) = merged([nvml(**{field: WARMING_UP}), dcgm()], HERE)
     assert getattr(one, field) == WARMING_UP
@@ -80,7 +81,7 @@ def test_slices_are_found_by_their_gpu_and_instance() -> None:
     assert found[1].dram_active_ratio == 0.3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("label", "taken"),
     [("gpu-07", False), ("GPU-07.cluster.local", False), ("dcgm-exporter-8x2kp", True), ("gpu-08", True), ("", True)],
 )

@@ -19,6 +19,7 @@ from gpumon.readings.access_log import HINTS, SWITCHES, silence_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.request_feed import MOST_REQUESTS, RequestFeed
 from gpumon.readings.request_lines import FORMS, MOST_PATH, Request, RequestClock, forms_of, request_of, stamp_of
+from tests.each_row import each_row
 
 LINES: list[dict[str, Any]] = tomli.loads((Path(__file__).parents[1] / "data/request_lines.toml").read_text())["line"]
 ANY = forms_of(EngineKind.UNKNOWN)
@@ -40,7 +41,7 @@ def of(text: str, kind: EngineKind = EngineKind.VLLM) -> Request | None:
     return request_of(text, forms_of(kind))
 
 
-@pytest.mark.parametrize("line", LINES, ids=[f"{line['kind']}: {line['text'][:40]}" for line in LINES])
+@each_row("line", LINES, named=[f"{line['kind']}: {line['text'][:40]}" for line in LINES])
 def test_a_line_of_an_engine_is_read(line: dict[str, Any]) -> None:
     request = of(line["text"], EngineKind(line["kind"]))
     expected = Request(
@@ -67,7 +68,7 @@ def test_each_form_has_a_real_line() -> None:
         assert all(form in FORMS[EngineKind(line["kind"])] or line["text"][0] == "{" for line in read)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "INFO 11-26 18:00:00 [loggers.py:271] Engine 000: Avg prompt throughput: 2123.9 tokens/s, Running: 3 reqs",
@@ -101,7 +102,7 @@ def test_json_around_a_request_line_gives_its_time() -> None:
     assert (request.path, request.status, request.time) == ("/v1", 400, "05-14 22:36:21Z")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "shown"),
     [
         ("/generate?prompt=swordfish", "/generate"),
@@ -155,7 +156,7 @@ def test_texts_are_bounded() -> None:
     assert (len(request.path), len(request.client)) == (MOST_PATH, 45)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("logged", "shown"),
     [
         ("10.1.2.3:5", "10.1.2.3"),
@@ -173,7 +174,7 @@ def test_a_client_is_an_address_without_port(logged: str, shown: str) -> None:
     assert request.client == shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "took_s"),
     [("0s", 0.0), ("512.3µs", 0.0005123), ("1m3.5s", 63.5), ("2h45m0s", 9900.0), ("1h", 3600.0), ("x", None)],
 )
@@ -183,7 +184,7 @@ def test_durations_of_go(text: str, took_s: float | None) -> None:
     assert request.took_s == pytest.approx(took_s)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "stamp"),
     [
         ("INFO 11-26 18:00:00 [core.py:1] up", "11-26 18:00:00"),
@@ -300,7 +301,7 @@ def test_hostile_lines_cost_by_their_length() -> None:
     assert feed_of(*made, kind=EngineKind.UNKNOWN).view().lines == len(made), "no pattern goes back and forth"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "command", "reason"),
     [
         (EngineKind.VLLM, "vllm serve m --port 8000", ""),

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hostile", "shown"),
     [
         ("meta-llama/Llama-3.3-70B", "meta-llama/Llama-3.3-70B"),

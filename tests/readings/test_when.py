@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from gpumon.readings.when import OutsideError, moment_of
+from tests.each_row import each_row
 
 BERLIN = timezone(timedelta(hours=1))
 FIRST = datetime(2026, 11, 21, 14, 0, 20, tzinfo=BERLIN)
@@ -14,7 +15,7 @@ LAST = datetime(2026, 11, 22, 15, 30, 0, tzinfo=BERLIN)
 SPAN = (FIRST.timestamp(), LAST.timestamp())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "at"),
     [
         ("03:10", datetime(2026, 11, 22, 3, 10, tzinfo=BERLIN)),
@@ -37,15 +38,13 @@ def test_a_time_is_found_in_the_recording(text: str, at: datetime):
     assert moment_of(text, SPAN, BERLIN) == at.timestamp()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "now", "25:00", "03:60", "03", "2026-13-01T00:00", "-10", "-10x", "10m", "03:10Z"]
-)
+@each_row("text", ["", "now", "25:00", "03:60", "03", "2026-13-01T00:00", "-10", "-10x", "10m", "03:10Z"])
 def test_what_is_no_time_is_refused_with_what_is(text: str):
     with pytest.raises(ValueError, match=r"is no time.*03:10"):
         moment_of(text, SPAN, BERLIN)
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T03:10", "2026-11-22T15:31", "-2d", "-99999d"])
+@each_row("text", ["2026-11-20T03:10", "2026-11-22T15:31", "-2d", "-99999d"])
 def test_what_is_outside_is_refused_with_the_span(text: str):
     with pytest.raises(OutsideError, match="goes from 2026-11-21 14:00:20 to 2026-11-22 15:30:00"):
         moment_of(text, SPAN, BERLIN)

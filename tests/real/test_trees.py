@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import ranks
 from gpumon.sources.discovery.look import server_in
 from gpumon.sources.family import Process
+from tests.each_row import each_row
 
 TREES = Path(__file__).resolve().parents[1] / "data" / "process_trees"
 VLLM, LLAMA, TRITON = EngineKind.VLLM, EngineKind.LLAMA_CPP, EngineKind.TRITON
@@ -47,7 +46,7 @@ def chain(name: str, title: str) -> list[Process]:
     return found
 
 
-@pytest.mark.parametrize(("name", "title", "kind", "model", "port"), FOUND)
+@each_row(("name", "title", "kind", "model", "port"), FOUND)
 def test_the_server_is_found_from_the_process_that_runs_the_model(
     name: str, title: str, kind: EngineKind, model: str, port: int
 ) -> None:

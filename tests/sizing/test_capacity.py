@@ -10,11 +10,12 @@ import pytest
 
 from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.latency import response_s
+from tests.each_row import each_row
 
 NIM = list(csv.DictReader((Path(__file__).parents[1] / "data" / "nim_runs.csv").read_text().splitlines()))
 
 
-@pytest.mark.parametrize("row", [row for row in NIM if row["prompt"] == "5000"], ids=lambda row: row["offered"])
+@each_row("row", [row for row in NIM if row["prompt"] == "5000"], named=lambda row: row["offered"])
 def test_littles_law_on_the_5000_500_sweeps(row: dict[str, str]) -> None:
     """Ten rows of two models, 250 users past the knee too: rate x time = what the client held open."""
     took = response_s(float(row["ttft_ms"]) / 1e3, float(row["itl_ms"]) / 1e3, float(row["answer"]))

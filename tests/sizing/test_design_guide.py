@@ -10,6 +10,7 @@ from gpumon.sizing.design_guide import guide_profiles, queue_ratio, queue_warnin
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 from tests.records import replace
 
 PROFILES = {row.name: row for row in guide_profiles()}
@@ -31,7 +32,7 @@ def test_models_gpus_and_precisions_are_the_catalogues() -> None:
         assert row.model.startswith("Stable-Diffusion") or (found is not None and found.name == row.model)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "gigabytes", "concurrency", "rate", "p95_ms", "busy"),
     [
         ("guide-nemo-345m", 3.1, 4, 14.5, 295.85, 0.98),

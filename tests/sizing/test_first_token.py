@@ -12,6 +12,7 @@ from gpumon.sizing.first_token import engine_of
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -75,15 +76,15 @@ def test_prompts_that_are_computed_are_no_wait() -> None:
     assert "fit" not in asked(500.0, short_answers(loads[1:4])).ttft_basis
 
 
-@pytest.mark.parametrize("factor", [0.8, 1.0])
-@pytest.mark.parametrize(
+@each_row("factor", [0.8, 1.0])
+@each_row(
     ("seen", "assume"),
     [
         (swept((1.0, 8.0, 32.0, 64.0), "SGLang bench_serving 0.5"), False),
         (swept((16.0,), "vllm bench serve"), False),
         (None, True),
     ],
-    ids=["three loads", "one load of vLLM", "assumed"],
+    named=["three loads", "one load of vLLM", "assumed"],
 )
 def test_capacity_rises_with_the_goal_without_jumps(seen: Observed | None, assume: bool, factor: float) -> None:
     rows = [asked(goal_ms, seen, factor, assume=assume) for goal_ms in GOALS_MS]
@@ -141,7 +142,7 @@ def test_a_goal_inside_the_band_of_its_estimate_is_a_warning() -> None:
     assert not said[2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "model", "more"),
     [
         ("A100 SXM4 80GB", QWEN, {}),
@@ -150,7 +151,7 @@ def test_a_goal_inside_the_band_of_its_estimate_is_a_warning() -> None:
         (H100, QWEN, {"pp": 2}),
         ("B200 SXM 180GB", "GLM-5", {"tp": 8}),
     ],
-    ids=["A100", "L40S", "L4", "PP 2", "indexer"],
+    named=["A100", "L40S", "L4", "PP 2", "indexer"],
 )
 def test_no_band_where_no_reference_row_is_of_such_a_server(server: str, model: str, more: dict[str, int]) -> None:
     workload = Workload(model, 10, prompt_tokens=1000.0, answer_tokens=500.0, weight_precision="fp8", **more)
@@ -167,7 +168,7 @@ def test_a_computed_sweep_has_no_band_of_measured_ones() -> None:
     assert any("nobody measured" in note for note in row.notes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "engine"),
     [
         ("vllm 0.32.0", "vllm"),

@@ -13,6 +13,7 @@ from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import roofline, weight_read_s
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.rows import error, fitted, named, point, setting
 
@@ -55,7 +56,7 @@ def test_past_the_knee_points_stay_on_the_line_over_what_runs() -> None:
     assert found.curve.slope_s * 1e3 == pytest.approx(0.841, rel=0.01)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "worst"),
     [("D1 D2 D3 D4 D5", 0.09), ("D6 D7 D8", 0.08), ("D10 D11 D12", 0.15), ("A1 A2 A3 A4", 0.05), ("A10 A11 A12", 0.02)],
 )
@@ -162,7 +163,7 @@ def test_points_without_a_latency_are_left_out() -> None:
     assert refused([Point(30.0), Point(0.0, 0.02)]) == "no inter-token latency was measured"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seen", "held_back", "worst"),
     [("N1", "N2 N3 N4", 0.25), ("N4", "N1 N2 N3", 0.25), ("A3", "A1 A2 A4", 0.25), ("D7", "D6 D8", 0.55)],
 )
@@ -175,7 +176,7 @@ def test_one_load_scales_the_roofline(seen: str, held_back: str, worst: float) -
     assert max(map(abs, errors.values())) <= worst, errors
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seen", "held_back"),
     [("N1 N2 N3", "N4 N5 N6"), ("D1 D2 D3 D4", "D5"), ("D1 D2 D4 D5", "D3"), ("A1 A2 A3", "A4")],
 )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.latency import Curve, Mix
+from tests.each_row import each_row
 from tests.sizing.rows import named
 
 SECONDS = st.floats(1e-5, 1.0)
@@ -88,13 +89,13 @@ def test_impossible_loads_are_named(running: float) -> None:
                 asked(running)
 
 
-@pytest.mark.parametrize("goal_s", [0.0, -0.01, math.nan, math.inf])
+@each_row("goal_s", [0.0, -0.01, math.nan, math.inf])
 def test_impossible_goals_are_named(goal_s: float) -> None:
     with pytest.raises(ValueError, match="itl_s"):
         Curve(0.02, 0.001).running_at(goal_s)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ((0.0, 0.1), "base_s"),
@@ -112,7 +113,7 @@ def test_impossible_curves_are_named(given: tuple[float, ...], said: str) -> Non
         Curve(*given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "said"),
     [
         ((-1.0, 10.0), "prompt_tokens"),

@@ -10,6 +10,7 @@ import pytest
 from gpumon.sizing.length_tail import Held, Lengths, LengthShare, Moments, held_by, held_of, moments_of, problem_of
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -65,7 +66,7 @@ def test_a_histogram_gets_the_mean_that_is_known() -> None:
     assert held_of(Lengths(), 3000.0, 100.0) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("steps", "why"),
     [
         ((), ""),

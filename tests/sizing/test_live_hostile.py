@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, have, own_models
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Catalogues
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import NONE, at, engine, gone, gpu
 from tests.sizing.questions import KNOWN
@@ -32,8 +32,8 @@ def broken(load: float, name: str, **facts: Any) -> Engine:
     return replace(engine(load, name), **facts)
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("name", FIGURES)
+@each_row("wrong", WRONG)
+@each_row("name", FIGURES)
 def test_a_figure_that_can_not_be_is_not_believed(name: str, wrong: float) -> None:
     calibration = Calibration()
     for tick in range(0, 60, 10):

@@ -14,6 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
 from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, MixPoints, Traffic, tail_ratio
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
 
@@ -62,7 +63,7 @@ def test_what_speculation_gave_is_told():
     assert only(watched(engine(8.0, tokens_per_step=1e9))).tokens_per_step is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("running", "spread", "counts"),
     [(8.0, 4.0, True), (8.0, 4.2, False), (2.0, 2.0, True), (2.0, 2.2, False), (40.0, 20.0, True), (1.0, 2.0, False)],
 )
@@ -70,7 +71,7 @@ def test_a_window_counts_only_while_concurrency_is_steady(running: float, spread
     assert bool(only(watched(engine(running, spread=spread))).points) is counts
 
 
-@pytest.mark.parametrize(
+@each_row(
     "facts",
     [
         {"itl_mean_s": Missing(Reason.RESET)},
@@ -118,7 +119,7 @@ def test_engines_of_one_model_with_the_same_settings_pool_their_points():
     assert seen.name == "vllm:8000 +1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [{"model": "other"}, {"weight_precision": "bf16"}, {"kv_pool_tokens": 300_000.0}, {"version": "0.32.01"},
      {"gpu_count": 2.0, "tp": 2}],
@@ -200,7 +201,7 @@ def test_busy_of_a_shared_gpu_is_nobodys():
     assert only(calibration).points[0].busy_ratio is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("low", "high", "p95", "expected"),
     [(0.025, 0.05, 0.03, 1.5), (0.0, 0.01, 0.009, None), (0.01, 0.025, 0.02, None), (0.025, None, 0.04, None),
      (0.015, 0.025, 0.015, 1.0)],

@@ -12,6 +12,7 @@ from gpumon.sizing.live import from_live
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import at, gpu
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
@@ -28,14 +29,14 @@ def seen_with(**fields: Any) -> Scenario:
     return changed(ASKED, seen=replace(SEEN, **fields))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"prompt_tokens": 5000.0}, {"answer_tokens": 500.0}, {"prefix_hit_ratio": 0.2}, {"weight_precision": "fp8"},
         {"kv_precision": "fp8"}, {"tp": 2}, {"pp": 1}, {"kv_pool_tokens": SEEN.kv_pool_tokens},
         {"itl_tail_ratio": 1.1},
     ],
-    ids=str,
+    named=str,
 )  # fmt: skip
 def test_typing_what_was_seen_changes_nothing(fields: dict[str, Any]) -> None:
     before, after = row(ASKED), row(changed(ASKED, **fields))
@@ -50,8 +51,8 @@ def test_a_precision_that_was_not_recorded_is_the_published_one() -> None:
     assert row(changed(scenario, weight_precision="bf16", tp=2)).source is not Source.MEASURED
 
 
-@pytest.mark.parametrize("name", ["prompt_tokens", "answer_tokens"])
-@pytest.mark.parametrize("share", [1.0 - ALIKE, 1.0 + ALIKE])
+@each_row("name", ["prompt_tokens", "answer_tokens"])
+@each_row("share", [1.0 - ALIKE, 1.0 + ALIKE])
 def test_no_step_where_lengths_count_as_others(name: str, share: float) -> None:
     length = getattr(SEEN, name)
     measured, other = (

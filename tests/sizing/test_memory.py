@@ -16,6 +16,7 @@ from gpumon.sizing import design_guide, memory
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec, Reach, State, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 from tests.records import replace
 
 GIB = 2.0**30
@@ -64,7 +65,7 @@ def logged_name(row: dict[str, str]) -> str:
     return f"{row['model']} TP{row['tp']} {row['max_len']}"
 
 
-@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+@each_row("row", LOGGED, named=logged_name)
 def test_the_logged_parts_add_up_to_the_usable_memory(row: dict[str, str]) -> None:
     parts = sum(float(row[part]) for part in ("weights_gib", "activation_gib", "non_torch_gib", "kv_gib"))
     assert parts == pytest.approx(float(row["usable_ratio"]) * 79.18, abs=0.01)
@@ -77,14 +78,14 @@ def test_the_gpt_oss_120b_row_closes_at_95_per_cent_only() -> None:
     assert abs(parts - 0.95 * 79.18) < 0.01
 
 
-@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+@each_row("row", LOGGED, named=logged_name)
 def test_loaded_weights_within_2_per_cent_of_what_vllm_logged(row: dict[str, str]) -> None:
     predicted = memory.loaded_bytes(llm(row["model"])) / int(row["tp"]) / GIB
     bound = 0.02 if row["model"] == MULTIMODAL else 0.01
     assert predicted == pytest.approx(float(row["weights_gib"]), rel=bound)
 
 
-@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+@each_row("row", LOGGED, named=logged_name)
 def test_kv_pool_within_0_6_gib_of_what_vllm_logged(row: dict[str, str]) -> None:
     tp, ratio = int(row["tp"]), float(row["usable_ratio"])
     predicted = memory.pool_bytes(llm(row["model"]), H100, tp, ratio) / tp / GIB
@@ -259,7 +260,7 @@ def pool_name(row: dict[str, str]) -> str:
     return f"{row['model']} {row['gpu']} {row['engine']}"
 
 
-@pytest.mark.parametrize("row", KNOWN_POOLS, ids=pool_name)
+@each_row("row", KNOWN_POOLS, named=pool_name)
 def test_posted_kv_pools(row: dict[str, str]) -> None:
     """Within 4 % of the pool, or within 1 GiB of the GPU where weights leave little of it."""
     ratio, gib = pool_error(row)
@@ -357,7 +358,7 @@ def test_heads_that_do_not_divide_are_not_split() -> None:
     assert "10 KV heads do not divide over 4" in phi
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "precision", "gigabytes"),
     [
         ("Llama-3.1-8B", "fp8", 9.08),
@@ -412,7 +413,7 @@ def test_an_unknown_precision_names_those_there_are(weights: str, cache: str, fi
         memory.variant(llm_catalogue(), "Llama-3.1-8B", llm("Llama-3.1-8B"), weights, cache)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "named"),
     [
         (lambda: memory.pool_tokens(SMALL, 0.0, 1, 1, 0.9), "gpu_memory_bytes"),

@@ -7,6 +7,7 @@ import pytest
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, have, held, targets
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
@@ -31,7 +32,7 @@ def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
     assert peaks.found() == {}
 
 
-@pytest.mark.parametrize(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
+@each_row(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
 def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, seconds: float) -> None:
     peaks = RecentLoads()
     for second in range(0, 600, every_s):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.placement import DRAWN_SERVERS, Block, Placement, Shape, place
+from tests.each_row import each_row
 from tests.sizing.placed import assert_sound, fewest_gpus, of, problem
 
 GB = 1e9
@@ -107,7 +108,7 @@ def test_unknown_busy_share_has_a_gpu_of_its_own() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "blocks", "servers"),
     [
         (EIGHT, [many(3, 5, 5), many(3, 3, 3, 1)], 3),
@@ -139,7 +140,7 @@ def test_a_pipeline_over_two_servers_is_numbered_in_each() -> None:
     assert of(placed, "most_on_a_server") == ((0, 1),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "shape", "words"),
     [
         (one(2, 90), EIGHT, "an instance takes 90 GB of a GPU, of which 73.6 GB are usable"),

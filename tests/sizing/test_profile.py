@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-import pytest
-
 from gpumon.readings.snapshot import Engine
 from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
 from gpumon.sizing.instance import resolve
@@ -14,6 +12,7 @@ from gpumon.sizing.live import from_live
 from gpumon.sizing.profile import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.versions import Newest, Version
+from tests.each_row import each_row
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
 
@@ -32,7 +31,7 @@ def fleet() -> tuple[Engine, ...]:
     )
 
 
-@pytest.mark.parametrize("ages", list(permutations((0.1, 2.0, 4.0, 4.9))))
+@each_row("ages", list(permutations((0.1, 2.0, 4.0, 4.9))))
 def test_it_is_what_most_engines_are_whichever_was_scraped_last(ages: tuple[float, ...]):
     calibration = Calibration()
     gpus = tuple(gpu(index, name) for index, name in enumerate("abcc"))
@@ -80,7 +79,7 @@ def test_as_many_settings_as_a_fleet_has_keep_their_points():
     assert len([each for each in calibration.observed() if each.points]) == MOST_REPLICAS
 
 
-@pytest.mark.parametrize(("pool", "gpus"), [(None, 2), (111_104.0, 4), (400_000.0, 4), (800_000.0, 8), (9e9, 2)])
+@each_row(("pool", "gpus"), [(None, 2), (111_104.0, 4), (400_000.0, 4), (800_000.0, 8), (9e9, 2)])
 def test_where_no_gpus_are_told_they_hold_the_pool_that_the_engine_has(pool: float | None, gpus: int):
     seen = Observed(Origin.LIVE, "vllm", "meta-llama/Llama-3.3-70B-Instruct", weight_precision="bf16",
                     kv_precision="bf16", kv_pool_tokens=pool, prompt_tokens=1000.0, answer_tokens=200.0)  # fmt: skip

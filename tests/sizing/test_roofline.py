@@ -23,6 +23,7 @@ from gpumon.sizing.roofline import (
 )
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import Reach
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.rows import ROWS, error, fitted, named, setting
 
@@ -55,7 +56,7 @@ def test_sparse_experts_over_eight_gpus_wait_for_their_layers() -> None:
         assert abs(error(roofline(setting(row)), row)) < 0.5
 
 
-@pytest.mark.parametrize(("target", "worst"), [("A6", 0.3), ("A8", 0.3), ("A10", 0.3), ("A11", 0.3), ("A12", 0.3)])
+@each_row(("target", "worst"), [("A6", 0.3), ("A8", 0.3), ("A10", 0.3), ("A11", 0.3), ("A12", 0.3)])
 def test_h100_re_scales_to_other_gpus_and_to_a_larger_model(target: str, worst: float) -> None:
     """Llama-3.1-8B on one H100 -> other GPUs, and Llama-3.1-70B on four H100."""
     row = ROWS[target]
@@ -63,8 +64,8 @@ def test_h100_re_scales_to_other_gpus_and_to_a_larger_model(target: str, worst: 
     assert abs(error(moved, row)) <= worst
 
 
-@pytest.mark.parametrize("wanted", SWEEPS)
-@pytest.mark.parametrize("seen", ["200/1000", "2000/2000", "7000/1000"])
+@each_row("wanted", SWEEPS)
+@each_row("seen", ["200/1000", "2000/2000", "7000/1000"])
 def test_one_traffic_mix_re_scales_to_another(seen: str, wanted: str) -> None:
     """Half of the rows within 30 %, of an engine that the roofline knows nothing of."""
     at = named(SWEEPS[seen])
@@ -126,8 +127,8 @@ def test_prompts_of_sparse_latent_attention_are_computed_against_the_latent() ->
     assert token_s(8192.0) - plain_s(8192.0) == pytest.approx(more / (8 * peak[0]))
 
 
-@pytest.mark.parametrize("name", ["N1", "D1", "A1", "A16", "A21"])
-@pytest.mark.parametrize("slope_s", [1e-6, 1e-3, 0.1])
+@each_row("name", ["N1", "D1", "A1", "A16", "A21"])
+@each_row("slope_s", [1e-6, 1e-3, 0.1])
 def test_where_nothing_differs_nothing_changes(name: str, slope_s: float) -> None:
     at = setting(ROWS[name])
     curve = replace(roofline(at), slope_s=slope_s)
@@ -214,7 +215,7 @@ def test_impossible_settings_are_named(gpus: int, tp: int, said: str) -> None:
         Setting(at.llm, at.gpu, gpus, tp, at.mix)
 
 
-@pytest.mark.parametrize("mix", [Mix(0.0, 1.0), Mix(1e6, 1.0), Mix(1.0, 1e6), Mix(1000.0, 10.0, 1.0)])
+@each_row("mix", [Mix(0.0, 1.0), Mix(1e6, 1.0), Mix(1.0, 1e6), Mix(1000.0, 10.0, 1.0)])
 def test_every_catalogued_model_has_a_roofline_under_any_mix(mix: Mix) -> None:
     gpu = gpu_catalogue().find("H100 SXM 80GB")
     found = 0

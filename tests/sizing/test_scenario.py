@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Point
 from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -25,14 +25,14 @@ def named(fields: dict[str, Any]) -> str:
     return f"{tables[name].label} ({name})"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"planning_factor": 0.0}, {"planning_factor": 2.0}, {"planning_factor": math.nan},
         {"usable_memory_ratio": 0.0}, {"usable_memory_ratio": 64.0}, {"usable_memory_ratio": math.inf},
         {"spare_instances": -20}, {"spare_servers": -1},
     ],
-    ids=str,
+    named=str,
 )  # fmt: skip
 def test_of_the_scenario(fields: dict[str, Any]) -> None:
     answer = plan(replace(SEVENTY, **fields), KNOWN)
@@ -40,14 +40,14 @@ def test_of_the_scenario(fields: dict[str, Any]) -> None:
     assert isinstance(answer.totals.instances, Missing)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"nvlink_gpus": -1}, {"count": -1}, {"price_per_gpu_hour": -1.0}, {"price_per_gpu_hour": 0.0},
         {"price_per_hour": math.nan},
         {"gpu_power_w": -4.0}, {"gpu_power_w": math.inf}, {"gpus": 0},
     ],
-    ids=str,
+    named=str,
 )  # fmt: skip
 def test_of_any_server(fields: dict[str, Any]) -> None:
     wrong = replace(Server("H100 SXM5 80GB"), **fields)
@@ -57,10 +57,10 @@ def test_of_any_server(fields: dict[str, Any]) -> None:
         assert isinstance(answer.totals.price_per_hour, Missing)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [{"prefix_hit_ratio": 1e4}, {"prompt_tokens": -1.0}, {"answer_tokens": math.inf}, {"ttft_tail_ratio": math.nan}],
-    ids=str,
+    named=str,
 )
 def test_of_what_was_seen(fields: dict[str, Any]) -> None:
     answer = plan(changed(SEVENTY, seen=replace(NIM_70B, **fields)), KNOWN)

@@ -12,6 +12,7 @@ from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -48,7 +49,7 @@ def test_a_typed_tp_stays_and_the_better_one_is_named() -> None:
     assert "TP 2 would take 8 GPUs instead of 34" in row.notes
 
 
-@pytest.mark.parametrize(("users", "tp"), [(0, 2), (1, 1), (8, 2), (100, 2), (100, 4)])
+@each_row(("users", "tp"), [(0, 2), (1, 1), (8, 2), (100, 2), (100, 4)])
 def test_another_tp_is_named_only_where_it_saves_gpus(users: float, tp: int) -> None:
     named = [note for note in planned(QWEN, H100, users, 40.0, tp=tp).notes if "would take" in note]
     best = planned(QWEN, H100, users, 40.0)
@@ -95,7 +96,7 @@ def of_sweep(prompt_tokens: float, *loads: float) -> WorkloadPlan:
     return planned(QWEN, H100, 200, seen=sweep, **(SWEEP_TOKENS | {"prompt_tokens": prompt_tokens}))
 
 
-@pytest.mark.parametrize("prompt_tokens", [1024.0, 1130.0, 1800.0, 2000.0, 2400.0, 3000.0, 4000.0])
+@each_row("prompt_tokens", [1024.0, 1130.0, 1800.0, 2000.0, 2400.0, 3000.0, 4000.0])
 def test_sweeps_of_one_server_plan_alike_whichever_loads_were_tested(prompt_tokens: float) -> None:
     """Where the end of a sweep lies just below the KV limit, the share of the KV limit that is planned with binds."""
     rows = [

@@ -13,6 +13,7 @@ from gpumon.sizing.fit import calibrated
 from gpumon.sizing.latency import TtftLine, queued_ttft_s
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import layers_s, prompt_s, ttft_line
+from tests.each_row import each_row
 from tests.sizing.rows import ROWS, named, point, setting
 
 LINES = st.builds(TtftLine, st.floats(0.001, 10.0), st.floats(0.0, 1.0), st.floats(0.0, 0.1))
@@ -48,9 +49,7 @@ def test_most_published_rows_lie_in_the_band() -> None:
     assert sum(inside) >= 5, inside
 
 
-@pytest.mark.parametrize(
-    ("names", "worst"), [("N1 N2 N3 N4", 0.12), ("N7 N8 N9", 0.3), ("D6 D7 D8", 0.45), ("D10 D11", 0.01)]
-)
+@each_row(("names", "worst"), [("N1 N2 N3 N4", 0.12), ("N7 N8 N9", 0.3), ("D6 D7 D8", 0.45), ("D10 D11", 0.01)])
 def test_calibrated_to_a_sweep_it_follows_it(names: str, worst: float) -> None:
     line = calibrated(ttft_line(setting(named(names)[0])), tuple(point(row) for row in named(names)))
     found = errors(line, names)

@@ -12,6 +12,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, changed
 
@@ -86,9 +87,9 @@ WHAT_IFS: list[tuple[dict[str, Any], dict[LimitKind, int]]] = [
 ]
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize(("fields", "moves"), WHAT_IFS, ids=[str(fields) for fields, _ in WHAT_IFS])
+@each_row("source", SOURCES)
+@each_row("kind", MODELS)
+@each_row(("fields", "moves"), WHAT_IFS, named=[str(fields) for fields, _ in WHAT_IFS])
 def test_each_bound_moves_the_right_way(
     kind: str, source: str, fields: dict[str, Any], moves: dict[LimitKind, int]
 ) -> None:
@@ -107,7 +108,7 @@ def test_each_bound_moves_the_right_way(
             assert (now - was) * move > 0, (name, was, now)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("kind", MODELS)
 def test_gpus_with_more_bandwidth_memory_and_flops_carry_more(kind: str) -> None:
     scenario = scenario_of(kind, "measured")
     gpus = ("H200 SXM 141GB", "B200 SXM 180GB")
@@ -116,7 +117,7 @@ def test_gpus_with_more_bandwidth_memory_and_flops_carry_more(kind: str) -> None
         assert limit(slow, name) < limit(fast, name)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("kind", MODELS)
 def test_a_pool_that_was_seen_is_moved_and_not_replaced(kind: str) -> None:
     """With the formula's pool instead, one that an engine made larger would shrink at a what-if that frees memory."""
     scenario = scenario_of(kind, "measured")

@@ -14,6 +14,7 @@ from gpumon.specs.dimensions import Size, size
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmRow
+from tests.each_row import each_row
 
 CONFIGS = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))
 ROWS = [row for row in llm_catalogue().rows if not row.unusable]
@@ -31,7 +32,7 @@ def test_every_row_of_the_catalogue_has_the_size_of_its_dimensions() -> None:
         assert row.spec.matmul_params <= row.spec.params * 1.001, row.name
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each_row("name", CONFIGS)
 def test_a_config_is_read_to_the_size_of_its_dimensions(name: str) -> None:
     spec = llm_from_config(CONFIGS[name], name, "test")
     found = size_of(spec, spec.layers)

@@ -69,7 +69,7 @@ def matched(name: str, memory_mib: float | None = None, units: float | None = No
     return spec
 
 
-@each_row(lambda: ROWS, by_name)
+@each_row("row", lambda: ROWS, by_name)
 def test_every_row_is_found_by_every_name(row: dict[str, str]) -> None:
     memory = float(row["memory_mib"] or float(row["memory_gb"] or 0) * 1024)
     for name in row["name"].split("|"):
@@ -87,7 +87,7 @@ def test_every_row_is_found_by_every_name(row: dict[str, str]) -> None:
                 assert spec.flops_per_s[precision] == peak, "0: it has the format, and nobody tells its peak"
 
 
-@each_row(lambda: ROWS, by_name)
+@each_row("row", lambda: ROWS, by_name)
 def test_every_row_has_a_source_and_says_what_stands_on_one(row: dict[str, str]) -> None:
     assert row["source"]
     unknown = any(row[column] == "?" for column in RATES)
@@ -97,7 +97,7 @@ def test_every_row_has_a_source_and_says_what_stands_on_one(row: dict[str, str])
         assert row["unverified"], "one source for its figures"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "short"),
     [
         ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
@@ -169,7 +169,7 @@ def test_names_of_the_driver(name: str, short: str) -> None:
     assert matched(name).name == short
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "NVIDIA H100 80GB",
@@ -199,7 +199,7 @@ def test_what_only_begins_like_a_row_is_unknown(name: str) -> None:
     assert CATALOGUE.match(GpuFacts(name)) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "memory_mib", "short", "gb_per_s"),
     [
         ("NVIDIA GeForce RTX 3080", 10240, "GeForce RTX 3080 10GB", 760),
@@ -254,7 +254,7 @@ CLOCKED = [
 ]
 
 
-@each_row(lambda: CLOCKED, by_name)
+@each_row("row", lambda: CLOCKED, by_name)
 def test_every_rate_follows_from_sms_and_clock_or_is_a_named_exception(row: dict[str, str]) -> None:
     """SM count x FLOP per clock of the architecture x rated clock, for each format, within 1.6 %."""
     spec = CATALOGUE.find(row["short_name"])
@@ -305,7 +305,7 @@ AMD_FLOP_PER_CLOCK = {
 AMD = [row for row in ROWS if row["architecture"] in AMD_FLOP_PER_CLOCK and row["boost_clock_mhz"]]
 
 
-@each_row(lambda: AMD, by_name)
+@each_row("row", lambda: AMD, by_name)
 def test_every_rate_of_amd_follows_from_compute_units_and_clock(row: dict[str, str]) -> None:
     spec = CATALOGUE.find(row["short_name"])
     for precision, per_clock in AMD_FLOP_PER_CLOCK[row["architecture"]].items():
@@ -313,7 +313,7 @@ def test_every_rate_of_amd_follows_from_compute_units_and_clock(row: dict[str, s
         assert spec.flops_per_s[precision] == pytest.approx(expected, rel=0.016), precision.value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "memory_mib", "units", "short"),
     [
         ("AMD Instinct MI250X / MI250", 65520, 110, "Instinct MI250X GCD"),
@@ -383,7 +383,7 @@ def test_an_unknown_gpu_without_clocks_has_its_bandwidth_only_or_nothing() -> No
     assert CATALOGUE.match(GpuFacts("NVIDIA X1", 8e9, 100, 2e9, None, None, "99.0")) is None
 
 
-@each_row(lambda: EXPORT_VARIANTS)
+@each_row("name", lambda: EXPORT_VARIANTS)
 def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     facts = GpuFacts(name, 90e9, 132, 1.98e9, 2.619e9, 5120, "9.0")
     spec = derived(facts)
@@ -394,7 +394,7 @@ def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     assert "[[gpu]]" in spec.source
 
 
-@each_row(lambda: SHARES)
+@each_row("name", lambda: SHARES)
 def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
     spec = CATALOGUE.match(GpuFacts(name, 40e9, 108, 1.41e9, 1.215e9, 5120, "8.0"))
     assert spec is not None
@@ -402,7 +402,7 @@ def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
     assert "vGPU" in spec.source
 
 
-@each_row(lambda: ROWS, by_name)
+@each_row("row", lambda: ROWS, by_name)
 def test_no_other_name_of_the_catalogue_counts_as_one_of_those(row: dict[str, str]) -> None:
     for name in row["name"].split("|"):
         assert bool(never_derived(name)) == (name in EXPORT_VARIANTS or "A800" in name or "H800" in name)
@@ -425,7 +425,7 @@ def test_rubin_is_known_by_its_architecture() -> None:
     assert other.flops_per_s == {}, "the announced figures are of 224 SMs, and no clock stands beside them"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "precision", "percent"),
     [
         ("H100 SXM 80GB", Precision.BF16, 80),
@@ -479,7 +479,7 @@ def test_the_config_tells_of_a_gpu_without_a_row() -> None:
     assert own.find("B30A") is spec
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "short"),
     [
         ("H100 SXM 80GB", "H100 SXM5 80GB"),
@@ -498,7 +498,7 @@ def test_short_names_of_the_config(text: str, short: str) -> None:
     assert CATALOGUE.find(text).name == short
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "near"),
     [
         ("H100", ["H100 PCIe 80GB", "H100 SXM5 80GB", "H100 NVL 94GB"]),
@@ -529,7 +529,7 @@ def test_clock_rule() -> None:
     assert clocked(2.6e9, 0).bandwidth_bytes_per_s is None
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row["memory_clock_mhz"] and row["bandwidth_gbs"]], ids=by_name)
+@each_row("row", [row for row in ROWS if row["memory_clock_mhz"] and row["bandwidth_gbs"]], named=by_name)
 def test_the_clock_rule_reproduces_the_catalogue(row: dict[str, str]) -> None:
     assert clocked(float(row["memory_clock_mhz"]) * 1e6, float(row["memory_bus_bits"])).bandwidth_bytes_per_s == (
         pytest.approx(float(row["bandwidth_gbs"]) * 1e9, rel=0.025)
@@ -558,7 +558,7 @@ def test_the_catalogue_serves_where_the_driver_has_no_clock() -> None:
     assert custom[0] == pytest.approx(2681.9e9, rel=1e-3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "problem"),
     [
         (",2039,", ",fast,", "bandwidth_gbs 'fast'"),

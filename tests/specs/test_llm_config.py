@@ -21,6 +21,7 @@ from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import narrow
+from tests.each_row import each_row
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8")
@@ -40,7 +41,7 @@ def read(config: dict[str, Any], weights: dict[str, float] | None = None) -> Llm
     return llm_from_config(config, "model", "test", weights)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "looks"),
     [
         ("Gemma-2-9B", [("window", 21, 4096), ("full", 21, 0)]),
@@ -147,7 +148,7 @@ def test_a_vision_model_is_read_as_its_language_model_with_a_note() -> None:
     assert read(CONFIGS["Qwen3.5-397B-A17B"]).not_modelled == ("vision encoder",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("architectures", "head"),
     [
         (None, 32000 * 64),
@@ -172,7 +173,7 @@ def test_defaults_that_published_configs_leave_out() -> None:
     assert (spec.heads, spec.kv_heads, spec.head_dim, spec.vocab) == (8, 4, 256, 262_208)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "sparse"),
     [
         ({"first_k_dense_replace": 3}, 29),
@@ -196,7 +197,7 @@ def test_which_layers_have_experts(change: dict[str, Any], sparse: int) -> None:
     assert spec.params == spec.matmul_params + 6 * spec.expert_params + head
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stored", "precision"),
     [
         ("bfloat16", Precision.BF16),
@@ -228,7 +229,7 @@ def test_files_that_hold_what_the_dimensions_give_agree(share: float) -> None:
     assert read(LLAMA, {"": files_of(LLAMA) * share}) == read(LLAMA)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.979, 1.021, 4.0])
+@each_row("share", [0.5, 0.979, 1.021, 4.0])
 def test_files_that_hold_something_else_refuse_the_model(share: float) -> None:
     with pytest.raises(ValueError, match=r"gives 16\.060 GB of weights, and the files hold .* GB \([+-]") as error:
         read(LLAMA, {"": files_of(LLAMA) * share})
@@ -281,7 +282,7 @@ MINILM = {
 """sentence-transformers/all-MiniLM-L6-v2, whose config tells no type."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "held"),
     [
         # What the models' pages on Hugging Face count in the files: 752 M, 7.22 B and 81.3 B parameters; 90.9 MB.
@@ -344,7 +345,7 @@ def test_an_encoder_or_a_draft_layer_may_come_on_top() -> None:
         read(vision, {"": files_of(vision) * 0.9})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "problem"),
     [
         ({"num_hidden_layers": None}, "num_hidden_layers is missing"),

@@ -19,6 +19,7 @@ from gpumon.specs.llm import LlmSpec, Reach, State
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 from tests.records import replace
 from tests.specs.gguf_tables import BF16, F16, F32, MXFP4, Q4_K, header, matrices, q4_k_m
 
@@ -49,9 +50,7 @@ def kinds_of(spec: LlmSpec) -> tuple[int, int, int]:
     return spec.attention_layers(Reach.FULL), spec.attention_layers(Reach.WINDOW), max(windows, default=0)
 
 
-@pytest.mark.parametrize(
-    "name", ["Llama-2-7B", "Llama-3.1-8B", "Llama-3.2-1B", "Qwen3-8B", "Qwen3-30B-A3B", "Mixtral-8x7B"]
-)
+@each_row("name", ["Llama-2-7B", "Llama-3.1-8B", "Llama-3.2-1B", "Qwen3-8B", "Qwen3-30B-A3B", "Mixtral-8x7B"])
 def test_the_same_figures_as_the_config_of_the_same_model(name: str) -> None:
     config = CONFIGS[name]
     spec, other = read(header(config, matrices(BF16))), llm_from_config(config, "model", "config.json")
@@ -88,7 +87,7 @@ def test_experts_in_mxfp4_and_the_rest_at_16_bit() -> None:
     assert kv_read_bytes(spec, 5000) == kv_read_bytes(other, 5000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("architecture", "keys", "kinds"),
     [
         ("gemma2", {"attention__sliding_window": 4096}, (16, 16, 4096)),
@@ -275,7 +274,7 @@ def test_old_mixtral_files_with_a_tensor_per_expert() -> None:
     assert msgspec.structs.asdict(read(GgufHeader(new.metadata, tuple(old)))) == msgspec.structs.asdict(read(new))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "problem"),
     [
         (GgufHeader({}, ()), "general.architecture is missing"),

@@ -17,6 +17,7 @@ from gpumon.specs.llm import LlmSpec, Reach
 from gpumon.specs.llm_hints import from_hints, left_out_by, quantised_at_load, with_kv_dtype
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import says_nothing, weights_named
+from tests.each_row import each_row
 
 ENDPOINTS = Path(__file__).parents[1] / "data" / "captures" / "endpoints"
 LLMS = llm_catalogue()
@@ -132,7 +133,7 @@ def test_a_format_that_the_name_does_not_tell() -> None:
 SAYS = "as the engine says"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hints", "name", "precision", "source"),
     [
         # A 16-bit type is that of the arithmetic: DeepSeek-V3 is FP8 all the same.
@@ -184,7 +185,7 @@ def test_an_engine_that_says_nothing_leaves_it_to_the_catalogue() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["compressed-tensors", "gptq_marlin", "quark", "bitsandbytes", "torchao"])
+@each_row("word", ["compressed-tensors", "gptq_marlin", "quark", "bitsandbytes", "torchao"])
 def test_a_method_that_leaves_the_bits_open_gives_no_figure(word: str) -> None:
     spec, problems = ask({"quantization": word}, "Qwen/Qwen3-8B")
     assert spec is None
@@ -193,7 +194,7 @@ def test_a_method_that_leaves_the_bits_open_gives_no_figure(word: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hints", "problem"),
     [
         ({"layers": "28"}, "the engine says layers 28, the row 32"),
@@ -238,7 +239,7 @@ def test_full_dimensions_of_equal_layers_are_enough() -> None:
     assert found({**FULL, "weight_bytes": "4000000000"}, "acme/new").read_bytes == pytest.approx(4e9)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "lacking"),
     [
         ({"layers": ""}, "layers"),
@@ -269,7 +270,7 @@ def test_absurd_bytes_are_left_out_and_said() -> None:
     assert spec.stored_bytes == 0.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "precision"),
     [
         ("fp8_e4m3", Precision.FP8),
@@ -287,7 +288,7 @@ def test_the_format_of_the_cache(word: str, precision: Precision) -> None:
     assert with_kv_dtype(row, {"kv_dtype": word}).kv_precision is precision
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hints", "notes"),
     [
         ({}, ()),
@@ -307,7 +308,7 @@ def test_only_a_narrow_format_is_one_that_weights_get_at_load() -> None:
         assert quantised_at_load(hints)[0] is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "bits"),
     [
         ("Q4_K_M", 4.89),
@@ -340,7 +341,7 @@ def test_words_that_tell_nothing() -> None:
     assert weights_named("\x00" * 9999) is None
 
 
-@pytest.mark.parametrize("size", ["8\u212a", "inf", "-8B", "1e400", "9" * 5000, "8 B B", "\ud800"])
+@each_row("size", ["8\u212a", "inf", "-8B", "1e400", "9" * 5000, "8 B B", "\ud800"])
 def test_a_size_that_is_none_is_left_out(size: str) -> None:
     """The Kelvin sign is a K to a regular expression that does not mind case, but no unit."""
     said = {"parameter_size": size, "quantization": "Q8_0"}

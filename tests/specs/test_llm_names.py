@@ -10,11 +10,12 @@ from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
+from tests.each_row import each_row
 
 CATALOGUE = llm_catalogue()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_id", "row"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
@@ -105,7 +106,7 @@ def test_known_models_are_found(model_id: str, row: str) -> None:
     assert found.name == row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_id", "tokens"),
     [
         ("Qwen/Qwen3-4B", 40_960),
@@ -126,7 +127,7 @@ def test_a_context_is_that_of_the_release_or_not_known(model_id: str, tokens: in
     assert found.max_context == tokens
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model_id",
     [
         "meta-llama/Llama-3.1-9B",
@@ -184,7 +185,7 @@ def test_another_size_or_kind_is_never_taken_for_a_known_one(model_id: str) -> N
     assert CATALOGUE.find(model_id) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_id", "precision", "weight_only", "bits"),
     [
         ("x-FP8", Precision.FP8, False, 8),

@@ -84,7 +84,7 @@ def test_a_config_is_stripped_to_what_formulas_need() -> None:
     }
 
 
-@each_row(lambda: RELEASED)
+@each_row("name", lambda: RELEASED)
 def test_what_is_stripped_changes_no_figure(name: str) -> None:
     config = RELEASED[name]
     try:
@@ -108,7 +108,7 @@ def test_all_rows_are_read_but_those_that_are_refused_with_a_reason() -> None:
             assert row.spec
 
 
-@each_row(lambda: USABLE, lambda row: row.name)
+@each_row("row", lambda: USABLE, lambda row: row.name)
 def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
     spec = row.spec
     assert row.note or spec.params / 1e9 == pytest.approx(row.params_b, rel=0.02)
@@ -124,9 +124,7 @@ def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
     assert row.published
 
 
-@pytest.mark.parametrize(
-    ("section", "least"), [("recipes", 0.95), ("variants", 0.95), ("inferencex", 0.95), ("families", 0.95)]
-)
+@each_row(("section", "least"), [("recipes", 0.95), ("variants", 0.95), ("inferencex", 0.95), ("families", 0.95)])
 def test_what_engines_are_asked_to_serve_is_known(section: str, least: float) -> None:
     rows = {name: CATALOGUE.row(name) for name in NAMES[section]}
     assert {name for name, row in rows.items() if row is None} == UNKNOWN.keys() & rows.keys()
@@ -136,7 +134,7 @@ def test_what_engines_are_asked_to_serve_is_known(section: str, least: float) ->
     assert len(usable) >= least * len(rows)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "params", "active"),
     [
         ("Laguna-M.1", 225_796_000_000, 23_054_000_000),
@@ -197,7 +195,7 @@ def test_a_format_of_unknown_bits_is_not_taken_for_the_published_one() -> None:
     assert CATALOGUE.find("Qwen3-8B-UD-Q4_K_XL.gguf") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "names"),
     [
         (["llama-3", "70b"], ["Llama-3-70B", "Llama-3.1-70B", "Llama-3.3-70B"]),
@@ -213,7 +211,7 @@ def test_a_search_takes_parts_of_names(words: list[str], names: list[str]) -> No
     assert [row.name for row in CATALOGUE.search(words)] == names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "nearest"),
     [
         ("meta-llama/Llama-3.1-9B", "Llama-3.1-8B"),

@@ -81,7 +81,7 @@ WHOLE: Final = ("gpt_neo", "falcon/grouped")
 """Their code masks the window instead of keeping only that, or repeats the KV heads for all heads in the cache."""
 
 
-@each_row(runs, named)
+@each_row("row", runs, named)
 def test_flops_of_matrices(row: Row) -> None:
     """Per token: linear layers and the token's experts. MLA's projections of the cache are those of one token."""
     found, tokens = oracle.spec(row), number(row, "tokens")
@@ -94,7 +94,7 @@ def test_flops_of_matrices(row: Row) -> None:
     assert 2.0 * found.head_params * tokens == pytest.approx(number(row, "head"), rel=0.001)
 
 
-@each_row(runs, named)
+@each_row("row", runs, named)
 def test_flops_of_attention(row: Row) -> None:
     """Per pair of tokens. Eager prefill multiplies the whole square, masked; sparse attention all pairs, masked too."""
     found = oracle.spec(row)
@@ -125,7 +125,7 @@ def _pairs(attention: Attention, row: Row) -> float:
     return min(whole, attention.limit if attention.reach is Reach.WINDOW else whole) / attention.stride
 
 
-@each_row(caches, named)
+@each_row("row", caches, named)
 def test_elements_of_the_cache(row: Row) -> None:
     """Exact, but for what transformers keeps otherwise than servers: one token less of a window, one input more of a
     convolution, DeepSeek-V4's one tensor under the names of keys and of values."""
@@ -160,7 +160,7 @@ def released_alike() -> list[Row]:
     return [row for row in caches() if row["model_type"] in SAME_FORMAT and row["kind"] == "released"]
 
 
-@each_row(released_alike, named)
+@each_row("row", released_alike, named)
 def test_states_of_32_bit(row: Row) -> None:
     states = oracle.spec(row).states
     assert sum(each.layers * each.elements for each in states if each.bytes_per_element == 4.0) == number(
@@ -168,7 +168,7 @@ def test_states_of_32_bit(row: Row) -> None:
     )
 
 
-@each_row(caches, named)
+@each_row("row", caches, named)
 def test_elements_of_states(row: Row) -> None:
     found = oracle.spec(row)
     recurrent = sum(each.layers * each.elements for each in found.states if each.kind != CONVOLUTION)

@@ -10,6 +10,7 @@ from gpumon.specs.fields import RefusedError
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import Stored, integer_bytes
+from tests.each_row import each_row
 
 LAYERS = {"attention": 32, "mlp": 4, "shared": 28, "router": 28, "experts": 28}
 """A mixture of experts with four dense layers, as DeepSeek-V3 has three."""
@@ -65,7 +66,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "activations"),
     [
         ({"quant_method": "mxfp4"}, None),
@@ -85,7 +86,7 @@ def test_experts_in_fp4_of_an_fp8_checkpoint_take_fp8_activations() -> None:
     assert (experts.precision, experts.activations) == (Precision.MXFP4, Precision.FP8)
 
 
-@pytest.mark.parametrize(("config", "precision", "weight_only", "bits"), CASES)
+@each_row(("config", "precision", "weight_only", "bits"), CASES)
 def test_formats(config: dict[str, Any], precision: str, weight_only: bool, bits: float) -> None:
     weights = weight_format(config, Precision.BF16, LAYERS)
     stored = weights.of("experts")
@@ -106,7 +107,7 @@ def test_kv_cache_of_the_checkpoint() -> None:
     assert weight_format(modelopt, Precision.BF16, LAYERS).kv_precision is Precision.FP8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ignore", "wide"),
     [
         (["lm_head"], ()),
@@ -203,7 +204,7 @@ def test_the_configs_own_word_for_its_experts() -> None:
         weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "problem"),
     [
         ({}, "quant_method '' is not known (known: auto-round, awq"),
@@ -251,7 +252,7 @@ MODELOPT: dict[str, object] = {"quant_method": "modelopt", "quant_algo": "NVFP4"
 EIGHT_BITS: dict[str, object] = {"dynamic": False, "num_bits": 8, "type": "float"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "weights", "cache"),
     [
         ({**MODELOPT, "kv_cache_scheme": EIGHT_BITS}, Precision.NVFP4, Precision.FP8),

@@ -12,6 +12,7 @@ from gpumon.readings.verdict import Action
 from gpumon.triage.copyable import to_copy
 from gpumon.triage.peers import vetted
 from gpumon.triage.render import ACTIONS, parameters_of
+from tests.each_row import each_row
 
 BASH = shutil.which("bash") or "bash"
 PLAUSIBLE: dict[str, float | str] = {
@@ -66,7 +67,7 @@ def test_every_command_of_every_action_runs_unchanged(code: str, tmp_path: Path)
         assert sorted(called) == sorted(str(tmp_path / program) for program in programs)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "parameters", "wanted"),
     [
         ("reset_locked_clocks", {"index": 1.0}, ["sudo nvidia-smi -rgc -i 1"]),
@@ -88,7 +89,7 @@ def test_the_text_of_an_action(code: str, parameters: dict[str, float | str], wa
     assert texts(code, **parameters)[: max(1, len(wanted))] == wanted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "parameters"),
     [
         ("profile_process", {"pid": "1; reboot"}),

@@ -13,6 +13,7 @@ from gpumon.readings.verdict import Kind, Level, Limit, Verdict
 from gpumon.triage.alerts import parse
 from gpumon.triage.render import action_text, event_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import Alike
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, process
@@ -66,7 +67,7 @@ def test_a_crash_is_critical_and_its_log_comes_first() -> None:
     assert "answers" in [event.code for event in stage.events]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "words"),
     [
         ({"cause": "exit", "number": 1}, "exit code 1 (systemd vllm.service)"),

@@ -11,6 +11,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Kind, Limit, TokensTotal, Verdict
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu, verdict
 
@@ -62,7 +63,7 @@ def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so(
         assert "see a:" in actions_text(found[other])
 
 
-@pytest.mark.parametrize("loads", [(6.0, 1.0, 11.0), (6.0, 1.0, 14.0), (5.5, 2.0, 9.0), (11.0, 6.0, 1.0)])
+@each_row("loads", [(6.0, 1.0, 11.0), (6.0, 1.0, 14.0), (5.5, 2.0, 9.0), (11.0, 6.0, 1.0)])
 def test_the_one_that_says_so_is_one_that_does_little(loads: tuple[float, ...]) -> None:
     each = {name: {**FEW, "running": load, "kv_pool_tokens": 20_000.0} for name, load in zip("abc", loads, strict=True)}
     found = played([LOW] * 3, {name: ((at,), fields) for at, (name, fields) in enumerate(each.items())}, tuple("abc"))

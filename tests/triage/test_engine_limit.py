@@ -12,6 +12,7 @@ from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, 
 from gpumon.readings.verdict import Evidence
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, Stage, engine
 
@@ -33,7 +34,7 @@ LOW = {"mfu_ratio": 0.06, "mfu_prefill_ratio": 0.02, "mbu_ratio": 0.15}
 TP4 = {**LOW, "tp": 4}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expected", "changes", "gpus", "slots"),
     [
         (Limit.HEALTHY, {}, BUSY, 0.0),
@@ -172,8 +173,8 @@ def test_a_queue_that_comes_with_a_pause_does_not_wait_for_the_memory(moves: boo
     assert (found.code, found.level) == (Limit.BANDWIDTH_BOUND, level)
 
 
-@pytest.mark.parametrize(("most", "advised"), [("4000", True), ("4001", False), ("", False), ("many", False)])
-@pytest.mark.parametrize("name", ["max_model_len", "context_len"])
+@each_row(("most", "advised"), [("4000", True), ("4001", False), ("", False), ("many", False)])
+@each_row("name", ["max_model_len", "context_len"])
 def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: str, most: str, advised: bool) -> None:
     found = only(judged(scene(FULL, info={name: most})))
     assert ("lower --max-model-len" in actions_text(found)) is advised
@@ -228,7 +229,7 @@ def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs()
     assert verdict_text(found) == "memory bandwidth 81 % at batch 24: room to batch 54, which takes about 35 ms a token"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"mfu_prefill_ratio": 0.2},
@@ -261,7 +262,7 @@ def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
     assert found.evidence[0] == said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "gpus", "lacks"),
     [
         (NO_MODEL, NO_ACTIVITY, "MFU or tensor activity (unknown LLM: add a [[model]] entry)"),
@@ -272,7 +273,7 @@ def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("queued", [True, False])
+@each_row("queued", [True, False])
 def test_what_is_missing_is_named(changes: dict[str, Any], gpus: dict[str, Any], lacks: str, queued: bool) -> None:
     found = only(judged(scene({**(QUEUED if queued else {}), **changes}, gpus, slots=24.0)))
     assert found.code is Limit.UNKNOWN
@@ -299,9 +300,9 @@ SIGNALS = (
 )
 
 
-@pytest.mark.parametrize("expected", CASES)
-@pytest.mark.parametrize("gone", SIGNALS)
-@pytest.mark.parametrize("model", [True, False])
+@each_row("expected", CASES)
+@each_row("gone", SIGNALS)
+@each_row("model", [True, False])
 def test_without_a_signal_it_is_the_same_or_cannot_be_told(expected: Limit, gone: str, model: bool) -> None:
     """Healthy only where the signal was all that spoke against it."""
     changes, gpus, slots = CASES[expected]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EndpointState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, TokensTotal, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu
@@ -55,7 +54,7 @@ def told(
     return next(each for each in last.verdicts if each.key == key and each.kind is Kind.ENGINE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         {**ROOMY, "waiting": 2.0},
@@ -64,7 +63,7 @@ def told(
         {**ROOMY, "kv_usage_ratio": NOT_EXPOSED},
         {**ROOMY, "state": EndpointState.TIMEOUT},
     ],
-    ids=["queued", "nearly full", "queue unknown", "use unknown", "silent"],
+    named=["queued", "nearly full", "queue unknown", "use unknown", "silent"],
 )
 def test_a_replica_that_is_not_known_to_have_room_is_not_sent_to(other: Mapping[str, Any]) -> None:
     said = told(FULL, other)
@@ -72,7 +71,7 @@ def test_a_replica_that_is_not_known_to_have_room_is_not_sent_to(other: Mapping[
     assert "spread" not in actions_text(said)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "slots", "has_room"),
     [
         ({"kv_usage_ratio": NOT_EXPOSED}, 0.0, False),

@@ -11,6 +11,7 @@ from gpumon.readings.frame import EndpointState, GpuProcess, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import BandwidthSource, Family, Limit, Quantiles, TokensTotal
 from gpumon.triage.render import actions_text, evidence_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
@@ -70,7 +71,7 @@ def silent(tick: int, state: EndpointState = EndpointState.REFUSED) -> Of:
     return Of(one.read, replace(one.shown, age_s=float(tick)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "card",
     [
         lambda tick: {**IDLE, "processes": ()},

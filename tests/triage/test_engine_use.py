@@ -20,6 +20,7 @@ from gpumon.readings.snapshot import (
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, only, scene
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, verdict
@@ -70,7 +71,7 @@ def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Sna
         stage.triage.judge = judge  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prices", "money"),
     [({}, ""), ({"": 2.0}, ", 12.0 $/h idle"), ({"": 9.0, **PRICES}, ", 14.9 $/h idle"), ({"A100": 1.0}, "")],
 )
@@ -89,7 +90,7 @@ def test_arithmetic_and_kv_reads_bound_how_few_instances_will_do() -> None:
     assert "fits on 3 of 8 GPUs" in next(verdict_text(each) for each in more.verdicts if each.kind is Kind.ENGINE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [{"running": 13.0}, {"mfu_ratio": 0.3}, {"mbu_ratio": 0.45}, {"running": 40.0}],
 )

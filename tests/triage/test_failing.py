@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Verdict
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import BUSY, Goals, judged, limits, of_engine, scene
 from tests.triage.stage import Of, Stage
 
@@ -25,7 +24,7 @@ def state_of(snapshot: Snapshot) -> Verdict:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "cause", "level"),
     [
         ({"failures_per_s": 1.8}, "errors", Level.CRITICAL),
@@ -44,7 +43,7 @@ def test_requests_that_do_not_end_well_are_no_health(changes: dict[str, Any], ca
     assert Limit.HEALTHY not in limits(last)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"failures_per_s": 0.06},  # 3 % of 120

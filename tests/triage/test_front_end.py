@@ -12,6 +12,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
 from gpumon.readings.verdict import Verdict
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import WORKS
 from tests.triage.stage import Of, Stage, engine, gpu
 
@@ -66,7 +67,7 @@ def judged(scene: Callable[[int], tuple[Of, ...]], seconds: int = 120) -> tuple[
     return of_front(Stage().play(seconds, scene))
 
 
-@pytest.mark.parametrize("kind", [EngineKind.SMG, EngineKind.LITELLM, EngineKind.VLLM_STACK, EngineKind.GATEWAY])
+@each_row("kind", [EngineKind.SMG, EngineKind.LITELLM, EngineKind.VLLM_STACK, EngineKind.GATEWAY])
 def test_a_front_end_that_is_well_has_no_verdict(kind: EngineKind) -> None:
     assert judged(routed(kind=kind)) == ()
 
@@ -96,7 +97,7 @@ def test_a_backend_that_fails_behind_retries_is_named_though_clients_notice_noth
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "backends",
     [
         (FAILS, FAILS),  # requests that are wrong fail everywhere

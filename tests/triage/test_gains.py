@@ -9,6 +9,7 @@ from gpumon.sources.simulator.scenario import GpuEffect, Scenario
 from gpumon.sources.simulator.scenarios import demand
 from gpumon.triage.render import event_text
 from tests.accuracy.triage import WALL_S, frames
+from tests.each_row import each_row
 from tests.history.changed import CHAT, MORE_SLOTS, RATE, RESTARTED, play, restarted
 from tests.history.pasts import lived
 from tests.records import replace
@@ -49,6 +50,6 @@ def test_an_unlocked_clock_speeds_both_up() -> None:
     assert event.wall_s - float(event.parameters["changed"]) >= 60.0, "latencies are of a minute"
 
 
-@pytest.mark.parametrize("scenario", [RESTARTED, FEWER_SLOTS, OTHER_OPTION, LESS_LOAD], ids=lambda play: play.name)
+@each_row("scenario", [RESTARTED, FEWER_SLOTS, OTHER_OPTION, LESS_LOAD], named=lambda play: play.name)
 def test_nothing_is_said_of_what_was_not_advised_or_cannot_be_compared(scenario: Scenario) -> None:
     assert gains(scenario) == []

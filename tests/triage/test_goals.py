@@ -10,6 +10,7 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Evidence, Family, Kind, Quantiles, WithinGoal
 from gpumon.triage.render import evidence_text
+from tests.each_row import each_row
 from tests.triage.engines import judged, scene
 from tests.triage.stage import verdict
 
@@ -46,7 +47,7 @@ def test_the_share_stands_in_where_the_p95_does_not_tell(ttft: Quantiles) -> Non
     assert late["ttft_kept"].parameters["goal_s"] == 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kept", "goals"),
     [
         (share(0.6), Goals()),
@@ -54,7 +55,7 @@ def test_the_share_stands_in_where_the_p95_does_not_tell(ttft: Quantiles) -> Non
         (share(0.6, count=19.0), Goals(ttft_s=1.0)),
         (share(0.6, goal_s=2.0), Goals(ttft_s=1.0)),
     ],
-    ids=["an assumed goal", "it may be kept", "few requests", "the share of another goal"],
+    named=["an assumed goal", "it may be kept", "few requests", "the share of another goal"],
 )
 def test_no_share_stands_in_for_less(kept: WithinGoal, goals: Goals) -> None:
     assert "ttft_kept" not in evidence({"ttft_s": Quantiles(mean=1.0, p95=FEW), "ttft_goal": kept}, goals)

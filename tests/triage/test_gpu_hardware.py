@@ -12,6 +12,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.triage.other_vendors import OF_AMD
 from gpumon.triage.render import ACTIONS, actions_text, evidence_text, verdict_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, limit, process, said
 
@@ -20,7 +21,7 @@ def with_xid(*codes: int, ago_s: float = 0.0, **fields: object) -> Of:
     return gpu(3, xid=tuple(XidEvent(code, START_S - ago_s) for code in codes), **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45])
+@each_row("code", [13, 31, 43, 45])
 def test_a_programs_xid_is_a_note_that_names_programs_and_drains_nothing(code: int) -> None:
     holder = process(name="/usr/bin/python3", command="python3 -u train.py", user="ada")
     found = said(Stage().tick(with_xid(code, processes=(holder,))), Family.STATE)
@@ -83,7 +84,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_row("fault", FAULTS)
 def test_a_fault_on_a_gpu_that_nobody_uses_is_a_warning(fault: dict[str, Any]) -> None:
     stage = Stage()
     stage.play(5, (gpu(3),))
@@ -93,8 +94,8 @@ def test_a_fault_on_a_gpu_that_nobody_uses_is_a_warning(fault: dict[str, Any]) -
     assert found.actions
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("used_s_ago", [1, 300])
+@each_row("fault", FAULTS)
+@each_row("used_s_ago", [1, 300])
 def test_a_fault_that_ended_its_program_is_critical(fault: dict[str, Any], used_s_ago: int) -> None:
     """Nothing runs on it any more, as of a program that died of it."""
     stage = Stage()

@@ -6,6 +6,7 @@ import pytest
 
 from gpumon.readings.snapshot import Family, Level, Limit
 from gpumon.triage.render import event_text, evidence_text
+from tests.each_row import each_row
 from tests.triage.stage import Of, Stage, gpu, limit, said
 
 GHZ = 1e9
@@ -62,7 +63,7 @@ def test_a_clock_that_moves_by_more_than_two_hundredths_is_not_locked(step_mhz: 
     assert (found.code, found.cause) == (Limit.THROTTLED, cause)
 
 
-@pytest.mark.parametrize(("draw_w", "advised_w"), [(690.0, 490.0), (400.0, 360.0), (320.0, 280.0), (300.0, None)])
+@each_row(("draw_w", "advised_w"), [(690.0, 490.0), (400.0, 360.0), (320.0, 280.0), (300.0, None)])
 def test_a_power_limit_against_heat_lies_between_four_and_seven_tenths(draw_w: float, advised_w: float | None) -> None:
     """Of a limit of 700 W that is 280 to 490 W, and at most nine tenths of what the GPU draws."""
     found = said(Stage().play(60, (loaded(*HOT, clock=0.9, power_w=draw_w, temperature_c=91.0),)), Family.STATE)

@@ -10,6 +10,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
 
@@ -74,8 +75,8 @@ def test_a_program_that_is_no_engine_is_told_as_before_beside_an_engine_elsewher
     assert limit(Stage().play(200, (full, UNMAPPED)), Family.USE) is Limit.MEMORY_FULL
 
 
-@pytest.mark.parametrize("others", [(), (UNMAPPED,), (engine(gpus=(), state=EndpointState.TIMEOUT),)])
-@pytest.mark.parametrize("processes", [(), (process(name="", command=""),)])
+@each_row("others", [(), (UNMAPPED,), (engine(gpus=(), state=EndpointState.TIMEOUT),)])
+@each_row("processes", [(), (process(name="", command=""),)])
 def test_memory_of_a_program_that_nobody_sees_may_be_an_engines_pool(others: tuple[Of, ...], processes: Any) -> None:
     """vLLM takes nine tenths by design: that is no memory that runs out."""
     full = gpu(vram_used_bytes=74 * GIB, busy_ratio=0.9, processes=processes)

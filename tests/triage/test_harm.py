@@ -13,6 +13,7 @@ from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, PEAK, judged, scene
 from tests.triage.stage import Of, Stage, verdict
@@ -37,7 +38,7 @@ def limit_of(changes: dict[str, Any], gpus: Any = BUSY, slots: float = 0.0, goal
     return found
 
 
-@pytest.mark.parametrize(("code", "changes", "gpus", "slots"), KINDS)
+@each_row(("code", "changes", "gpus", "slots"), KINDS)
 def test_any_overload_is_critical_at_tens_of_seconds_to_the_first_token(
     code: Limit, changes: dict[str, Any], gpus: Any, slots: float
 ) -> None:
@@ -46,7 +47,7 @@ def test_any_overload_is_critical_at_tens_of_seconds_to_the_first_token(
     assert found.actions, "and says what to do"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("latencies", "level"),
     [
         ({"ttft_s": Quantiles(mean=8.0, p95=19.0), "queue_s": Quantiles(mean=7.0)}, Level.WARN),
@@ -61,7 +62,7 @@ def test_only_what_is_sure_counts(latencies: dict[str, Any], level: Level) -> No
     assert limit_of({**FULL, **latencies}).level is level
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("goals", "level"),
     [
         (Goals(ttft_s=1.0), Level.WARN),
@@ -139,7 +140,7 @@ def test_a_queue_to_which_nothing_is_added_is_an_offline_batch() -> None:
     assert "none arriving; done in about 7 min at 12 requests/s" in verdict_text(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "of",
     [
         batch(arrive=2.0),  # 600 in 5 min

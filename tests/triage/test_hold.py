@@ -10,6 +10,7 @@ import pytest
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Hold
 from gpumon.triage.render import event_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import judged, limits, scene
 from tests.triage.stage import Of, Stage, said
 
@@ -38,7 +39,7 @@ def test_one_that_holds_comes_and_goes_after_as_long() -> None:
     assert seen[30] is Limit.QUEUE_LIMIT
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("of", "expected"),
     [
         (((Limit.QUEUE_LIMIT, 1), (Limit.KV_CACHE_FULL, 3)), Limit.KV_CACHE_FULL),

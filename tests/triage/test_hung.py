@@ -12,6 +12,7 @@ from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
 from gpumon.readings.snapshot import Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, only, scene
 from tests.triage.stage import GIB, Of, Stage
@@ -51,7 +52,7 @@ def quantities(found: Verdict) -> dict[str, Any]:
     return {one.quantity: one.value for one in found.evidence}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "gpu", "cause", "level", "first"),
     [
         (20, card(), None, None, None),
@@ -149,9 +150,7 @@ def after(seconds: int, things: tuple[Of, ...]) -> Snapshot:
     return stage.play(seconds, things)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "level"), [(40, Level.NOTE), (140, Level.NOTE), (160, Level.WARN), (900, Level.WARN)]
-)
+@each_row(("seconds", "level"), [(40, Level.NOTE), (140, Level.NOTE), (160, Level.WARN), (900, Level.WARN)])
 def test_requests_that_the_server_holds_are_no_hang(seconds: int, level: Level) -> None:
     held = (RankReading("0", {}, {PAUSED: 14.0}, {}),)
     found = only(after(seconds, told(QUEUES, ranks=held, kind=EngineKind.SGLANG)))
@@ -164,7 +163,7 @@ DEFERRED = {**STOPS, "running": 0.0, "waiting": 9.0, "waiting_deferred": 9.0, "k
 NIXL = {"live": {KV_TRANSFERRED_BYTES: "vllm:nixl_bytes_transferred_sum"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "of_reading", "first"),
     [
         (DEFERRED, NIXL, "check_prefill_side"),

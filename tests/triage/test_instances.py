@@ -9,6 +9,7 @@ import pytest
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import Family, Kind, Verdict
 from gpumon.triage.render import actions_text
+from tests.each_row import each_row
 from tests.triage.engines import BUSY, scene
 from tests.triage.stage import GIB, Of, Stage, gpu, process, verdict
 from tests.triage.test_engine_limit import FULL, QUEUED
@@ -33,7 +34,7 @@ def test_one_free_gpu_is_named() -> None:
     assert "on free GPU 1" in actions_text(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         gpu(1, processes=(process(gib=0.3),)),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import Kind, Quantiles, TokensTotal
 from gpumon.triage.samples import KEPT_S, MOST, Recent
+from tests.each_row import each_row
 from tests.triage.stage import engine
 
 EVERY = 5
@@ -38,7 +37,7 @@ def expected(ticks: int, seconds: float) -> list[tuple[float, float]]:
     return [(1000.0 + at, now) for at in of if isinstance(now := polled(at)[0], float)]
 
 
-@pytest.mark.parametrize(("ticks", "seconds"), [*product((1, 4, 6, 17, 18, 90, LONG + 3), (1.0, 10.0, 60.0, KEPT_S))])
+@each_row(("ticks", "seconds"), [*product((1, 4, 6, 17, 18, 90, LONG + 3), (1.0, 10.0, 60.0, KEPT_S))])
 def test_what_changes_at_polls_only_is_there_at_every_tick(ticks: int, seconds: float) -> None:
     recent, known = sampled(ticks), expected(ticks, seconds)
     values = [value for _, value in known]

@@ -7,12 +7,13 @@ import re
 import pytest
 
 from gpumon.triage.silence import parse_silence
+from tests.each_row import each_row
 
 NOON = 12 * 60
 NIGHT = 23 * 60
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "code", "scope", "minute", "covered"),
     [
         ("*", "hung", "vllm:8000", NOON, True),
@@ -35,7 +36,7 @@ def test_a_silence_covers(text: str, code: str, scope: str, minute: int, covered
     assert parse_silence(text).covers(code, scope, minute) is covered
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("", "must be CODE"),

@@ -15,6 +15,7 @@ from gpumon.readings.snapshot import Family, Kind, Limit, Snapshot
 from gpumon.triage.host import rhythm
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
+from tests.each_row import each_row
 from tests.triage.stage import CALM, Of, Stage, engine, gpu, limit, process, said
 
 DISK = {**CALM, "io_pressure_ratio": 0.45, "iowait_ratio": 0.2, "disk_busy_ratio": 0.97}
@@ -90,7 +91,7 @@ def test_a_rhythm_on_a_calm_host_can_not_be_told() -> None:
     assert "no core, disk or network here" in verdict_text(found)
 
 
-@pytest.mark.parametrize("period", [4, 5, 8, 15, 28])
+@each_row("period", [4, 5, 8, 15, 28])
 def test_periods_from_4_s_on_are_seen_at_1_s(period: int) -> None:
     found = rhythm([(float(at), square(at, period, max(1, period // 3))) for at in range(120)], Thresholds())
     assert found is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pytest
-
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, Frame, GpuProcess, GpuReading, HostReading
 from gpumon.readings.snapshot import Kind, Level, Limit, Snapshot, Verdict
@@ -16,6 +14,7 @@ from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
+from tests.each_row import each_row
 from tests.efficiency.polls import LLAMA_8B, gpu
 from tests.records import replace
 
@@ -174,7 +173,7 @@ class Play:
 SPECULATES: Final = {"drafts": 200.0, "accepted": 0.72, "gap_s": 0.03}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "then", "code", "cause", "level"),
     [
         ({}, {"requests": 0.4, "errors": 3.6}, Limit.FAILING, "errors", Level.CRITICAL),

@@ -16,6 +16,7 @@ from gpumon.readings.verdict import Action, Evidence, Limit, Verdict
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage import render
 from gpumon.triage.xid import XIDS
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, judged, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, limit, process, verdict
@@ -33,7 +34,7 @@ FULL = {**BUSY, "tensor_active_ratio": 0.7}
 PROMPTS = {"mfu_ratio": 0.5, "mfu_prefill_ratio": 0.45}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "card", "code", "cause", "level", "first"),
     [
         (STOPS, SPINS, Limit.HUNG, "hung_spinning", Level.CRITICAL, RESTART),
@@ -57,7 +58,7 @@ def test_a_hang_needs_gpus_that_do_nothing(
     assert code is Limit.HUNG or all(one.code != RESTART for one in found.actions)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "card", "slots", "code", "cause", "level"),
     [
         ({"ttft_s": Quantiles(mean=1.0, p95=3.0)}, BUSY, 0.0, Limit.UNKNOWN, "", Level.WARN),
@@ -97,7 +98,7 @@ def loaded(*reasons: str, clock: float = 1.9, **fields: Any) -> Of:
     return gpu(2, throttle=reasons, sm_clock_hz=clock * GHZ, sm_clock_max_hz=1.98 * GHZ, **fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("thing", "cause", "level", "command"),
     [
         (loaded("hw_slowdown", "hw_thermal_slowdown", clock=0.99), "thermal", Level.CRITICAL, "fans"),
@@ -166,7 +167,7 @@ def test_a_restart_is_named_for_ten_minutes() -> None:
     assert "restarted" not in only(stage.play(560, at)).parameters
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "info", "codes"),
     [
         ("0.11.0", {}, ["smaller_chunks"]),
@@ -203,7 +204,7 @@ def test_a_bigger_batch_goes_as_far_as_the_goal_and_the_memory_allow() -> None:
     assert "bigger_batch" not in [one.code for one in full.actions]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("thing", "seconds", "code", "cause"),
     [
         (gpu(0, vram_used_bytes=40 * GIB, processes=(process(),)), 700, Limit.IDLE_VRAM_HELD, "vram_held"),

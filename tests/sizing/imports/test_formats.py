@@ -10,6 +10,7 @@ from gpumon.sizing.imports.files import ImportRefused
 from gpumon.sizing.imports.profiles import Given, imported
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.imports.samples import files, one, read
 
@@ -41,7 +42,7 @@ LOADS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given", "loads"), LOADS, ids=[name for name, _, _ in LOADS])
+@each_row(("name", "given", "loads"), LOADS, named=[name for name, _, _ in LOADS])
 def test_every_format_is_read_whatever_its_file_is_called(
     name: str, given: dict[str, object], loads: list[float] | None
 ) -> None:

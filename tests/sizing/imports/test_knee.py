@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.sizing.knee import knee
 from gpumon.sizing.profile import Point
+from tests.each_row import each_row
 from tests.sizing.imports.samples import one, read
 
 
@@ -54,7 +55,7 @@ def line(loads: Sequence[int]) -> list[Point]:
     return [Point(float(load), itl_s=0.010 + 0.0004 * load, offered=float(load)) for load in loads]
 
 
-@pytest.mark.parametrize("loads", [(1, 2, 4, 8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (1, 8, 64, 128), (128,)])
+@each_row("loads", [(1, 2, 4, 8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (1, 8, 64, 128), (128,)])
 def test_the_knee_does_not_depend_on_the_lowest_load_that_was_tested(loads: Sequence[int]) -> None:
     """From 64 to 128 throughput still grows by 16 %."""
     assert knee(line(loads)).point.offered == 128

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.sizing.imports.files import MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, Imported, imported
+from tests.each_row import each_row
 from tests.sizing.imports.samples import FOLDER, files
 
 VLLM = json.loads(files("vllm-bench.jsonl")["vllm-bench.jsonl"].splitlines()[1])
@@ -77,7 +78,7 @@ RECORDS: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "text"), RECORDS, ids=[text[:40] for _, text in RECORDS])
+@each_row(("content", "text"), RECORDS, named=[text[:40] for _, text in RECORDS])
 def test_a_bad_record_is_named(content: bytes, text: str) -> None:
     assert text in refusal(content)
 
@@ -107,7 +108,7 @@ FOREIGN: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "text"), FOREIGN, ids=[text[:40] for _, text in FOREIGN])
+@each_row(("content", "text"), FOREIGN, named=[text[:40] for _, text in FOREIGN])
 def test_a_foreign_or_broken_file_is_named(content: bytes, text: str) -> None:
     assert text in refusal(content)
 

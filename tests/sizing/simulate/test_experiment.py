@@ -18,6 +18,7 @@ from gpumon.sizing.simulate.experiment import (
     simulate,
     sketch,
 )
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
@@ -146,7 +147,7 @@ def test_more_replicas_do_not_help_a_request_longer_than_the_cache() -> None:
         least(workload, on(workload), KNOWN, ASKED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "why"),
     [
         (replace(CHAT, ttft_p95_ms=None), "no goal to simulate for"),

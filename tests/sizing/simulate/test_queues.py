@@ -9,13 +9,14 @@ from gpumon.sizing.simulate.requests import Shape, Source, constant, lognormal, 
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits
+from tests.each_row import each_row
 
 BASE_S, TOKEN_S, MEAN = 0.01, 1e-4, 1000
 ONE_AT_A_TIME = EngineLimits(1, 10**6, 10**6)
 
 
-@pytest.mark.parametrize("variation", [0.0, 0.5], ids=["M/D/1", "M/G/1"])
-@pytest.mark.parametrize(("busy", "allowed"), [(0.3, 0.06), (0.6, 0.06), (0.8, 0.08)])
+@each_row("variation", [0.0, 0.5], named=["M/D/1", "M/G/1"])
+@each_row(("busy", "allowed"), [(0.3, 0.06), (0.6, 0.06), (0.8, 0.08)])
 def test_waiting_time(busy: float, allowed: float, variation: float) -> None:
     service_s = BASE_S + TOKEN_S * MEAN
     shape = Shape(lognormal(MEAN, variation), constant(1))

@@ -11,6 +11,7 @@ from gpumon.sizing.simulate.requests import Request, Shape, Source, constant, lo
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, Log
+from tests.each_row import each_row
 from tests.sizing.simulate import step_by_step
 
 COST = StepTime(0.01, 0.0002, 1e-4, 1e-7, 1e-9)
@@ -21,7 +22,7 @@ def played(requests: Sequence[Request], limits: EngineLimits = ROOM, cost: StepT
     return play(Source(requests), cost, limits, replicas, ROUTERS["round-robin"]())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "limits",
     [
         ROOM,
@@ -30,9 +31,9 @@ def played(requests: Sequence[Request], limits: EngineLimits = ROOM, cost: StepT
         EngineLimits(64, 512, 120),
         EngineLimits(8, 64, 70),
     ],
-    ids=["room", "four places", "small steps", "few blocks", "all of it"],
+    named=["room", "four places", "small steps", "few blocks", "all of it"],
 )
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@each_row("seed", [1, 2, 3])
 def test_stretches_that_are_taken_together_change_nothing(limits: EngineLimits, seed: int) -> None:
     requests = steady(6.0, 40.0, Shape(lognormal(200, 0.8), lognormal(60, 1.0), longest=1000), seed)
     log = played(requests, limits)

@@ -14,6 +14,7 @@ from gpumon.sizing.roofline import Setting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Conditions, simulate
 from gpumon.sizing.simulate.setup import Setup, setup_of, split
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B
 
@@ -55,7 +56,7 @@ def test_the_simulated_itl_is_near_the_curve_below_the_knee(clients: int) -> Non
     assert figures.itl_s.mean == pytest.approx(answer.formula.itl_s, rel=0.1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("clients", "itl_ms", "rate", "ttft_ms"),
     [
         (1, 18.58, 51.7, 407),
