@@ -37,7 +37,7 @@ _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
 
 
 class Work(NamedTuple):
-    """What the looks at all hosts are worked out with."""
+    """Basis, groups and deriver that the looks at all hosts share."""
 
     basis: Basis
     grouping: Grouping
@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 def check_by(by: str) -> str:
-    """What to group by, as it was asked for. Raises Usage where it can be no label."""
+    """The label that was asked for. Raises Usage if it cannot be the name of a label."""
     if _LABEL.fullmatch(by):
         return by
     raise Usage(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")

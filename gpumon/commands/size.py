@@ -119,7 +119,7 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
 
 
 def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Served]:
-    """What served each model in the recording of --against. Raises ConfigError."""
+    """Engines of each model in the recording of --against. Raises ConfigError."""
     from gpumon.commands.stretch import opened, tell_damage
     from gpumon.history.derivation import Derivation, moments
     from gpumon.session.build import maker

@@ -382,7 +382,7 @@ def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucke
 
 
 def fact_changes(before: ThingSpan | None, after: ThingSpan | None) -> tuple[FactChange, ...]:
-    """What is set differently after."""
+    """Settings that differ between the two spans."""
     if before is None or after is None:
         return ()
     changes = []

@@ -143,7 +143,7 @@ class GoalSum:
 
 
 class GoodputSum:
-    """What was served within the goals, by field of `Goodput`."""
+    """Requests and tokens within the goals, by field of `Goodput`."""
 
     __slots__ = ("goals", "itl_assumed", "ttft_assumed")
 
@@ -174,7 +174,7 @@ class GoodputSum:
 
 
 class GoodputCount:
-    """What one engine served within its goals, from reading to reading of its histograms."""
+    """Counts what one engine serves within its goals, from reading to reading of its histograms."""
 
     def __init__(self, goals: Goals) -> None:
         self._bounds: Bounds = goal_bounds(goals)
@@ -186,7 +186,7 @@ class GoodputCount:
         self._last = {}
 
     def growth(self, reading: EngineReading) -> GoodputSum:
-        """What was served since the reading before. A histogram that began anew counts from its beginning."""
+        """Requests and tokens since the reading before. A histogram that began anew counts from its beginning."""
         grown = GoodputSum()
         grown.ttft_assumed = self._bounds.ttft_assumed
         grown.itl_assumed = self._bounds.itl_assumed

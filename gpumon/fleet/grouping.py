@@ -76,7 +76,7 @@ class ByModel:
 
 
 class Grouping:
-    """What a report is grouped by: hosts, models, or a label."""
+    """Groups of a report by host, by model, or by a label."""
 
     def __init__(self, by: str) -> None:
         self.by = by

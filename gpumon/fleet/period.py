@@ -49,7 +49,7 @@ MOSTLY: Final = 0.98
 
 
 class Basis(NamedTuple):
-    """What all hosts are summed up by."""
+    """Step, prices, goals and groups by which all hosts are summed up."""
 
     step_s: float
     prices: Prices

@@ -236,7 +236,7 @@ class DerivedSample(NamedTuple):
     seconds: float
     """Since the frame before, as far as they are recorded."""
     anew: bool
-    """What was counted before it counts to nothing."""
+    """The growth of counters since the frame before is not known."""
 
 
 def derived_samples(

@@ -107,7 +107,7 @@ def _head(thing: ThingChange) -> str:
 
 
 def fact_texts(thing: ThingChange) -> list[str]:
-    """What was set differently, in words."""
+    """Settings that differ, in words."""
     return [fact_text(change, _clock_of) for change in thing.changes]
 
 

@@ -95,7 +95,7 @@ def _title(period: FleetPeriod) -> str:
 
 
 def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
-    """What is true of all groups together."""
+    """Labels and texts of the lines on all groups together."""
     total = period.total
     looks = f"looked at every {human.age(period.step_s)}"
     hosts = human.counted(period.hosts, "host")
@@ -310,7 +310,7 @@ def _more(period: FleetPeriod) -> Iterator[str]:
 
 
 def _limits(period: FleetPeriod) -> Iterator[str]:
-    """What the sums leave out, and how to have it in them."""
+    """Hosts, GPUs and times that the sums leave out, and how to have them in."""
     if period.without_data:
         number = human.counted(len(period.without_data), "host")
         yield f"{number} without data: {_named(period.without_data)}"

@@ -23,7 +23,7 @@ class Judgement(str, Enum):
 
 
 class SeenOn(str, Enum):
-    """Where a thing was seen."""
+    """Spans in which a thing was seen."""
 
     BOTH = "both"
     BEFORE = "before"

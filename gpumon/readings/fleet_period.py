@@ -24,7 +24,7 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     gpu_s: float = 0.0
     """GPU-seconds in which a GPU was there and somebody told of it: what is paid for."""
     unused_gpu_s: Reading = NOT_SUPPORTED
-    """Those of them in which no engine on the GPU ran a request, or nobody held it."""
+    """GPU-seconds in which no engine on the GPU ran a request, or nobody held it."""
     unused_known_s: float = 0.0
     """GPU-seconds of which that is known. So the next four."""
     busy_known_s: float = 0.0
@@ -40,7 +40,7 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     mbu_ratio: Reading = NOT_SUPPORTED
     """The same with its bandwidth."""
     energy_j: Reading = NOT_SUPPORTED
-    """Of the GPUs that tell it."""
+    """Energy of the GPUs that tell it."""
     energy_cost: Reading = NO_ENERGY_PRICE
     cost: Reading = NO_PRICE
     """Price of the GPU-seconds of GPUs that have one."""

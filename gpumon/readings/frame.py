@@ -285,11 +285,11 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bad_pages: Reading = NOT_SUPPORTED
     """Pages of its memory that are taken out of use, or wait for it (AMD SMI)."""
     bad_pages_pending: Reading = NOT_SUPPORTED
-    """Those that wait."""
+    """Pages that wait to be taken out of use."""
     xgmi_links: Reading = NOT_SUPPORTED
     """Links to other GPUs (AMD's XGMI)."""
     xgmi_links_up: Reading = NOT_SUPPORTED
-    """Those that work."""
+    """Links that are up."""
 
 
 GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)

@@ -13,7 +13,7 @@ SCHEMA = 1
 
 
 class GoalPeriod(msgspec.Struct, frozen=True):
-    """What was served within a goal, summed up: requests, or tokens."""
+    """Requests or tokens within a goal, summed up."""
 
     count: Reading = NOT_EXPOSED
     """Requests, or tokens, that were observed."""

@@ -177,11 +177,11 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     bad_pages: Reading = NOT_SUPPORTED
     """Pages of its memory that are taken out of use, or wait for it."""
     bad_pages_pending: Reading = NOT_SUPPORTED
-    """Those that wait."""
+    """Pages that wait to be taken out of use."""
     xgmi_links: Reading = NOT_SUPPORTED
     """Links to other GPUs (AMD's XGMI); their traffic is in `nvlink_*`."""
     xgmi_links_up: Reading = NOT_SUPPORTED
-    """Those that work."""
+    """Links that are up."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
     unused_s: Reading = WARMING_UP
@@ -345,7 +345,7 @@ class Load(Part, frozen=True, gc=False):
     backends_known: Reading = NOT_EXPOSED
     """Backends of a front end."""
     backends_ready: Reading = NOT_EXPOSED
-    """Those of them that it sends requests to."""
+    """Backends that it sends requests to."""
     running_mean: Reading = NOT_EXPOSED
     """Mean of `running` over the 10 s of the rates."""
     kv_usage_ratio: Reading = NOT_EXPOSED

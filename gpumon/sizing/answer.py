@@ -227,7 +227,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     servers_shared: Reading = NOT_KNOWN
     """Servers among them that hold instances of other workloads, too."""
     runs: Runs | None = None
-    """What runs of it; present if that was asked for."""
+    """Instances of it that run; present if that was asked for."""
     on: tuple[OnGpu, ...] = ()
     """Places of its instances, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
     that most of them stand on. Empty where there is no answer."""

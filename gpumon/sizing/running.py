@@ -130,7 +130,7 @@ def with_runs(planned: Planned, runs: Mapping[ModelKey, Served]) -> Answer:
 
 
 def runs_of(instance: Instance | None, now: Served | None) -> Runs:
-    """What runs of a workload; nothing where no engine serves its model."""
+    """Instances of a workload that run; none if no engine serves its model."""
     if now is None:
         return Runs(instances=0, gpus=0.0)
     itl_s: Reading = NOT_KNOWN
@@ -159,8 +159,10 @@ def _known(value: float | None) -> Reading:
 
 
 def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
-    """What runs beside what was planned: `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight; ITL mean 26ms (plan at
-    this load: 24ms, +8%)`."""
+    """Instances, GPUs and latencies as they are beside those of the plan.
+
+    `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight; ITL mean 26ms (plan at this load: 24ms, +8%)`
+    """
     if not runs.instances:
         return "no engine that answers serves this model"
     parts = [f"{_of(runs.instances, plan.instances)} instances, {_of(runs.gpus, plan.gpus)} GPUs"]

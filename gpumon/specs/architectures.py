@@ -109,7 +109,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     nested: tuple[str, ...] = ()
     """Fields that hold objects with more of the language model's fields."""
     encoder: str = ""
-    """What is left out of a model that answers by a decoder of its own: its encoder."""
+    """Name of the encoder that is left out of a model which answers by a decoder of its own."""
     names: Mapping[str, str] = {}
     """Field -> the one that stands for it in such a decoder."""
 

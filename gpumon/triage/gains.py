@@ -122,7 +122,7 @@ class Gains:
         """When each engine was looked at last (Unix time)."""
 
     def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
-        """What actions have brought, as far as it can be told since this snapshot."""
+        """Events on actions whose effect can be told since this snapshot."""
         advised: dict[str, list[Verdict]] = {}
         for verdict in snapshot.verdicts:
             if verdict.kind is not Kind.HOST and any(action.code in _REMEDIES for action in verdict.actions):

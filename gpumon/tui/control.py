@@ -120,7 +120,7 @@ class EngineRequests(Protocol):
     """The requests in the log of an engine of this host."""
 
     async def read(self) -> RequestView | None:
-        """What was read by now; None while an earlier read has not come back."""
+        """The requests that were read by now; None while an earlier read has not come back."""
 
     def turn(self, step: int) -> None:
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""

@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 )
 """All that a frame of changed cells has. A frame with anything else is left as it is."""
 _LAST_PLACE: Final = re.compile(r"\x1b\[[0-9]+;[0-9]+H\Z")
-"""Where a frame leaves the cursor: screen readers and input methods look there."""
+"""Place at which a frame leaves the cursor: screen readers and input methods look there."""
 _MOST_BY_COLOUR: Final = 4096
 """Characters of a frame up to which it is written colour by colour. A longer one, which a slow line shows while it
 comes, is written from the top down."""

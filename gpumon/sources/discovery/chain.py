@@ -134,8 +134,7 @@ class Chain(NamedTuple):
         return lacking
 
     def told(self, said: Mapping[str, str]) -> dict[str, str]:
-        """What stands in the `info` of its server's readings beside what the server has `said`: hints, and how it was
-        started."""
+        """Hints that the server has not `said`, and its command line: entries for the `info` of its readings."""
         told = self.hints(said)
         if self.server is not None and len(self.server.argv) > 1:
             told[SERVER_COMMAND] = _command(self.server.argv)

@@ -31,7 +31,7 @@ _WRAPPED: Final = {
     "kubelet": re.compile(r"(?P<stamp>\S{20,40}) (?:stdout|stderr) [FP] ?"),
     "stamped": re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{1,20}) "),
 }
-"""What stands before each line, by form: of the kubelet, and of `docker logs --timestamps`."""
+"""Prefix of each line, by form: that of the kubelet, and that of `docker logs --timestamps`."""
 
 
 class Added(NamedTuple):

@@ -20,7 +20,7 @@ VLLM: Final = "vllm:"
 
 
 class Fork(NamedTuple):
-    """What such an engine does not have in common with vLLM."""
+    """Differences of such an engine from vLLM."""
 
     kind: EngineKind
     title: str

@@ -20,8 +20,8 @@ REQUESTED: Final = "requested_model"
 FAILED: Final = "litellm_proxy_failed_requests_metric_total"
 STATUS: Final = "exception_status"
 STATE: Final = "litellm_deployment_state"
-"""Of a deployment: 0 after a request that it served, 1 after one that failed. 2 is written under another model's name
-when it is cooled down, and is never taken back: it tells nothing of now."""
+"""State of a deployment: 0 after a request that it served, 1 after one that failed. 2 is written under another model's
+name when it is cooled down, and is never taken back: it tells nothing of now."""
 LAST_FAILED: Final = 1.0
 BACKEND_FAILED: Final = "litellm_deployment_failure_responses_total"
 IN_FLIGHT: Final = "litellm_in_flight_requests"

@@ -39,7 +39,7 @@ class SglangDiffusionAdapter(Adapter):
     )
 
     def refine(self, figures: Figures) -> None:
-        """What it is, before its first request too."""
+        """Mark it as a model of diffusion, before its first request too."""
         figures.info[DIFFUSION] = "yes"
 
 

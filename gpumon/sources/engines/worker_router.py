@@ -27,7 +27,7 @@ AGES: Final = f"{SMG}http_inflight_request_age_count"
 
 
 class WorkerRouter(FrontEnd):
-    """What these routers have in common."""
+    """A router that reports health and circuit breakers of its workers."""
 
     ready_from = (*HEALTH, *BREAKERS)
 

@@ -47,7 +47,7 @@ FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 """Quantities whose buckets a whole fleet is asked for: latencies that its rows merge, and of prompts what attention
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
-"""Those of a report, which counts the requests within the goals."""
+"""Quantities whose buckets a report asks for: it counts the requests within the goals."""
 CLOCK: Final = "time()"
 MOST_ADDRESSES: Final = 200
 """Addresses of a host's targets in the past."""

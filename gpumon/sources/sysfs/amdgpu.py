@@ -184,7 +184,7 @@ class AmdgpuGpu(SysfsGpu):
 
 @lru_cache(maxsize=64)
 def _limits(hwmon: Hwmon) -> tuple[Gauge, ...]:
-    """What changes by an administrator's hand only."""
+    """Gauges that only an administrator changes."""
     return (
         Gauge("vram_total_bytes", ("device/mem_info_vram_total",)),
         Gauge("power_limit_w", (hwmon.file("power1_cap"),), MICRO),
@@ -194,7 +194,7 @@ def _limits(hwmon: Hwmon) -> tuple[Gauge, ...]:
 
 @lru_cache(maxsize=64)
 def _moving(hwmon: Hwmon) -> tuple[Gauge, ...]:
-    """What changes all the time."""
+    """Gauges that change all the time."""
     return (
         Gauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),
         Gauge("memory_busy_ratio", ("device/mem_busy_percent",), 0.01),

@@ -29,7 +29,7 @@ def sysfs_checks(driver: Contribution, vendor: Vendor, sys: Path = SYS) -> Itera
 
 
 def _without_amd_smi() -> Check:
-    """What AMD SMI lacks here, what it would add, and what installs it."""
+    """The check that AMD SMI is not used: why, what it would add, and what installs it."""
     if find_spec("amdsmi") is None:
         why = "its Python package amdsmi is not installed"
         fix = f"{shlex.quote(executable)} -m pip install {PACKAGE}, and ROCm's amd-smi-lib if the host lacks it"

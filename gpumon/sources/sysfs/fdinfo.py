@@ -43,7 +43,7 @@ _CYCLES: Final = re.compile(r"drm-cycles-(\S+)")
 
 
 class Usage(NamedTuple):
-    """What one process has on one GPU, summed over its clients."""
+    """Memory and busy share of one process on one GPU, summed over its clients."""
 
     vram_bytes: Reading = NOT_EXPOSED
     engine_ratio: Reading = NOT_EXPOSED

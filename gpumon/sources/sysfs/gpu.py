@@ -136,13 +136,13 @@ class SysfsGpu:
         raise NotImplementedError
 
     def _read_minute(self) -> None:
-        """Limits, counts of errors and the like."""
+        """Read limits, counts of errors and the like."""
 
     def _read_slow(self, now_s: float) -> None:
-        """What costs more than a file or two."""
+        """Read figures that cost more than a file or two."""
 
     def _read_tick(self) -> None:
-        """What changes all the time."""
+        """Read figures that change all the time."""
 
     def _text(self, file: str) -> str | Missing:
         """Text of one of the card's files."""

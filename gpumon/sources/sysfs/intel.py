@@ -149,7 +149,7 @@ class IntelGpu(SysfsGpu):
         return self._number(f"{channel}_input", MILLI)
 
     def _busy_ratio(self) -> Reading:
-        """That of the busiest part for compute."""
+        """Busy share of the busiest part for compute."""
         busiest: Reading = NOT_SUPPORTED
         for idle in self._idle:
             idle_ms = self._number(idle.file)

@@ -21,7 +21,7 @@ class Node(NamedTuple):
     """A GPU, or a partition of one, in the topology of KFD."""
 
     number: int
-    """By which links name it."""
+    """Number by which links name it."""
     gpu_id: int
     slot: str
     """PCI address."""

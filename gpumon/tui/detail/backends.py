@@ -19,12 +19,12 @@ _MOST: Final = 32
 _MOST_ADDED: Final = 4
 """Backends whose lines for the config are printed."""
 _IDLE: Final = {EngineKind.LITELLM: "its last request failed"}
-"""What it means that a backend is not ready, where that is not that it gets no requests."""
+"""Meaning of a backend that is not ready, for kinds whose backends then still get requests."""
 _NO_REQUESTS: Final = "gets no requests"
 _LEFT_OUT: Final = {
     EngineKind.VLLM_STACK: "running requests are left out: this router goes on counting those that were cut off",
 }
-"""What a kind of front end says and gpumon does not show, and why."""
+"""Figures of a kind of front end that gpumon does not show, and why."""
 
 
 def backends(engine: Engine) -> list[Section]:
@@ -43,7 +43,7 @@ def backends(engine: Engine) -> list[Section]:
 
 
 def _line(backend: Backend, kind: EngineKind) -> Entry:
-    """What a front end says of one backend, and by which name that is polled."""
+    """Figures that a front end has of one backend, and the name under which that is polled."""
     parts = [
         formula("{}", (backend.requests_per_s, _requests)),
         formula("running {}", (backend.running, values.whole)),

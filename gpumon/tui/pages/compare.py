@@ -239,7 +239,7 @@ def _tone_of(figure: FigureChange) -> str:
 
 
 def _settings(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
-    """What was set differently; of the host that of all things."""
+    """Settings of the thing that differ; on the page of the host, those of all things."""
     texts = []
     for other in answer.things:
         if other is thing:

@@ -19,7 +19,7 @@ POLL_S: Final = 1.0
 
 
 class Reading(Protocol):
-    """What was read, as every such page needs it."""
+    """Result of a read, as every such page needs it."""
 
     @property
     def fault(self) -> str:
@@ -42,7 +42,7 @@ class Source(Protocol[ReadT_co]):
     """Something that is read on again and again."""
 
     async def read(self) -> ReadT_co | None:
-        """What was read by now; None while an earlier read has not come back."""
+        """The newest result; None while an earlier read has not come back."""
 
     def turn(self, step: int) -> None:
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""
@@ -61,7 +61,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self._source: Source[ReadT] | None = None
         self._shown: ReadT | None = None
         self._reading: Source[ReadT] | None = None
-        """Where an unfinished read is of: one that hangs holds up no other."""
+        """Source of the unfinished read: one that hangs holds up no other."""
 
     def look_at(self, name: str, source: Source[ReadT]) -> None:
         """Show another engine's."""
@@ -88,7 +88,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         """Take what was read by now, before it is painted."""
 
     def broken(self, fault: str) -> ReadT:
-        """What stands for a read that failed."""
+        """The result that stands for a read that failed."""
         raise NotImplementedError
 
     def on_mount(self) -> None:

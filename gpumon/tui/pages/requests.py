@@ -63,7 +63,7 @@ class RequestsPage(FollowedPage[RequestView]):
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
         self._held: RequestView | None = None
-        """What the rows are made of while the page is scrolled."""
+        """Requests that the rows are made of while the page is scrolled."""
         self.errors_first = True
         self._made: Made | None = None
 

@@ -504,7 +504,7 @@ class HostBody:
         return log
 
     def _compare(self, screen: HostScreen) -> None:
-        """What is shown beside the marked moment; on that page: worked out again."""
+        """Open the page of the marked moment beside what is shown; on that page, compare again."""
         from gpumon.tui.pages.compare import ComparePage
 
         marked_s = screen.view.marked_s
