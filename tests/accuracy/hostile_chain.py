@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from gpumon.config.schema import Config, Endpoint
-from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.outputs.json import encode
 from gpumon.outputs.plain import lines
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
-from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Answer, FetchError
@@ -66,18 +65,49 @@ RIGS: Final = (
 )
 
 
-class Shot(NamedTuple):
-    """One poll: what it became, and what is shown of it."""
+class Shot:
+    """One poll: what it became, and what is shown of it, which is made when it is looked at."""
 
-    readings: tuple[EngineReading, ...]
-    snapshot: Snapshot
-    points: Mapping[str, float]
-    json: Any
-    plain: str
-    rows: Mapping[str, tuple[str, ...]]
-    """Key of the engine, or uuid of the GPU -> its row of the table at each width."""
-    cells: Mapping[tuple[str, str], str]
-    """The same by column."""
+    def __init__(self, readings: tuple[EngineReading, ...], derived: Derived, view: View, wall_s: float) -> None:
+        self.readings = readings
+        self.snapshot = derived.snapshot
+        self.points: Mapping[str, float] = derived.points
+        self._view = view
+        self._wall_s = wall_s
+
+    @cached_property
+    def json(self) -> Any:
+        """The snapshot's JSON, parsed."""
+        return json.loads(encode(self.snapshot), parse_constant=_no_number)
+
+    @cached_property
+    def plain(self) -> str:
+        """The plain lines."""
+        return lines(self.snapshot)
+
+    @cached_property
+    def rows(self) -> Mapping[str, tuple[str, ...]]:
+        """Key of the engine, or uuid of the GPU -> its row of the table at each width."""
+        rows = {}
+        for engine in self.snapshot.engines:
+            drawn = [engine_table.row(engine, width, self._view, self._wall_s) for width in WIDTHS]
+            rows[engine.key] = tuple(map(_text, drawn))
+        for gpu in self.snapshot.gpus:
+            rows[gpu.uuid] = tuple(_text(gpu_table.row(gpu, width, self._view)) for width in WIDTHS)
+        return rows
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[str, str], str]:
+        """The same by column."""
+        view = self._view
+        cells = {}
+        for column in engine_table.TABLE.columns(WIDTHS[-1], view.hidden):
+            for engine in self.snapshot.engines:
+                cells[engine.key, column.name] = _text(column.cell(engine, view, "text"))
+        for column in gpu_table.TABLE.columns(WIDTHS[-1], view.hidden):
+            for gpu in self.snapshot.gpus:
+                cells[gpu.uuid, column.name] = _text(column.cell(gpu, view, "text"))
+        return cells
 
 
 class Wire:
@@ -141,23 +171,7 @@ class Chain:
         readings = tuple(self._attached(reading, gpus) for reading in part.engines)
         wall_s = self._wall_s + now_s
         frame = Frame(number, wall_s, now_s, 1.0, HostReading(), gpus, readings, part.faults)
-        derived = self._deriver.derive(frame)
-        snapshot = derived.snapshot
-        view = self._view
-        rows = {
-            engine.key: tuple(_text(engine_table.row(engine, width, view, wall_s)) for width in WIDTHS)
-            for engine in snapshot.engines
-        }
-        rows |= {gpu.uuid: tuple(_text(gpu_table.row(gpu, width, view)) for width in WIDTHS) for gpu in snapshot.gpus}
-        said = json.loads(encode(snapshot), parse_constant=_no_number)
-        cells = {
-            (key, column.name): _text(column.cell(one, view, "text"))
-            for table, things in ((engine_table.TABLE, snapshot.engines), (gpu_table.TABLE, snapshot.gpus))
-            for column in table.columns(WIDTHS[-1], view.hidden)
-            for one in things
-            for key in (one.key if isinstance(one, Engine) else one.uuid,)
-        }
-        return Shot(readings, snapshot, derived.points, said, lines(snapshot), rows, cells)
+        return Shot(readings, self._deriver.derive(frame), self._view, wall_s)
 
     def _attached(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         rig = self._rig

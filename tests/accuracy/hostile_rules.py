@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -70,34 +70,36 @@ def sound(shot: Shot) -> None:
     """No fault of gpumon's own, no number that is none, no character that a terminal interprets."""
     assert not any("gpumon failed" in fault.text for fault in shot.snapshot.faults), shot.snapshot.faults
     assert not any("gpumon failed" in reading.fault for reading in shot.readings)
-    for at, value in numbers(shot.snapshot):
-        assert 0.0 <= value < math.inf, (at, value)
-    for at, value in numbers(shot.json):
-        assert 0.0 <= value < math.inf, (at, value)
+    assert impossible_numbers(shot.snapshot) == []
+    assert impossible_numbers(shot.json) == []
     for name, value in shot.points.items():
         assert math.isnan(value) or 0.0 <= value < math.inf, (name, value)
-    for text in (*texts(shot.json), *shot.plain.split("\n"), *(row for rows in shot.rows.values() for row in rows)):
-        assert not UNSAFE.intersection(map(unicodedata.category, text)), ascii(text)
+    shown = {*texts(shot.json), *shot.plain.split("\n"), *(row for rows in shot.rows.values() for row in rows)}
+    unsafe = {character for character in set().union(*shown) if unicodedata.category(character) in UNSAFE}
+    assert [ascii(text) for text in shown if unsafe.intersection(text)] == []
     assert shot.plain.count("\n") == sum(
         map(len, (shot.snapshot.gpus, shot.snapshot.engines, shot.snapshot.replicas, shot.snapshot.faults))
     )
 
 
-def numbers(of: Any, at: str = "") -> Iterator[tuple[str, float]]:
-    """Every number in a tree of structs, mappings and sequences, with its place."""
-    if isinstance(of, (bool, str, bytes)) or of is None:
-        return
-    if isinstance(of, (int, float)):
-        yield at, of
-    elif isinstance(of, msgspec.Struct):
-        for name in of.__struct_fields__:
-            yield from numbers(getattr(of, name), f"{at}.{name}")
-    elif isinstance(of, Mapping):
-        for key, value in of.items():
-            yield from numbers(value, f"{at}.{key}")
-    elif isinstance(of, Sequence):
-        for place, value in enumerate(of):
-            yield from numbers(value, f"{at}[{place}]")
+def impossible_numbers(tree: Any) -> list[str]:
+    """Places of numbers below 0, infinite or not a number, in a tree of structs, mappings and sequences."""
+    if tree is None or isinstance(tree, (bool, str, bytes)):
+        return []
+    if isinstance(tree, (int, float)):
+        return [] if 0.0 <= tree < math.inf else [f" = {tree}"]
+    branches: Iterable[tuple[object, Any]] = ()
+    if isinstance(tree, msgspec.Struct):
+        branches = ((name, getattr(tree, name)) for name in tree.__struct_fields__)
+    elif isinstance(tree, Mapping):
+        branches = tree.items()
+    elif isinstance(tree, Sequence):
+        branches = enumerate(tree)
+    places = []
+    for name, branch in branches:
+        for place in impossible_numbers(branch):
+            places.append(f".{name}{place}")
+    return places
 
 
 def texts(of: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EndpointState
@@ -28,7 +28,11 @@ ALIKE = frozenset(
 """Recordings whose pages have the metrics of another one: broken in `make properties`."""
 BROKEN = [pytest.param(each, id=each.name, marks=pytest.mark.wide if each.name in ALIKE else ()) for each in RECORDINGS]
 EXAMPLES = int(os.environ.get("GPUMON_HOSTILE_EXAMPLES", "0"))
-"""Of each recording; 0: so few that all of them take half a minute, and always the same."""
+"""Of each recording; 0: one, and always the same."""
+ANY = st.integers(0, 1 << 16)
+"""Drawn first, and not 0: the first example of hypothesis has every choice at its least, so that it would be the same
+fault for each recording, an unreachable server.
+"""
 
 
 def few(count: int) -> settings:
@@ -53,7 +57,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop):
     """What the other tests break is shown when it is whole."""
     last = [
-        [*Chain(loop, RIGS[0], each.wall_s).run(each.polls(each.length_s // 3, 5))][-1].snapshot for each in RECORDINGS
+        [*Chain(loop, RIGS[0], each.wall_s).run(each.polls(each.length_s // 3, 3))][-1].snapshot for each in RECORDINGS
     ]
     engines = [engine for snapshot in last for engine in snapshot.engines if engine.state is EndpointState.OK]
     assert {engine.kind for engine in engines} == {row.kind for row in ROWS}
@@ -62,12 +66,13 @@ def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop
 
 
 @pytest.mark.parametrize("recording", BROKEN)
-@few(2)
+@few(1)
 @given(data=st.data())
 def test_a_hostile_page_is_shown_as_what_it_is(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
 ):
     """Any line dropped, doubled, moved, cut or replaced; values swapped, multiplied, absurd; other engines' pages."""
+    assume(data.draw(ANY))
     polls = data.draw(hostile(recording, RECORDINGS)).broken
     rig = data.draw(st.sampled_from(RIGS))
     seen, totals = Seen(polls), Totals()
@@ -79,12 +84,13 @@ def test_a_hostile_page_is_shown_as_what_it_is(
 
 
 @pytest.mark.parametrize("recording", BROKEN)
-@few(2)
+@few(1)
 @given(data=st.data())
 def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
 ):
     """Against the same polls whole: no figure becomes 0, and no total comes out higher."""
+    assume(data.draw(ANY))
     drawn = data.draw(harmless(recording))
     whole, broken = (Chain(loop, RIGS[0], recording.wall_s).run(polls) for polls in drawn[:2])
     beside = Beside(late=drawn.late)
