@@ -1,7 +1,8 @@
 """No verdict of a scenario of the demo is false, whatever signals are missing.
 
-A scenario is played until all that had to be named is named and what follows is more of the same (`decisive`);
-`make properties` plays each one to its end, `make triage` with three kinds of traffic.
+A scenario is played until all that had to be named is named and what follows is more of the same (`decisive`), at two
+seconds a frame. `make check` plays those that together have every verdict, `make properties` all of them, and each one
+at a second a frame to its end; `make triage` does that with three kinds of traffic.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from gpumon.readings.snapshot import Event, EventKind, Level, Snapshot
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from gpumon.triage.copyable import to_copy
-from tests.accuracy.triage import Score, agrees, decisive, frames, judged, said, score
+from tests.accuracy.triage import agrees, decisive, frames, judged, said, score
 from tests.records import replace
 
 GPU_FIELDS = {
@@ -36,6 +37,20 @@ GPU_FIELDS = {
 }
 """Signals of GPUs that a generation, a driver or a container does not give."""
 SIGNALS = (*GPU_FIELDS, "host", "model")
+EVERY_S = 2
+"""Seconds between two frames: engines are polled as often, and half of the frames would be theirs again."""
+WIDE = frozenset(
+    {
+        *("batch-client", "compile-midway", "cpu-bound-server", "cpu-hog", "engine-crash", "engine-restart"),
+        *("error-storm", "kv-offload", "overload", "prefill-decode-pair", "replica-crash", "replica-starts"),
+        *("replicas-half-asleep", "slow-weights", "some-errors", "weight-sync"),
+    }
+)
+"""Dear scenarios whose every verdict (code, cause, level) stands in another one, too, and every truth."""
+NAMES = [scenario.name for scenario in SCENARIOS]
+KEPT = [name for name in NAMES if name not in WIDE]
+WITHOUT_SIGNALS = frozenset(KEPT[::3])
+"""Scenarios that `make check` plays with signals missing, too."""
 Timed = list[tuple[float, Frame]]
 Judged = list[tuple[float, Snapshot]]
 
@@ -63,19 +78,23 @@ class Play(NamedTuple):
     frames: Timed
     shown: Judged
 
-    def scored(self) -> Score:
-        """Its score, as if it ended where the play did."""
-        return score(replace(self.scenario, length_s=self.frames[-1][0]), self.shown)
+
+def plays_of(chosen: Container[str]) -> pytest.MarkDecorator:
+    """All scenarios; those that are not chosen are wide cases. Tests of the same scenario share its play."""
+    params = []
+    for name in NAMES:
+        params.append(pytest.param(name, marks=() if name in chosen else pytest.mark.wide))
+    return pytest.mark.parametrize("play", params, indirect=True)
 
 
-@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS])
+@pytest.fixture(scope="module")
 def play(request: pytest.FixtureRequest) -> Play:
     """A scenario, played once for all that is asked of it."""
     played = scenario(request.param)
     recorded: Timed = []
 
     def recording() -> Iterator[tuple[float, Frame]]:
-        for timed in frames(played, played.length_s):
+        for timed in frames(played, played.length_s, every_s=EVERY_S):
             recorded.append(timed)
             yield timed
 
@@ -83,18 +102,28 @@ def play(request: pytest.FixtureRequest) -> Play:
     return Play(played, recorded, shown)
 
 
+def test_every_truth_of_a_wide_scenario_stands_in_another_one() -> None:
+    due: dict[str, set[str]] = {}
+    for one in SCENARIOS:
+        due[one.name] = {truth.code for truth in one.truth if truth.within_s < float("inf")}
+    assert due.keys() > WIDE
+    assert set().union(*(due[name] for name in KEPT)) == set().union(*due.values())
+
+
+@plays_of(KEPT)
 def test_every_verdict_is_true_and_what_matters_is_named_in_time(play: Play) -> None:
-    score = play.scored()
-    assert [str(span.said) for span in score.false] == []
-    assert [(named.truth.thing, named.truth.code) for named in score.missed] == []
+    scored = score(play.scenario, play.shown)
+    assert [str(span.said) for span in scored.false] == []
+    assert [(named.truth.thing, named.truth.code) for named in scored.missed] == []
 
 
+@plays_of(WITHOUT_SIGNALS)
 def test_a_mix_of_missing_signals_is_never_another_verdict(play: Play) -> None:
-    """They cost a verdict its confidence, or make it unknown. Read every 2 s: the other test reads every second."""
+    """They cost a verdict its confidence, or make it unknown."""
     draw = random.Random(play.scenario.name)
     signals = frozenset(signal for signal in SIGNALS if draw.random() < 0.4) | {"dram"}
     codes = {(truth.thing, truth.code.partition("/")[0]) for truth in play.scenario.truth}
-    for _, snapshot in judged(play.scenario, play.frames[::2], without(signals)):
+    for _, snapshot in judged(play.scenario, play.frames, without(signals)):
         for one in map(said, snapshot.verdicts):
             known = [code for thing, code in codes if fnmatchcase(one.thing, thing)]
             tolerable = (*known, "unknown", "healthy", "evaluating")
@@ -103,7 +132,7 @@ def test_a_mix_of_missing_signals_is_never_another_verdict(play: Play) -> None:
 
 def events_of(name: str) -> Iterator[Event]:
     of = scenario(name)
-    for _, snapshot in judged(of, frames(of, 130.0)):
+    for _, snapshot in judged(of, frames(of, 130.0, every_s=EVERY_S)):
         yield from snapshot.events
 
 
@@ -147,6 +176,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@plays_of(KEPT)
 def test_what_is_copied_of_every_verdict_runs_in_a_shell(play: Play, stubs: Path) -> None:
     """Each command is one that bash can read, and names nothing but programs that there are."""
     verdicts = [verdict for _, snapshot in play.shown for verdict in snapshot.verdicts]

@@ -111,19 +111,22 @@ class _NoHost:
         return HostReading(name="test")
 
 
-def frames(scenario: Scenario, to_s: float, seed: int = 1) -> Iterator[tuple[float, Frame]]:
-    """A frame a second from the end of the warm-up on, with its simulated time. Nothing listens and nothing waits."""
+def frames(scenario: Scenario, to_s: float, seed: int = 1, every_s: int = 1) -> Iterator[tuple[float, Frame]]:
+    """Frames from the end of the warm-up on, with their simulated time. Nothing listens and nothing waits.
+
+    `every_s` divides POLL_S.
+    """
     now_s = [0.0]
     server = SimulatedServer(scenario, seed, lambda: BEGIN_S + now_s[0], lambda: WALL_S + now_s[0])
     try:
         for at in range(int(scenario.warm_s / SLICE_S)):
             server.advance(-scenario.warm_s + (at + 1) * SLICE_S)
-        yield from _frames(server, now_s, to_s)
+        yield from _frames(server, now_s, to_s, every_s)
     finally:
         asyncio.run(server.close())
 
 
-def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterator[tuple[float, Frame]]:
+def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: int) -> Iterator[tuple[float, Frame]]:
     endpoints = [*server.endpoints, *map(endpoint_of, server.feeds)]
     feeds = [None] * len(server.endpoints) + list(server.feeds)
     polls = [
@@ -135,7 +138,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
     )
     host = server.host_meter(_NoHost())
     memory = LastSeen()
-    for second in range(int(to_s) + 1):
+    for second in range(0, int(to_s) + 1, every_s):
         now_s[0] = at_s = float(second)
         server.advance(at_s)
         gpus = server.readings(BEGIN_S + at_s)
@@ -145,9 +148,10 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
                 _look_up(facts, poll)
         attached = [facts.attach(poll.reading, gpus) for poll in polls]
         engines = memory.take(attached, gpus, server.around(), WALL_S + at_s, BEGIN_S + at_s)
+        beside = host.read(())
         yield (
             at_s,
-            Frame(second + 1, WALL_S + at_s, BEGIN_S + at_s, 1.0, host.read(()), gpus, engines, simulated=True),
+            Frame(second + 1, WALL_S + at_s, BEGIN_S + at_s, float(every_s), beside, gpus, engines, simulated=True),
         )
 
 
@@ -301,7 +305,9 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
     right = tolerable = 0
     spans: dict[Said, list[Span]] = {}
     stood: dict[int, list[float]] = {at: [] for at, truth in enumerate(scenario.truth)}
+    looks: list[float] = []
     for at_s, snapshot in timed:
+        looks.append(at_s)
         for one in dict.fromkeys(map(said, snapshot.verdicts)):
             fits = [at for at, truth in enumerate(scenario.truth) if agrees(truth, one, at_s)]
             now = [at for at in fits if scenario.truth[at].from_s <= at_s < scenario.truth[at].to_s]
@@ -320,9 +326,7 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
                 else:
                     mine.append(Span(one, at_s, at_s))
     named = tuple(
-        _named(truth, stood[at], scenario.length_s)
-        for at, truth in enumerate(scenario.truth)
-        if truth.within_s < float("inf")
+        _named(truth, stood[at], looks) for at, truth in enumerate(scenario.truth) if truth.within_s < float("inf")
     )
     false = sorted((span for mine in spans.values() for span in mine), key=lambda span: span.from_s)
     return Score(scenario.name, named, tuple(false), right, tolerable)
@@ -333,11 +337,11 @@ def _fading(scenario: Scenario, fits: Sequence[int], one: Said, at_s: float) -> 
     return any(0.0 <= at_s - scenario.truth[at].to_s <= fades_s(one) for at in fits)
 
 
-def _named(truth: Truth, stood: Sequence[float], length_s: float) -> Named:
+def _named(truth: Truth, stood: Sequence[float], looks: Sequence[float]) -> Named:
     if not stood:
         return Named(truth, None, 0.0)
-    seconds = min(truth.to_s, length_s + 1.0) - stood[0]
-    return Named(truth, max(0.0, stood[0] - truth.from_s), len(stood) / seconds)
+    due = [at_s for at_s in looks if stood[0] <= at_s < truth.to_s]
+    return Named(truth, max(0.0, stood[0] - truth.from_s), len(stood) / len(due))
 
 
 def played(scenario: Scenario, seed: int = 1) -> Score:
