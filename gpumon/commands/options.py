@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -198,18 +199,21 @@ MOMENT: Final = "FROM"
 """Name of a word that is a moment, as `gpumon compare` has it."""
 
 
+_BEFORE: Final = re.compile(r"-\d")
+"""Beginning of a time before now, `-10m`."""
+
+
 def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """`--at -10m` as one word: argparse takes what begins with a dash for an option. A blank in front of a `-10m` that
     belongs to no option keeps it from being taken for one."""
     times: set[str] = set()
-    takes_moments = False
     for action in actions(parser):
         if action.metavar == "TIME":
             times.update(action.option_strings)
-        takes_moments = takes_moments or action.metavar == MOMENT
+    takes_moments = MOMENT in {action.metavar for action in actions(parser)}
     joined: list[str] = []
     for word in words:
-        is_before = word[:1] == "-" and word[1:2].isdigit()
+        is_before = _BEFORE.match(word) is not None
         if is_before and joined and joined[-1] in times:
             joined[-1] += f"={word}"
         elif is_before and takes_moments:

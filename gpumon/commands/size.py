@@ -104,6 +104,15 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
     """Raises Usage where the options do not go together, or where there is nothing to size."""
+    _check_load(chosen)
+    if chosen.simulate and chosen.compared:
+        raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
+    if chosen.scraped and not config.prometheus.url:
+        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+
+
+def _check_load(chosen: argparse.Namespace) -> None:
+    """Raises Usage where no load is named, or more than one."""
     if not chosen.file and not chosen.recording and not chosen.scraped:
         raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
     if not chosen.against:
@@ -112,10 +121,6 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
         raise Usage("--against compares the plan of a scenario FILE with what ran: without --from-...")
     if chosen.recording and chosen.scraped:
         raise Usage("--from-recording and --from-prometheus: one of them at a time")
-    if chosen.simulate and chosen.compared:
-        raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
-    if chosen.scraped and not config.prometheus.url:
-        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
 
 
 def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Served]:

@@ -210,16 +210,21 @@ def _labels_of_things(snapshot: FleetSnapshot) -> dict[str, Counter[str]]:
     for host in snapshot.hosts:
         if host.state is HostState.GONE:
             continue
-        for label, value in host.labels.items():
-            if label not in OF_SCRAPED_PODS:
-                labels.setdefault(label, Counter())[value] += 1
-        for owned in host.owners.values():
-            for label, value in owned.items():
-                labels.setdefault(label, Counter())[value] += 1
-        for gpu in host.snapshot.gpus:
-            for process in gpu.processes:
-                for label in (NAMESPACE, USER):
-                    value = _owner_of_process(process, label)
-                    if value:
-                        labels.setdefault(label, Counter())[value] += 1
+        for label, value in _label_pairs(host):
+            labels.setdefault(label, Counter())[value] += 1
     return labels
+
+
+def _label_pairs(host: HostShown) -> Iterator[tuple[str, str]]:
+    """Each label of a host and of what is on it, with its value."""
+    for label, value in host.labels.items():
+        if label not in OF_SCRAPED_PODS:
+            yield label, value
+    for owned in host.owners.values():
+        yield from owned.items()
+    for gpu in host.snapshot.gpus:
+        for process in gpu.processes:
+            for label in (NAMESPACE, USER):
+                value = _owner_of_process(process, label)
+                if value:
+                    yield label, value

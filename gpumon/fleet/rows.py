@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -454,14 +454,6 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
     hbm_peaks = _of_gpus(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
-    hourly = [price_of_hour(placed.gpu.gpu_type, parts.prices) for placed in gpus]
-    per_hour = total_of(hourly)
-    whole_cost = per_hour.value
-    if per_hour.gpus < per_hour.of:
-        whole_cost = NO_PRICE
-    unused = _of_gpus(gpus, "unused_s")
-    decoded = sum_known(_of_engines(in_totals, "decode_tokens_per_s"))
-    prompts = [*_of_engines(in_totals, "prefill_tokens_per_s"), *_of_engines(in_totals, "cached_tokens_per_s")]
     return Row(
         key=key,
         name=name,
@@ -480,7 +472,7 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
         bandwidth_source=bandwidth_source(gpus),
         mfu_ratio=weighted([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
         mbu_ratio=weighted([placed.mbu for placed in gpus], hbm_peaks),
-        decode_tokens_per_s=decoded,
+        decode_tokens_per_s=sum_known(_of_engines(in_totals, "decode_tokens_per_s")),
         prefill_tokens_per_s=sum_known(_of_engines(in_totals, "prefill_tokens_per_s")),
         requests_per_s=sum_known(_of_engines(in_totals, "requests_per_s")),
         running=sum_known(_of_engines(in_totals, "running")),
@@ -493,12 +485,7 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
         power_w=total_of(_of_gpus(gpus, "power_w")),
         tokens_per_j=tokens_per_j(in_totals),
         idle_gpus=total_of(idle_shares),
-        idle_cost_per_h=total_of(_idle_costs_per_h(gpus, parts.prices)),
-        cost_per_h=per_hour,
-        cost_per_million_output_tokens=per_million_tokens(whole_cost, decoded),
-        cost_per_million_all_tokens=per_million_tokens(whole_cost, sum_known([decoded, *prompts])),
-        unused_gpu_s=total_of(unused),
-        unused_cost=total_of([cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]),
+        **_costs(gpus, in_totals, parts.prices),
         energy_j=total_of(_of_gpus(gpus, "energy_j")),
         energy_cost=total_of(_of_gpus(gpus, "energy_cost")),
         level=None if worst is None else worst.level,
@@ -506,9 +493,29 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
         worst=worst,
         state=_state(hosts),
         troubled=_troubled_hosts(hosts),
-        faults=sum(len(host.snapshot.faults) for host in hosts),
+        faults=_faults(hosts),
         parts=parts,
     )
+
+
+def _costs(gpus: Sequence[Placed], in_totals: Sequence[Served], prices: Mapping[str, float]) -> dict[str, Any]:
+    """Unused time and prices of the GPUs, and those of the engines' tokens."""
+    hourly = [price_of_hour(placed.gpu.gpu_type, prices) for placed in gpus]
+    per_hour = total_of(hourly)
+    whole_cost = per_hour.value
+    if per_hour.gpus < per_hour.of:
+        whole_cost = NO_PRICE
+    unused = _of_gpus(gpus, "unused_s")
+    decoded = sum_known(_of_engines(in_totals, "decode_tokens_per_s"))
+    prompts = [*_of_engines(in_totals, "prefill_tokens_per_s"), *_of_engines(in_totals, "cached_tokens_per_s")]
+    return {
+        "idle_cost_per_h": total_of(_idle_costs_per_h(gpus, prices)),
+        "cost_per_h": per_hour,
+        "cost_per_million_output_tokens": per_million_tokens(whole_cost, decoded),
+        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known([decoded, *prompts])),
+        "unused_gpu_s": total_of(unused),
+        "unused_cost": total_of([cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]),
+    }
 
 
 def _of_gpus(gpus: Sequence[Placed], field: str) -> list[Reading]:
@@ -541,6 +548,11 @@ def _gpu_types(gpus: Sequence[Placed]) -> tuple[tuple[str, int], ...]:
 def _silent_engines(engines: Sequence[Served]) -> int:
     """The number of engines that do not answer."""
     return sum(not served.answers for served in engines)
+
+
+def _faults(hosts: Sequence[HostShown]) -> int:
+    """The number of faults of all sources."""
+    return sum(len(host.snapshot.faults) for host in hosts)
 
 
 def _exporters_down(hosts: Sequence[HostShown]) -> int:

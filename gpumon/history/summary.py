@@ -422,8 +422,8 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
     for key in keys:
         goodput.add_sum(counts.goodput[key])
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
-    energy = sum_of_all([gpu.energy_j for gpu in gpus])
-    cost = sum_of_all([gpu.cost for gpu in gpus])
+    energy = _sum_over(gpus, "energy_j")
+    cost = _sum_over(gpus, "cost")
     made = sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
@@ -431,14 +431,19 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
         energy_j=energy,
         tokens_per_j=quotient(made, energy),
         cost=cost,
-        idle_cost=sum_of_all([gpu.idle_cost for gpu in gpus]),
+        idle_cost=_sum_over(gpus, "idle_cost"),
         cost_per_million_tokens=times(quotient(cost, made), 1e6),
-        energy_cost=sum_of_all([gpu.energy_cost for gpu in gpus]),
-        unused_gpu_s=sum_of_all([gpu.unused_s for gpu in gpus]),
-        unused_cost=sum_of_all([gpu.unused_cost for gpu in gpus]),
+        energy_cost=_sum_over(gpus, "energy_cost"),
+        unused_gpu_s=_sum_over(gpus, "unused_s"),
+        unused_cost=_sum_over(gpus, "unused_cost"),
         cost_per_million_all_tokens=times(quotient(cost, all_tokens(sums)), 1e6),
         goodput=goodput.period(),
     )
+
+
+def _sum_over(gpus: Sequence[GpuPeriod], field: str) -> Reading:
+    """The sum of a figure over GPUs; the first reason where one lacks it."""
+    return sum_of_all([getattr(gpu, field) for gpu in gpus])
 
 
 MOST: Final = 200

@@ -257,13 +257,7 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
     yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
-    for departure in engine.departure:
-        number = ""
-        if departure.number:
-            number = str(departure.number)
-        how = {"cause": _cut(departure.cause), "number": number, "planned": _flag(departure.planned)}
-        if math.isfinite(departure.wall_s):
-            yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
+    yield from _departures(engine, labels)
     if math.isfinite(engine.age_s):
         yield _sample("engine_age_seconds", labels, engine.age_s)
     if not answers(engine):
@@ -281,6 +275,17 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     for backend in list(_first_of(engine.backends, lambda backend: _cut(backend.address)))[: MOST["backends"]]:
         named = {"backend": _cut(backend.address), "polled_as": _cut(backend.engine)}
         yield from _figures(backend, BACKEND, _BACKEND, {**labels, **named})
+
+
+def _departures(engine: Engine, labels: Labels) -> Iterator[Sample]:
+    """The ends of an engine that are known, each with its cause."""
+    for departure in engine.departure:
+        number = ""
+        if departure.number:
+            number = str(departure.number)
+        how = {"cause": _cut(departure.cause), "number": number, "planned": _flag(departure.planned)}
+        if math.isfinite(departure.wall_s):
+            yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
 
 
 def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[Sample]:

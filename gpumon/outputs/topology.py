@@ -107,15 +107,20 @@ def _remarks(topology: Topology) -> Iterator[str]:
     if unloading:
         text = "without a process on it the driver unloads, and the next one starts slowly"
         yield f"persistence mode is off on gpu {spans(unloading)}: {text} (nvidia-smi -pm 1, as root)"
+    yield from _unlinked_remark(topology)
     yield from _placement_remarks(topology)
 
 
-def _placement_remarks(topology: Topology) -> Iterator[str]:
-    """Which GPUs are near each other, where that is not the same for all."""
+def _unlinked_remark(topology: Topology) -> Iterator[str]:
+    """The GPUs none of whose links is active."""
     unlinked = [board.index for board in topology.boards if board.nvlinks and not board.nvlinks_active]
     if unlinked:
         text = f"so it is on a board without a bridge; else see dmesg, and {_SHOWS[topology.link]}"
         yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"
+
+
+def _placement_remarks(topology: Topology) -> Iterator[str]:
+    """Groups of GPUs that are near each other, where that is not the same for all."""
     groups = nvlink_groups(topology)
     has_links = any(pair.is_linked for pair in topology.pairs)
     if has_links and len(groups) > 1:

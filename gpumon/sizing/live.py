@@ -203,19 +203,25 @@ def _workload(
     away = sum(turned_away_of(engine) for engine in engines)
     if away >= 0.5:
         notes.append(f"{model}: requests are turned away, {away:.0f} more would run: the target has them, too")
-    silent = []
-    for engine in engines:
-        if credible(engine.load.running) is None:
-            silent.append(engine.name)
-    if silent:
-        when = ""
-        if seen is not None and seen.time:
-            when = f", last seen {seen.time}"
-        notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
+    notes += _silent_note(engines, seen)
     if target <= 0.0:
         why = "what it had in flight is not known" if in_flight is None else "nothing in flight now"
         notes.append(f"{model}: {why}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=seen)
+
+
+def _silent_note(engines: Sequence[Engine], seen: Observed | None) -> list[str]:
+    """The engines of a model that have no figures now."""
+    silent = []
+    for engine in engines:
+        if credible(engine.load.running) is None:
+            silent.append(engine.name)
+    if not silent:
+        return []
+    when = ""
+    if seen is not None and seen.time:
+        when = f", last seen {seen.time}"
+    return [f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})"]
 
 
 def _usual_load(engines: Sequence[Engine], seen: Observed | None) -> float:

@@ -159,15 +159,7 @@ class AmdGpu:
         self._calls.begin(now_s)
         if now_s >= self._minute_due_s:
             self._minute_due_s = now_s + self._timings.minute_s
-            card = self._read("gpu_asic_info")
-            if not isinstance(card, Missing):
-                values["name"] = str(card.get("market_name", ""))
-                values["sm_count"] = _number(card.get("num_compute_units"))
-            self._gauges(MINUTE)
-            if values["memory_peak_bytes_per_s"] == 0.0:
-                values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
-            values |= self._bad_pages()
-            values |= self._xgmi_links()
+            self._read_minute()
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + self._timings.slow_s
             values["processes"] = self._processes(now_s)
@@ -178,15 +170,7 @@ class AmdGpu:
             values["throttle"] = self._throttle()
         self._gauges(TICK)
         self.read_s = time.monotonic()
-        counter = self._read("energy_count")
-        if not isinstance(counter, Missing):
-            steps = _scaled(counter, ["energy_accumulator"], 1.0)
-            step_j = _scaled(counter, ["counter_resolution"], 1e-6)
-            if isinstance(steps, Missing) or isinstance(step_j, Missing):
-                counter = steps
-            else:
-                counter = steps * step_j
-        values["energy_j"] = counter
+        values["energy_j"] = self._energy_j()
         drop_implausible(values)
         self._energy.check(values, self.read_s)
         state, text = self._calls.badge()
@@ -196,6 +180,32 @@ class AmdGpu:
             if field != "name" and value != NOT_SUPPORTED:
                 figures[field] = value
         return (GpuReading(*own, source=Amd.source, xid=xid, **figures),)
+
+    def _read_minute(self) -> None:
+        """Read its name, limits, counts of errors and links."""
+        values = self._values
+        card = self._read("gpu_asic_info")
+        if not isinstance(card, Missing):
+            values["name"] = str(card.get("market_name", ""))
+            values["sm_count"] = _number(card.get("num_compute_units"))
+        self._gauges(MINUTE)
+        if values["memory_peak_bytes_per_s"] == 0.0:
+            values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
+        values |= self._bad_pages()
+        values |= self._xgmi_links()
+
+    def _energy_j(self) -> Reading:
+        """Its energy counter in J: steps x their size."""
+        counter = self._read("energy_count")
+        if isinstance(counter, Missing):
+            return counter
+        steps = _scaled(counter, ["energy_accumulator"], 1.0)
+        step_j = _scaled(counter, ["counter_resolution"], 1e-6)
+        if isinstance(steps, Missing):
+            return steps
+        if isinstance(step_j, Missing):
+            return step_j
+        return steps * step_j
 
     def _read(self, call: str, *args: Any, key: str = "") -> Any:
         return self._calls.read(f"amdsmi_get_{call}", self.handle, *args, key=key)

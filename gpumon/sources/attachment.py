@@ -91,16 +91,11 @@ class EngineFacts:
         last = self._attached.get(reading.key)
         if last is not None and last[0] == made_of:
             return last[1]
-        info = reading.info
-        if llm is None and why:
-            info = {**info, "model_missing": why}
-        elif llm is None and reading.state in (EndpointState.OK, EndpointState.STARTING):
-            info = {**info, MODEL_AWAITED: ""}
         attached = msgspec.structs.replace(
             reading,
             llm=marked(llm, reading),
             training=costed(reading, llm),
-            info=info,
+            info=reading.info if llm is not None else _info_without_model(reading, why),
             gpus=uuids,
             gpus_source=source,
             gpu_type=endpoint.gpu_type,
@@ -279,3 +274,12 @@ def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
         name = names.get(process.pid, process.engine)
         processes.append(msgspec.structs.replace(process, engine=name))
     return msgspec.structs.replace(gpu, processes=tuple(processes))
+
+
+def _info_without_model(reading: EngineReading, why: str) -> dict[str, str]:
+    """The `info` of a reading whose model is not known: why, or that it is still looked up."""
+    if why:
+        return {**reading.info, "model_missing": why}
+    if reading.state in (EndpointState.OK, EndpointState.STARTING):
+        return {**reading.info, MODEL_AWAITED: ""}
+    return reading.info

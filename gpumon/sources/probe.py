@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -79,10 +79,10 @@ async def find(
     kind = _configured_kind(endpoint)
     engines = _engines_of(kind)
     pages = _candidates(url, engines)
-    asks_safe_page_first = next(iter(pages)) == SAFE
+    page_of_records = _page_of_records(pages)
     refusals: list[_PageRefusal] = []
     for path, rows in pages.items():
-        may_take_records = path == METRICS and asks_safe_page_first
+        may_take_records = path == page_of_records
         if may_take_records and taken:
             refusals.append(_PageRefusal((False, False), taken[0]))
             continue
@@ -97,13 +97,27 @@ async def find(
         refusal = row
         if answer.status in IN_TROUBLE:
             return refusal
-        if may_take_records and answer.status == 200 and is_json(answer.body, answer.content_type, ()):
+        if may_take_records and _has_records(answer):
             taken.append(refusal)
-        # A page that redirects stands elsewhere: what is said there counts, if it is among these.
-        says_little = refusal.state is EndpointState.METRICS_OFF or 300 <= answer.status < 400
-        rank = (_is_aside(path, engines), says_little)
+        rank = (_is_aside(path, engines), _says_little(refusal, answer.status))
         refusals.append(_PageRefusal(rank, refusal))
     return min(refusals, key=attrgetter("rank")).refusal
+
+
+def _page_of_records(pages: Iterable[str]) -> str:
+    """The page that gives records once, where one of these is the safe one before it; empty: none does."""
+    if next(iter(pages)) == SAFE:
+        return METRICS
+    return ""
+
+
+def _has_records(answer: Answer) -> bool:
+    return answer.status == 200 and is_json(answer.body, answer.content_type, ())
+
+
+def _says_little(refusal: Refusal, status: int) -> bool:
+    """Whether the metrics are only off, or elsewhere: the page that a redirect leads to counts, if it is asked, too."""
+    return refusal.state is EndpointState.METRICS_OFF or 300 <= status < 400
 
 
 def _configured_kind(endpoint: Endpoint) -> EngineKind:
@@ -132,10 +146,12 @@ def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[R
     first, *others = engines
     if all(other.paths == first.paths for other in others):
         return {path: engines for path in first.paths if path not in first.drain_paths}
-    candidates: dict[str, tuple[Row, ...]] = {}
-    for path in PATHS:
-        candidates[path] = tuple(row for row in engines if path in row.paths)
-    return candidates
+    return {path: _with_page(engines, path) for path in PATHS}
+
+
+def _with_page(engines: tuple[Row, ...], path: str) -> tuple[Row, ...]:
+    """The engines that have a page of metrics at this path."""
+    return tuple(row for row in engines if path in row.paths)
 
 
 def _is_aside(path: str, engines: tuple[Row, ...]) -> bool:

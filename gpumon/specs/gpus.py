@@ -175,15 +175,20 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
         return row.bandwidth_bytes_per_s, f"bandwidth: {row.source}"
     if measured is None:
         return None
-    text = "bandwidth: the driver's max memory clock x 2 x bus width / 8"
-    if facts.memory_peak_bytes_per_s:
-        text = "bandwidth: the driver's peak (AMD SMI vram_max_bandwidth)"
+    text = _driver_bandwidth_source(facts)
     if row is None or row.origin is Origin.DERIVED:
         return measured, text
     ratio = measured / row.bandwidth_bytes_per_s - 1.0
     if abs(ratio) > _BANDWIDTH_TOLERANCE:
         text += f"; {ratio:+.0%} from {row.source} ({row.bandwidth_bytes_per_s / 1e9:.0f} GB/s)"
     return measured, text
+
+
+def _driver_bandwidth_source(facts: GpuFacts) -> str:
+    """Source of the bandwidth that the driver tells."""
+    if facts.memory_peak_bytes_per_s:
+        return "bandwidth: the driver's peak (AMD SMI vram_max_bandwidth)"
+    return "bandwidth: the driver's max memory clock x 2 x bus width / 8"
 
 
 def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.backends import short_name
@@ -11,6 +12,7 @@ from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
 from gpumon.triage.failing import LEAST, MOST_FAIL, ended_in, errors_of, rejections_of
+from gpumon.triage.samples import Recent
 from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params
 
 NONE_S: Final = 30.0
@@ -116,21 +118,21 @@ def backend_fails(case: Case) -> Finding | None:
 
 def _failing_backend(engine: Engine) -> _Failing | None:
     """The one backend that fails most of its requests while the others, as far as there are any, fail next to none."""
-    worst: Backend | None = None
-    for backend in engine.backends:
-        if _share(backend) >= FAILS and (worst is None or _share(backend) > _share(worst)):
-            worst = backend
-    if worst is None:
+    worst = max(engine.backends, key=_share, default=None)
+    if worst is None or _share(worst) < FAILS:
         return None
     failed = (finite(worst.failures_per_s) or 0.0) * MINUTE_S
-    if failed < LEAST:
-        return None
     others = [backend for backend in engine.backends if backend is not worst]
-    if not others or any(_share(backend) > OTHERS_FAIL for backend in others):
-        return None
-    if not any(finite(backend.requests_per_s) for backend in others):
+    if failed < LEAST or not _are_well(others):
         return None
     return _Failing(name_of(worst), _share(worst), failed)
+
+
+def _are_well(backends: Sequence[Backend]) -> bool:
+    """Whether some of these backends get requests, and all fail next to none."""
+    if any(_share(backend) > OTHERS_FAIL for backend in backends):
+        return False
+    return any(finite(backend.requests_per_s) for backend in backends)
 
 
 def _share(backend: Backend) -> float:
@@ -173,12 +175,17 @@ def backend_out(case: Case) -> Finding | None:
     if not known or not ready or max(count for _, count in ready) >= known:
         return None
     newest = ready[-1][1]
-    out = [name_of(backend) for backend in engine.backends if backend.ready == 0.0]
+    out = _names_without_requests(engine)
     said: Parameters = params(out=known - newest, known=known)
     if len(out) == 1:
         said["backend"] = out[0]
     proof = (case.evidence("backends_ready", "backends_ready", newest, "", known),)
     return Finding(Limit.FAILING, "backend_out", said, proof, (action("check_backends"),), Level.NOTE)
+
+
+def _names_without_requests(engine: Engine) -> list[str]:
+    """Names of the backends of a front end that get no requests."""
+    return [name_of(backend) for backend in engine.backends if backend.ready == 0.0]
 
 
 def queue(case: Case) -> Finding | None:
@@ -207,13 +214,19 @@ def _running_in_roomy(case: Case, engine: Engine) -> float | None:
         polled = by_name.get(backend.engine)
         if polled is None or polled.state is not EndpointState.OK:
             return None
-        recent = case.others[polled.key]
-        waiting = recent.mean("waiting", PINNED_S)
-        running = recent.mean("running", PINNED_S)
-        usage = recent.mean("kv_usage_ratio", PINNED_S)
-        if waiting is None or running is None or usage is None or waiting > EMPTY or usage > ROOM:
+        running = _running_with_room(case.others[polled.key])
+        if running is None:
             return None
         total += running
     if engine.backends:
         return total
     return None
+
+
+def _running_with_room(recent: Recent) -> float | None:
+    """Requests that run in an engine without a queue and with room in its KV cache; None of any other."""
+    waiting = recent.mean("waiting", PINNED_S)
+    usage = recent.mean("kv_usage_ratio", PINNED_S)
+    if waiting is None or usage is None or waiting > EMPTY or usage > ROOM:
+        return None
+    return recent.mean("running", PINNED_S)

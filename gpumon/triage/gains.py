@@ -99,6 +99,16 @@ class _Trial(NamedTuple):
     """Unix time at which a setting that it advises was first seen changed; 0: none was."""
 
 
+class _Look(NamedTuple):
+    """An engine as it is now."""
+
+    wall_s: float
+    engine: Engine
+    reading: EngineReading
+    facts: Facts
+    measured: _Measured
+
+
 class _Applied(NamedTuple):
     """A setting that was changed as advised."""
 
@@ -123,27 +133,27 @@ class Gains:
 
     def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
         """Events on actions whose effect can be told since this snapshot."""
-        advised: dict[str, list[Verdict]] = {}
-        for verdict in snapshot.verdicts:
-            if verdict.kind is not Kind.HOST and any(action.code in _REMEDIES for action in verdict.actions):
-                advised.setdefault(verdict.key, []).append(verdict)
+        advised = _advised(snapshot)
         if not advised and not self._trials:
             return []
         events: list[Event] = []
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-        listed = set()
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            listed.add(engine.key)
             standing = [*advised.get(engine.key, ())]
             for uuid in reading.gpus:
                 standing += advised.get(uuid, ())
             if standing or engine.key in self._trials:
                 cards = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
                 events += self._of_engine(frame.wall_s, reading, engine, cards, standing, recents.get(engine.key))
+        self._forget_others(snapshot)
+        return events
+
+    def _forget_others(self, snapshot: Snapshot) -> None:
+        """Forget the engines that are not in this snapshot."""
+        listed = {engine.key for engine in snapshot.engines}
         for key in self._trials.keys() - listed:
             del self._trials[key]
             self._looked_s.pop(key, None)
-        return events
 
     def _of_engine(
         self,
@@ -155,46 +165,58 @@ class Gains:
         recent: Recent | None,
     ) -> Iterator[Event]:
         """Take note of the verdicts on one engine and its GPUs; tells of those that a change has ended."""
-        is_known = 0.0 <= wall_s - self._looked_s.get(engine.key, -LOOK_S) < LOOK_S
-        if engine.state is not EndpointState.OK or is_known or recent is None:
+        was_looked_at = 0.0 <= wall_s - self._looked_s.get(engine.key, -LOOK_S) < LOOK_S
+        if engine.state is not EndpointState.OK or was_looked_at or recent is None:
             return
         self._looked_s[engine.key] = wall_s
-        facts = _facts(engine, reading, gpus)
-        measured = _measured(engine, recent)
+        look = _Look(wall_s, engine, reading, _facts(engine, reading, gpus), _measured(engine, recent))
         trials = self._trials.setdefault(engine.key, {})
         stands: set[_Place] = set()
         for verdict in standing:
             place = (verdict.key, verdict.family)
             stands.add(place)
-            trials[place] = _renewed(trials.get(place), verdict, facts, measured, wall_s)
-        for place, trial in [*trials.items()]:
-            if place in stands:
-                continue
-            applied = _applied(trial, facts)
-            if applied is not None and trial.changed_s == 0.0:
-                trials[place] = trial._replace(changed_s=_when(trial, reading, wall_s))
-            elif applied is not None and wall_s - max(trial.changed_s, trial.seen_s) >= SETTLE_S:
-                del trials[place]
-                yield from _gain(engine, trial, applied, measured, wall_s)
-            elif wall_s - trial.seen_s > KEPT_S:
-                del trials[place]
+            trials[place] = _renewed(trials.get(place), verdict, look)
+        for place in [place for place in trials if place not in stands]:
+            yield from _follow_up(trials, place, look)
         if not trials:
             del self._trials[engine.key]
             del self._looked_s[engine.key]
 
 
-def _renewed(trial: _Trial | None, verdict: Verdict, facts: Facts, measured: _Measured, wall_s: float) -> _Trial:
+def _advised(snapshot: Snapshot) -> dict[str, list[Verdict]]:
+    """Key of an engine or a GPU -> the verdicts on it that advise to change a setting which is seen."""
+    advised: dict[str, list[Verdict]] = {}
+    for verdict in snapshot.verdicts:
+        if verdict.kind is not Kind.HOST and any(action.code in _REMEDIES for action in verdict.actions):
+            advised.setdefault(verdict.key, []).append(verdict)
+    return advised
+
+
+def _follow_up(trials: dict[_Place, _Trial], place: _Place, look: _Look) -> Iterator[Event]:
+    """Go on with a verdict that does not stand any more; tells what a change brought once the load has settled."""
+    trial = trials[place]
+    applied = _applied(trial, look.facts)
+    if applied is not None and trial.changed_s == 0.0:
+        trials[place] = trial._replace(changed_s=_when(trial, look.reading, look.wall_s))
+    elif applied is not None and look.wall_s - max(trial.changed_s, trial.seen_s) >= SETTLE_S:
+        del trials[place]
+        yield from _gain(trial, applied, look)
+    elif look.wall_s - trial.seen_s > KEPT_S:
+        del trials[place]
+
+
+def _renewed(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Trial:
     """The trial of a verdict that stands: with what it is measured now, unless what it advises was changed by now."""
-    fresh = _Trial(verdict.actions, facts, measured, wall_s)
+    fresh = _Trial(verdict.actions, look.facts, look.measured, look.wall_s)
     if trial is None:
         return fresh
-    if _applied(trial, facts) is None:
+    if _applied(trial, look.facts) is None:
         if verdict.until:
             return trial
         return fresh
     if trial.changed_s == 0.0:
-        return trial._replace(changed_s=wall_s)
-    if wall_s - trial.changed_s > ENDS_S:
+        return trial._replace(changed_s=look.wall_s)
+    if look.wall_s - trial.changed_s > ENDS_S:
         return fresh
     return trial
 
@@ -281,34 +303,44 @@ def _is_way(way: int, before: str, after: str) -> bool:
     return way == EITHER or rise * way > 0.0
 
 
-def _gain(engine: Engine, trial: _Trial, applied: _Applied, now: _Measured, wall_s: float) -> Iterator[Event]:
+def _gain(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
     """The event, where both sides were measured and the loads allow to compare them."""
-    before = trial.measured
-    parameters: Parameters = {"changed": trial.changed_s, "setting": applied.setting}
-    better = 0
-    known = 0
+    ways, latencies = _latencies(trial.measured, look.measured)
+    load = _load_ratio(trial.measured, look.measured)
+    if not ways or load is None or not _is_comparable(load, sum(ways)):
+        return
+    parameters = {"changed": trial.changed_s} | _as_parameters(applied) | latencies
+    if not 1.0 / LOADS_ALIKE <= load <= LOADS_ALIKE:
+        parameters["load"] = load
+    level = Level.OK if sum(ways) > 0 else Level.NOTE
+    yield Event(look.wall_s, EventKind.GAIN, look.engine.name, "applied", level, look.engine.key, parameters)
+
+
+def _latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters]:
+    """The way of each latency that is known on both sides (1: far lower now), and those that differ as parameters."""
+    ways = []
+    latencies: Parameters = {}
     for name, old, new in (("itl", before.itl_s, now.itl_s), ("ttft", before.ttft_s, now.ttft_s)):
         way = _difference(old, new)
         if way is None:
             continue
-        known += 1
-        better += way
+        ways.append(way)
         if way:
-            parameters[f"{name}_before"] = number(old.p95) or 0.0
-            parameters[f"{name}_after"] = number(new.p95) or 0.0
-    load = _load_ratio(before, now)
-    if not known or load is None or not _is_comparable(load, better):
-        return
-    if not 1.0 / LOADS_ALIKE <= load <= LOADS_ALIKE:
-        parameters["load"] = load
+            latencies[f"{name}_before"] = number(old.p95) or 0.0
+            latencies[f"{name}_after"] = number(new.p95) or 0.0
+    return ways, latencies
+
+
+def _as_parameters(applied: _Applied) -> Parameters:
+    """A changed setting as parameters of its event."""
+    parameters: Parameters = {"setting": applied.setting}
     if applied.gpu is not None:
         parameters["gpu"] = applied.gpu
     if applied.before and applied.after:
         parameters["before"] = applied.before
     if applied.after:
         parameters["after"] = applied.after
-    level = Level.OK if better > 0 else Level.NOTE
-    yield Event(wall_s, EventKind.GAIN, engine.name, "applied", level, engine.key, parameters)
+    return parameters
 
 
 def _difference(old: Quantiles, new: Quantiles) -> int | None:

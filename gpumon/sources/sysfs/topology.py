@@ -96,13 +96,8 @@ def _cpus(text: str) -> Iterator[int]:
 
 def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], Way]:
     """(lower index, higher index) -> XGMI, for the cards that XGMI links connect."""
-    indices = {}
-    nodes = []
-    for node in kfd.nodes(sys):
-        for index, card in enumerate(cards):
-            if card.slot == node.slot:
-                indices[node.number] = index
-                nodes.append(node)
+    nodes = _nodes_of(sys, cards)
+    indices = {node.number: index for node, index in nodes.items()}
     pairs: dict[tuple[int, int], Way] = {}
     for node in nodes:
         for link in kfd.links(sys, node):
@@ -113,6 +108,12 @@ def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], Way]:
             if first != second and pairs.get((first, second)) is not Way.XGMI:
                 pairs[first, second] = Way.XGMI if link.weight <= kfd.HOP_WEIGHT else Way.XGMI_VIA
     return pairs
+
+
+def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
+    """Nodes of KFD that are cards -> index of the card."""
+    places = {card.slot: index for index, card in enumerate(cards)}
+    return {node: places[node.slot] for node in kfd.nodes(sys) if node.slot in places}
 
 
 def _direct_links(pairs: dict[tuple[int, int], Way], index: int) -> int:

@@ -235,7 +235,12 @@ _OF_DETAIL: Final = {
 """Actions for a missing figure that gives its own reason."""
 
 
-_OF_OTHER_VENDORS: Final = frozenset((NOT_IN_AMDSMI, NOT_IN_SYSFS))
+_TODOS: Final[dict[Missing, str]] = {
+    **dict.fromkeys((*BY_NATURE, NOT_IN_AMDSMI, NOT_IN_SYSFS), ""),
+    REMOTE_POWER: "gpumon on that host reads it",
+    MAY_BE_IN_AMDSMI: "`gpumon doctor` has the line that installs it",
+}
+"""Remedies that do not depend on the figure; empty: there is none."""
 
 
 class Subject(NamedTuple):
@@ -281,20 +286,21 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
         return _OF_NOBODY
     if missing.reason is Reason.NO_ENGINE and subject.runs:
         return _OF_ANOTHER
-    why = _special(subject, missing, field)
+    if subject.trains and missing.reason in _OF_TRAINING:
+        why = _OF_TRAINING[missing.reason]
+    else:
+        why = _special(subject, missing, field)
+        why = why._replace(todo=_todo(subject, missing, why))
+    return why._replace(todo=_TODOS.get(missing, why.todo))
+
+
+def _todo(subject: Subject, missing: Missing, why: Why) -> str:
+    """The remedy by the reason; by the kind of engine where a figure is not exposed."""
     if missing.detail:
-        why = why._replace(todo=_OF_DETAIL.get(missing.reason, why.todo))
+        return _OF_DETAIL.get(missing.reason, why.todo)
     if why is _GENERAL[Reason.NOT_EXPOSED]:
-        why = why._replace(todo=_OF_KIND.get(subject.kind, why.todo))
-    if subject.trains:
-        why = _OF_TRAINING.get(missing.reason, why)
-    if missing == REMOTE_POWER:
-        why = why._replace(todo="gpumon on that host reads it")
-    if missing == MAY_BE_IN_AMDSMI:
-        why = why._replace(todo="`gpumon doctor` has the line that installs it")
-    if missing in BY_NATURE or missing in _OF_OTHER_VENDORS:
-        why = why._replace(todo="")
-    return why
+        return _OF_KIND.get(subject.kind, why.todo)
+    return why.todo
 
 
 def _special(subject: Subject, missing: Missing, field: str) -> Why:

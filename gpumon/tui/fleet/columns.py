@@ -301,15 +301,20 @@ def _table(kind: str, width: int, money: bool, sort: str) -> Table[Row]:
     more = tuple(column for column in (*_MORE, *_LAST[kind]) if column not in base)
     sorted_by = _COLUMN.get(sort, sort)
     first = tuple(column for column in more if column.name == sorted_by)
-    drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",
         (*base, *first),
         tuple(column for column in more if column not in first),
-        drops=tuple(name for name in drops if name != sorted_by),
+        drops=_drops(kind, sorted_by),
         least=LEAST_VERDICT,
         behind=LEAST_VERDICT,
     )
+
+
+def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
+    """The columns that go first where room is short; that of the sort stays."""
+    drops = _OWNER_DROPS if kind == OWNER else _DROPS
+    return tuple(name for name in drops if name != sorted_by)
 
 
 def table(kind: str, width: int, view: View, sort: str = "") -> Table[Row]:
