@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import sys
 import textwrap
@@ -27,6 +28,7 @@ _PLAIN: dict[Any, dict[str, Any]] = {
 _NEVER_PRINTED = [nothing for nothing, _, _ in ABSENT.values()]
 
 
+@functools.cache
 def schema() -> dict[str, Any]:
     """The schema as a JSON value (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}

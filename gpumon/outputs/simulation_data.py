@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -27,6 +28,7 @@ def encode(answers: Sequence[Simulation]) -> bytes:
     return msgspec.json.encode({"schema": SCHEMA, **as_object(Simulations(tuple(answers)))})
 
 
+@functools.cache
 def schema() -> dict[str, Any]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,7 @@ def encode(answer: Answer) -> bytes:
     return msgspec.json.encode(printed)
 
 
+@functools.cache
 def schema() -> dict[str, Any]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}

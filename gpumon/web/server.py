@@ -76,6 +76,7 @@ class Tab(AppService):
         )
         self._words = tuple(command)
         self._websocket = websocket
+        self._has_shown = False
 
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         environment = super()._build_environment(_bounded(width), _bounded(height)) | _ENVIRONMENT
@@ -102,14 +103,22 @@ class Tab(AppService):
         finally:
             await self._websocket.close()
 
+    async def on_data(self, payload: bytes) -> None:
+        """Send what the screen shows to the page."""
+        self._has_shown = True
+        await super().on_data(payload)
+
     async def set_terminal_size(self, width: int, height: int) -> None:
         """The size of the screen, in bounds: a browser may say anything."""
         await super().set_terminal_size(_bounded(width), _bounded(height))
 
     async def stop(self) -> None:
         """End the process: it is asked, and killed where it does not listen."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(super().stop(), _STOP_S)
+        if self._has_shown:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(super().stop(), _STOP_S)
+        else:
+            await self._give_up_start()
         process = self._process
         if process is None:
             return
@@ -119,6 +128,17 @@ class Tab(AppService):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+    async def _give_up_start(self) -> None:
+        """Terminate a process that has shown nothing yet: it would only hear that it is asked to end once it runs."""
+        task = self._task
+        self._task = None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
 
 
 class Tabs(Server):

@@ -95,7 +95,7 @@ async def test_it_goes_on_asking_and_gathers_for_sizing(prometheus: Prometheus):
         await until(lambda: len({snapshot.wall_s for snapshot in seen}) >= 3)
         assert names(seen[0]) == HOSTS
         assert [snapshot.wall_s for snapshot in seen] == sorted(snapshot.wall_s for snapshot in seen)
-        assert {host.state for host in seen[-1].hosts} == {HostState.OK}
+        await until(lambda: {host.state for host in seen[-1].hosts} == {HostState.OK})
         span = control.fleet.span()
         assert span is not None
         assert span[1] >= seen[0].wall_s
@@ -129,7 +129,8 @@ async def test_the_past_is_asked_for_at_its_time(prometheus: Prometheus):
         long_ago = await control.fleet.at(now.wall_s - 7 * 86400.0)
         assert long_ago.hosts == ()
         assert long_ago.wall_s == now.wall_s - 7 * 86400.0
-        assert control.fleet.snapshot is now
+        # On a machine that has no time it may have grown late meanwhile, and is of the same moment then.
+        assert control.fleet.snapshot.wall_s == now.wall_s
 
 
 async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Prometheus):
@@ -216,12 +217,19 @@ async def test_a_prometheus_that_is_gone_leaves_what_was_known(prometheus: Prome
 def test_it_is_printed_as_a_table_and_as_json(prometheus: Prometheus):
     written: list[str | bytes] = []
     assert print_fleet(config(prometheus.url), Options(count=1), "plain", written.append) == 0
-    assert print_fleet(config(prometheus.url), Options(count=2), "json", written.append) == 0
-    table, *objects = written
+    for count in (2, 10, 50):  # a snapshot that has grown late is printed again, on a machine that has no time
+        objects = []
+        assert print_fleet(config(prometheus.url), Options(count=count), "json", objects.append) == 0
+        assert len(objects) == count
+        times = [json.loads(printed)["time"] for printed in objects]
+        assert times == sorted(times)
+        if times[-1] > times[0]:
+            break
+    assert times[-1] > times[0]
+    (table,) = written
     assert isinstance(table, str)
     assert "2 hosts" in table
     assert all(name in table for name in HOSTS)
-    assert len(objects) == 2
     one = json.loads(objects[0])
     assert [host["name"] for host in one["hosts"]] == list(HOSTS)
     assert one["hosts"][0]["snapshot"]["engines"][0]["kind"] == "vllm"
@@ -229,7 +237,6 @@ def test_it_is_printed_as_a_table_and_as_json(prometheus: Prometheus):
     assert one["total"]["decode_tokens_per_s"] == pytest.approx(decode)
     assert one["total"]["mfu_ratio"]["value"] is None
     assert "mfu_ratio" in one["total"]["missing"]
-    assert json.loads(objects[1])["time"] > one["time"]
 
 
 def test_a_prometheus_without_any_host_is_nothing_to_monitor_and_names_what_is_down(tmp_path: Path):

@@ -29,22 +29,22 @@ from tests.program import Started, run_gpumon, started
 
 WAIT_S: Final = 60.0
 SMALL: Final = ("--scenario", "no-gpm")
-"""Two GPUs without an engine: a quarter of the work of the whole demo, in each tab."""
+"""A GPU without an engine: a quarter of the work of the whole demo, in each tab."""
 SMALL_FIGURES: Final = r"H100[\s\S]* ok +700W"
-FIGURES: Final = r"8x H100[\s\S]* ok +700W"
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "LANG": "C", "TERM": "dumb", **more}
+    usual = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "LANG": "C.UTF-8", "TERM": "dumb"}
+    return {**os.environ, **usual, **more}
 
 
 class Served:
     """The running command, and one visitor with its link."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process | Started, link: str, session: aiohttp.ClientSession
-    ) -> None:
-        self.process, self.link, self.session = process, link, session
+    def __init__(self, process: Started, link: str, session: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.link = link
+        self.session = session
         self.url, _, self.key = link.partition("#key=")
         self.server = psutil.Process(process.pid)
 
@@ -52,53 +52,44 @@ class Served:
         """The websocket of a page; an async context manager."""
         return self.session.ws_connect(f"{self.url}ws/{self.key}?{size}", headers=headers)
 
-    async def said(self) -> bytes:
-        """What it has written since its link, at its end."""
-        assert isinstance(self.process, asyncio.subprocess.Process)
-        assert self.process.stdout is not None
-        return await asyncio.wait_for(self.process.stdout.read(), WAIT_S)
-
     async def ended(self, children: int = 0) -> None:
         """Wait until so many processes are left."""
         await until(lambda: len(self.server.children()) == children)
 
 
+@contextlib.contextmanager
+def running(folder: Path, *options: str, **variables: str) -> Iterator[tuple[Started, str]]:
+    """The command with a simulated server in each tab, and its link. What it writes after that must be nothing."""
+    command = [sys.executable, "-m", "gpumon", "web", "--demo", "--listen", "127.0.0.1:0", *options]
+    env = environment(folder, **variables)
+    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            assert process.stdout is not None
+            link = re.search(r"http://127\.0\.0\.1:\d+/#key=\S+", process.stdout.readline())
+            assert link is not None
+            assert process.stdout.readline() == "Ctrl+C ends it\n"
+            yield process, link[0]
+            if process.poll() is None:
+                process.terminate()
+                assert process.wait(WAIT_S) == 0
+            assert process.stdout.read() == ""
+        finally:
+            process.kill()
+
+
 @contextlib.asynccontextmanager
-async def served(folder: Path, *options: str, whole: bool = False, **variables: str) -> AsyncIterator[Served]:
-    """The command with a screen of two GPUs in each tab, or of the whole demo."""
-    demo = ("--demo",) if whole else ("--demo", *SMALL)
-    command = [sys.executable, "-m", "gpumon", "web", *demo, "--listen", "127.0.0.1:0", *options]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=environment(folder, **variables),
-    )
-    assert process.stdout is not None
-    try:
-        said = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
-        link = re.search(rb"http://127\.0\.0\.1:\d+/#key=\S+", said)
-        assert link is not None
+async def served(folder: Path, *options: str, **variables: str) -> AsyncIterator[Served]:
+    """A server of the test's own, and a visitor."""
+    with running(folder, *options, **variables) as (process, address):
         async with aiohttp.ClientSession() as session:
-            yield Served(process, link[0].decode(), session)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            assert await asyncio.wait_for(process.wait(), WAIT_S) == 0
+            yield Served(process, address, session)
 
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, str]]:
     """One server for all tests that leave it as it was, and its link."""
-    command = [sys.executable, "-m", "gpumon", "web", "--demo", *SMALL, "--listen", "127.0.0.1:0"]
-    env = environment(tmp_path_factory.mktemp("web"))
-    with started(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/#key=\S+", process.stdout.readline())
-        assert found is not None
-        yield process, found[0]
-        process.terminate()
-        assert process.wait(WAIT_S) == 0
+    with running(tmp_path_factory.mktemp("web"), *SMALL) as server:
+        yield server
 
 
 @pytest.fixture
@@ -148,10 +139,14 @@ class Screen:
 
 
 async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp_path: Path) -> None:
-    async with served(tmp_path, "--theme", "light", "--interval", "0.25", whole=True) as there:
+    """A program that was started where the locale is that of ASCII: the page takes all of Unicode."""
+    key = "a-key-of-ones-own-0123"
+    options = ("--scenario", "healthy-chat", "--theme", "light", "--interval", "0.25")
+    async with served(tmp_path, *options, GPUMON_WEB_KEY=key, LANG="C") as there:
+        assert there.key == key
         async with there.tab() as socket:
             screen = Screen(socket)
-            first = await screen.shows(FIGURES)
+            first = await screen.shows(r"2x H100[\s\S]* ok +\d+W")
             assert b"\x1b[38;2;" in screen.bytes
             assert "⣿" in first
             clock = re.search(r"\d\d:\d\d:\d\d", first)
@@ -161,19 +156,21 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
             await screen.shows(r"▸ 1")
             await screen.type("/")
             await screen.shows("filter gpus: ")
-            await screen.type("held\r")
-            await screen.shows(r"7 [^\n]*held")
+            await screen.type("none\r")
+            await screen.shows(r'"none"')
             await screen.resize(80, 24)
-            await screen.shows(r"gpumon +\S.* · 8x H100[\s\S]*q quit *$")
+            await screen.shows(r"gpumon +\S.* · 2x H100[\s\S]*q quit *$")
             (child,) = there.server.children()
             argv = child.cmdline()
-            assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light"]
-            assert there.key not in " ".join([*argv, *child.environ().values()])
+            assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light", "--scenario=healthy-chat"]
+            assert key not in " ".join([*argv, *child.environ(), *child.environ().values()])
+            assert "GPUMON_WEB_KEY" not in child.environ()
         await there.ended()
 
 
-async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_tab_alone(tmp_path: Path) -> None:
-    async with served(tmp_path) as there, there.tab("width=x&height=-5") as good:
+async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_tab_alone(shared: Served) -> None:
+    there = shared
+    async with there.tab("width=x&height=-5") as good:
         screen = Screen(good)
         await screen.resize(120, 40)
         await screen.shows(SMALL_FIGURES)
@@ -194,6 +191,7 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
         await good.send_json(["resize", {"width": 10**9, "height": 3}])
         await screen.resize(120, 40)
         assert len(await screen.shows(SMALL_FIGURES)) < MOST_COLUMNS * 41
+    await there.ended()
 
 
 async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(shared: Served) -> None:
@@ -221,7 +219,8 @@ async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(shared: Served)
                 assert page.status in (403, 404), path
         assert not there.server.children()
         async with there.tab(Origin=own) as socket:
-            await Screen(socket).shows("gpumon")
+            await until(lambda: bool(there.server.children()))
+            assert not socket.closed
         await there.ended()
 
 
@@ -233,23 +232,23 @@ async def test_no_cookie_is_set_and_the_key_is_in_nothing_that_is_served(shared:
             assert shared.key not in await page.text() + str(page.headers)
 
 
-async def test_a_strange_request_is_answered_and_leaves_no_trace(tmp_path: Path) -> None:
-    async with served(tmp_path) as there:
-        host, _, port = there.url.split("/")[2].partition(":")
-        own_host = f"Host: {host}:{port}".encode()
-        for headers in (
-            (b"Host: 127.0.0.1:abc",),
-            (b"Host: 127.0.0.1:99999",),
-            (b"Host: evil@127.0.0.1",),
-            (own_host, b"Cookie: gpumon-0=\xff"),
-        ):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"\r\n".join((b"GET /ws/%FF HTTP/1.1", *headers, b"Connection: close", b"", b"")))
-            answer = await asyncio.wait_for(reader.read(), WAIT_S)
-            writer.close()
-            assert re.match(rb"HTTP/1\.1 4\d\d ", answer), (headers, answer)
-            assert b"evil" not in answer
-    assert b"Traceback" not in await there.said()
+async def test_a_strange_request_is_answered_and_leaves_no_trace(shared: Served) -> None:
+    """The server of the module writes nothing more, which its end shows."""
+    host, _, port = shared.url.split("/")[2].partition(":")
+    own_host = f"Host: {host}:{port}".encode()
+    for headers in (
+        (b"Host: 127.0.0.1:abc",),
+        (b"Host: 127.0.0.1:99999",),
+        (b"Host: evil@127.0.0.1",),
+        (own_host, b"Cookie: gpumon-0=\xff"),
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"\r\n".join((b"GET /ws/%FF HTTP/1.1", *headers, b"Connection: close", b"", b"")))
+        answer = await asyncio.wait_for(reader.read(), WAIT_S)
+        writer.close()
+        await writer.wait_closed()
+        assert re.match(rb"HTTP/1\.1 4\d\d ", answer), (headers, answer)
+        assert b"evil" not in answer
 
 
 async def test_the_page_asks_nobody_else_and_is_in_no_frame(shared: Served) -> None:
@@ -268,8 +267,9 @@ async def test_the_page_asks_nobody_else_and_is_in_no_frame(shared: Served) -> N
         assert listing.status in (403, 404)
 
 
-async def test_tabs_are_counted(tmp_path: Path) -> None:
-    async with served(tmp_path) as there, contextlib.AsyncExitStack() as open_tabs:
+async def test_tabs_are_counted_and_those_that_go_before_they_show_anything_leave_no_process(shared: Served) -> None:
+    there = shared
+    async with contextlib.AsyncExitStack() as open_tabs:
         for _ in range(MOST_TABS):
             await open_tabs.enter_async_context(there.tab())
         with pytest.raises(aiohttp.WSServerHandshakeError) as error:
@@ -277,17 +277,20 @@ async def test_tabs_are_counted(tmp_path: Path) -> None:
         assert error.value.status == 503
         async with there.session.get(there.url) as page:
             assert (page.status, "8 tabs are open" in await page.text()) == (503, True)
+        assert len(there.server.children()) == MOST_TABS
+    await there.ended()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 async def test_the_end_of_the_server_ends_its_processes(tmp_path: Path, how: signal.Signals) -> None:
-    async with served(tmp_path) as there, there.tab() as socket:
+    """Whether the screen is shown already or not."""
+    async with served(tmp_path, *SMALL) as there, there.tab() as socket:
         if how in (signal.SIGTERM, signal.SIGKILL):
             await Screen(socket).shows("gpumon")
         await until(lambda: bool(there.server.children()))
         below = there.server.children(recursive=True)
         there.process.send_signal(how)
-        code = await asyncio.wait_for(there.process.wait(), WAIT_S)
+        code = await asyncio.to_thread(there.process.wait, WAIT_S)
         assert code == (-how if how == signal.SIGKILL else 0)
         await until(lambda: not any(alive(process) for process in below))
 
@@ -298,19 +301,20 @@ def alive(process: psutil.Process) -> bool:
     return False
 
 
-async def test_a_process_that_ends_by_itself_closes_its_tab(tmp_path: Path) -> None:
-    async with served(tmp_path) as there:
-        async with there.tab() as socket:
-            screen = Screen(socket)
-            await screen.shows("gpumon")
-            await screen.type("q")
-            await closed(socket)
-        async with there.tab() as socket:
-            await Screen(socket).shows("gpumon")
-            (child,) = there.server.children()
-            child.kill()
-            await closed(socket)
-        await there.ended()
+async def test_a_process_that_ends_by_itself_closes_its_tab(shared: Served) -> None:
+    there = shared
+    async with there.tab() as socket:
+        screen = Screen(socket)
+        await screen.shows("gpumon")
+        await screen.type("q")
+        await closed(socket)
+    await there.ended()
+    async with there.tab() as socket:
+        await Screen(socket).shows("gpumon")
+        (child,) = there.server.children()
+        child.kill()
+        await closed(socket)
+    await there.ended()
 
 
 async def closed(socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -320,14 +324,6 @@ async def closed(socket: aiohttp.ClientWebSocketResponse) -> None:
 
     await asyncio.wait_for(drained(), WAIT_S)
     assert socket.closed
-
-
-async def test_a_key_of_ones_own_keeps_the_link_and_stays_out_of_the_processes(tmp_path: Path) -> None:
-    key = "a-key-of-ones-own-0123"
-    async with served(tmp_path, GPUMON_WEB_KEY=key) as there, there.tab() as socket:
-        assert there.key == key
-        await Screen(socket).shows("gpumon")
-        assert not [child for child in there.server.children() if "GPUMON_WEB_KEY" in child.environ()]
 
 
 def refusal(folder: Path, *options: str, code: str = "", **variables: str) -> str:
@@ -389,10 +385,9 @@ def test_what_is_wrong_is_said_before_anything_is_served(tmp_path: Path) -> None
     assert "no-such-theme" in refusal(tmp_path, "--theme", "no-such-theme")
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    async with served(tmp_path) as there:
-        address = there.url.split("/")[2]
-        said = await asyncio.to_thread(refusal, tmp_path, "--listen", address)
+def test_a_port_that_is_taken_is_named(tmp_path: Path, link: tuple[Started, str]) -> None:
+    address = link[1].split("/")[2]
+    said = refusal(tmp_path, "--listen", address)
     assert f"--listen: {address} cannot be listened at: Address already in use" in said
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -15,8 +16,8 @@ import pytest
 
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import run_gpumon
 
-GPUMON = str(Path(sys.executable).with_name("gpumon"))
 DOCUMENT = (Path(__file__).parent.parent.parent / "docs" / "feeds.md").read_text(encoding="utf-8")
 PEAK = 989.4e12
 """Dense bf16 FLOP/s of an H100 SXM (NVIDIA's data sheet)."""
@@ -31,31 +32,32 @@ def block(kind: str, below: str) -> str:
 
 def watched(folder: Path, config: str, count: int, driver: FakeDriver | None = None) -> dict[str, Any]:
     """The last of so many lines, on a host with the GPUs of this driver; without one, NVML is left alone."""
+    return all_watched(folder, config, count, driver)[-1]
+
+
+def all_watched(folder: Path, config: str, count: int, driver: FakeDriver | None = None) -> list[dict[str, Any]]:
+    """All of so many lines."""
     (folder / "config.toml").write_text(config, encoding="utf-8")
-    command = [GPUMON, "watch", "--json", "--count", str(count), "--interval", "0.25", "--config", "config.toml"]
+    arguments = ["watch", "--json", "--count", str(count), "--interval", "0.25", "--config", "config.toml"]
     env = {**os.environ, "XDG_CONFIG_HOME": str(folder), "HF_HOME": str(folder), **(driver.env() if driver else {})}
-    done = subprocess.run(
-        [*command, *([] if driver else ["--no-nvml"])],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return last
+    if driver is None:
+        arguments.append("--no-nvml")
+    done = run_gpumon(*arguments, cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_a_server_of_your_own(tmp_path: Path, fake_driver: FakeDriver):
     fake_driver.write("gpus 2\nprofile h100-sxm\n")
-    page, began_s = block("text", "A server of your own"), time.monotonic()
+    page = block("text", "A server of your own")
+    began_s = time.monotonic()
 
     def answer(request: Request) -> Reply:
         if request.path != "/metrics":
             return Reply(404, b"no")
         past_s = time.monotonic() - began_s
-        steps, tokens = round(100 * past_s), 120000 + round(400 * past_s)
+        steps = round(100 * past_s)
+        tokens = 120000 + round(400 * past_s)
         now = page.replace("} 120000", f"}} {tokens}")
         for count in (19000, 20000):
             now = now.replace(f"}} {count}\n", f"}} {count + steps}\n")
@@ -64,16 +66,20 @@ def test_a_server_of_your_own(tmp_path: Path, fake_driver: FakeDriver):
     with LoopbackServer(answer) as server:
         config = block("toml", "A server of your own").replace("http://127.0.0.1:9100", server.url)
         assert server.url in config
-        shown = watched(tmp_path, config + "\n[discovery]\nenabled = false\n", 20, fake_driver)
+        lines = all_watched(tmp_path, config + "\n[discovery]\nenabled = false\n", 20, fake_driver)
+    shown = lines[-1]
     (engine,) = shown["engines"]
     assert (engine["name"], engine["kind"], engine["state"]) == ("acme", "generic", "ok")
-    assert engine["decode_tokens_per_s"] == pytest.approx(400, rel=0.1)
+    rates = [line["engines"][0]["decode_tokens_per_s"] for line in lines]
+    known = [rate for rate in rates if rate is not None]
+    # The median: on a busy machine an answer may be late by much of the time between two polls.
+    assert statistics.median(known) == pytest.approx(400, rel=0.1)
     assert (engine["running"], engine["waiting"]) == (6, 1)
     assert engine["prefill_tokens_per_s"] == 0
     assert engine["itl_s"]["mean"] == pytest.approx(0.015, rel=0.01)
     # 2 x the multiplied parameters and 4 x heads x head_dim x layers x context, of two H100.
-    flops = 400 * (2 * 7.5e9 + 4 * 32 * 128 * 32 * 1500)
-    assert engine["mfu_ratio"] == pytest.approx(flops / (2 * PEAK), rel=0.12)
+    flops = engine["decode_tokens_per_s"] * (2 * 7.5e9 + 4 * 32 * 128 * 32 * 1500)
+    assert engine["mfu_ratio"] == pytest.approx(flops / (2 * PEAK), rel=0.02)
     assert 0 < engine["mbu_ratio"] < 1
     assert [gpu["engines"] for gpu in shown["gpus"]] == [["acme"], ["acme"]]
     assert engine["tokens_per_j"] > 0
@@ -174,15 +180,8 @@ trained_tokens = "tokens"
         ("generic", "starting"),
     ]
     assert shown["engines"][1]["missing"]["mfu_ratio"] == "unknown_model"
-    done = subprocess.run(
-        [GPUMON, "doctor", "--no-nvml", "--config", "config.toml"],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = {**os.environ, "COLUMNS": "200"}
+    done = run_gpumon("doctor", "--no-nvml", "--config", "config.toml", cwd=tmp_path, env=environ)
     said = " ".join(done.stdout.split())
     assert "is read as a feed (training)" in said
     assert "trained_tokens = tokens" in said
