@@ -245,13 +245,11 @@ def _engine_per_hour(
 
 
 def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> bool | Missing:
-    """Whether no engine on a GPU runs a request, or nobody holds it; why that is not known."""
+    """Whether no engine on a GPU runs a request, or without one no kernel runs; why that is not known."""
     if track.blank is not None:
         return track.blank
     if not engines:
-        if alone.reason is Reason.NO_ENGINE:
-            return is_free(track.reading)
-        return alone
+        return _is_unused_without_engine(track, alone)
     unknown: Missing | None = None
     for engine in engines:
         unused = _is_engine_unused(engine)
@@ -262,6 +260,15 @@ def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -
     if unknown is not None:
         return unknown
     return True
+
+
+def _is_unused_without_engine(track: GpuTrack, alone: Missing) -> bool | Missing:
+    """Whether a GPU on which no engine is known computes nothing, whoever holds it; why that is not known."""
+    if track.reading.busy_ratio == 0.0:
+        return True
+    if alone.reason is Reason.NO_ENGINE:
+        return is_free(track.reading)
+    return alone
 
 
 def _is_engine_unused(engine: Engine) -> bool | Missing:

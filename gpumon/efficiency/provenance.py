@@ -27,7 +27,7 @@ _CALLS: Final = {
     "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "cost_per_hour": "[prices] of the config",
-    "unused_s": "at each reading: its engines' running requests, without an engine its processes and VRAM",
+    "unused_s": "at each reading: its engines' running requests, without an engine busy = 0",
     "unused_cost": "price per hour x unused time",
     "energy_cost": "energy x price of a kWh, at each reading",
     "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",

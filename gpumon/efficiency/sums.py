@@ -214,7 +214,7 @@ class GoodputCount:
 
 
 class UnusedTime:
-    """Time in which a GPU was unused, from look to look: no engine on it ran a request, or nobody held it."""
+    """Time in which no engine on a GPU ran a request, or without one no kernel ran; from look to look."""
 
     __slots__ = ("_counted", "seconds", "total")
 

@@ -97,7 +97,11 @@ GPU: Final = (
     Field("power_default_w", "gpu_power_default_watts", "Power limit that the card has from its maker."),
     Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
     Field("cost_per_hour", "gpu_cost_per_hour", "Price of an hour of the GPU, in the currency of the config."),
-    Field("unused_s", "gpu_unused_seconds_total", "Time in which no engine on it ran a request, or nobody held it."),
+    Field(
+        "unused_s",
+        "gpu_unused_seconds_total",
+        "Time in which no engine on it ran a request, or without one no kernel ran.",
+    ),
     Field("unused_cost", "gpu_unused_cost_total", "Price of that time."),
     Field("energy_cost", "gpu_energy_cost_total", "Price of its energy since gpumon started."),
     Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),

@@ -24,7 +24,7 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     gpu_s: float = 0.0
     """GPU-seconds in which a GPU was there and somebody told of it: what is paid for."""
     unused_gpu_s: Reading = NOT_SUPPORTED
-    """GPU-seconds in which no engine on the GPU ran a request, or nobody held it."""
+    """GPU-seconds in which no engine on the GPU ran a request, or without one no kernel ran."""
     unused_known_s: float = 0.0
     """GPU-seconds of which that is known. So the next four."""
     busy_known_s: float = 0.0

@@ -185,7 +185,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
     unused_s: Reading = WARMING_UP
-    """Since gpumon started: time in which no engine on it ran a request, or nobody held it."""
+    """Since gpumon started: time in which no engine on it ran a request, or without one no kernel ran."""
     unused_cost: Reading = NO_PRICE
     """Price of that time."""
     energy_cost: Reading = NO_ENERGY_PRICE
@@ -609,7 +609,7 @@ class HostCosts(msgspec.Struct, frozen=True, gc=False):
     cost_per_million_all_tokens: Reading = NO_PRICE
     """The same over prompt tokens, cached ones included, and generated ones."""
     unused_gpu_s: Reading = WARMING_UP
-    """GPU-seconds since gpumon started in which no engine on the GPU ran a request, or nobody held it."""
+    """GPU-seconds since gpumon started in which no engine on the GPU ran a request, or without one no kernel ran."""
     unused_cost: Reading = NO_PRICE
     energy_j: Reading = NOT_SUPPORTED
     """Since gpumon started."""

@@ -10,7 +10,7 @@ import pytest
 from gpumon.efficiency.costs import SHARED
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineReading
+from gpumon.readings.frame import EngineReading, GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, NO_PRICE, DayHours, EnergyPrice, Prices
 from gpumon.readings.snapshot import Snapshot
@@ -62,6 +62,17 @@ def test_known_hours_energy_and_tokens_have_known_costs() -> None:
     assert costs.cost_per_million_all_tokens == pytest.approx(0.001 / 500.0 * 1e6)
     assert (costs.unused_s, costs.unused_cost) == (served.unused_s, served.unused_cost)
     assert (costs.energy_j, costs.energy_cost) == (served.energy_j, served.energy_cost)
+
+
+def test_a_gpu_without_an_engine_is_unused_while_no_kernel_runs_whoever_holds_its_memory() -> None:
+    held = {"vram_used_bytes": 4e10, "processes": (GpuProcess(7, "python"),)}
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        busy = 1.0 if tick < 21 else 0.0
+        cards = (gpu(0, float(tick), busy_ratio=0.0, **held), gpu(1, float(tick), busy_ratio=busy, **held))
+        snapshot = deriver.derive(frame(float(tick), cards)).snapshot
+    assert [card.unused_s for card in snapshot.gpus] == [60.0, 40.0]
+    assert snapshot.gpus[0].unused_cost == pytest.approx(60.0 * 0.001)
 
 
 def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
