@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpumon.commands.options import MOMENT, Usage, add_config, add_forms, length, settings
-from gpumon.commands.streams import OK, width, write
+from gpumon.commands.streams import OK, tell_progress, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -42,6 +43,8 @@ def run(chosen: argparse.Namespace) -> int:
 
     if chosen.file and chosen.prometheus:
         raise Usage("FILE and --prometheus are two pasts: give one of them")
+    if not chosen.file and not chosen.prometheus and Path(chosen.after).exists():
+        raise Usage(f"TO is missing before {chosen.after[:80]!a}: gpumon compare FROM TO FILE")
     config = settings(chosen).loaded.config
     if chosen.prometheus:
         answer = asyncio.run(_of_prometheus(chosen, config))
@@ -104,7 +107,7 @@ async def _of_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAf
     async with prometheus_source(config) as (source, newest):
         spans = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
         hosts = [host.name for host in newest.hosts]
-        answer = await compared_hosts(source, maker(config), hosts, newest.interval_s, spans)
+        answer = await compared_hosts(source, maker(config), hosts, newest.interval_s, spans, tell_progress)
     if not answer.before.moments and not answer.after.moments:
         raise ConfigError("prometheus: it has nothing of either span")
     return answer

@@ -6,11 +6,11 @@ import argparse
 import asyncio
 import math
 import re
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.commands.options import Usage
+from gpumon.commands.streams import tell_progress
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -75,20 +75,24 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
         work = Work(_basis(config, step_s, grouping), grouping, maker(config))
         hosts, refused = await _hosts(source, names, (begin_s, end_s), work)
         if not any(sums.measured_s for sums in hosts.values()):
-            raise ConfigError(_nothing(begin_s, end_s, bool(names)))
+            raise ConfigError(_nothing(begin_s, end_s, step_s, bool(names)))
         recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
     return _with_label(
         summed_up(hosts, Stretch(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
     )
 
 
-def _nothing(begin_s: float, end_s: float, hosts: bool) -> str:
+def _nothing(begin_s: float, end_s: float, step_s: float, hosts: bool) -> str:
     """Why there is nothing to report."""
+    from gpumon.outputs.period import length
     from gpumon.readings.format import rfc3339
 
     span = f"from {rfc3339(begin_s)} to {rfc3339(end_s)}"
     if hosts:
-        return f"prometheus: it has fewer than two scrapes of any host {span}: take a longer time (--from -7d)"
+        return (
+            f"prometheus: of no host it has scrapes at two looks, {length(step_s)} apart, {span}: "
+            "if it scrapes them since shortly only, take a shorter time (--from -10m), else a longer one"
+        )
     return f"prometheus: it scraped no GPU and no engine {span}: does it keep data for so long, and does match fit?"
 
 
@@ -126,7 +130,7 @@ async def _hosts(
     notes: list[str] = []
     failed = 0
     for number, name in enumerate(names):
-        _progress(number, len(names))
+        tell_progress(number, len(names))
         sums = hosts[name] = HostSums(work.basis)
         try:
             await _sum_up(source, name, span, work, sums)
@@ -136,7 +140,7 @@ async def _hosts(
             notes.append(f"{name}: {fault.text}")
             if failed >= min(MOST_FAILED, len(names)):
                 raise
-    _progress(len(names), len(names))
+    tell_progress(len(names), len(names))
     return hosts, notes
 
 
@@ -166,17 +170,6 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
                 owners=frame.owners,
             )
             sums.take(Look(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
-
-
-def _progress(done: int, of: int) -> None:
-    """How far it is, on a terminal."""
-    if not sys.stderr.isatty():
-        return
-    if done < of:
-        sys.stderr.write(f"\rhost {done + 1} of {of}")
-    else:
-        sys.stderr.write("\r\x1b[K")
-    sys.stderr.flush()
 
 
 def _with_label(period: FleetPeriod, grouping: Grouping) -> FleetPeriod:

@@ -61,6 +61,17 @@ def note(text: str) -> None:
     complain(text, OK)
 
 
+def tell_progress(done: int, of: int) -> None:
+    """How many hosts are done, in one line on a terminal that the next one overwrites."""
+    if not sys.stderr.isatty():
+        return
+    if done < of:
+        sys.stderr.write(f"\rhost {done + 1} of {of}")
+    else:
+        sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
+
+
 def colour() -> bool:
     """Whether the terminal or file behind stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -49,8 +49,8 @@ def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) ->
     for span in (old, new):
         if span.seconds < LEAST_PART_S:
             raise TooShortError(
-                f"the span that ends at {clock_utc(span.end_s)} has {max(0.0, span.seconds):.0f} s: "
-                f"a comparison needs {LEAST_PART_S:.0f} s on each side"
+                f"the span that ends at {clock_utc(span.end_s)} has {max(0, math.floor(span.seconds))} s: "
+                f"a comparison needs {LEAST_PART_S:.0f} s on each side, so moments {2 * LEAST_PART_S:.0f} s apart"
             )
     if old.begin_s < new.end_s and new.begin_s < old.end_s:
         raise TooShortError("the two spans overlap: give others, or a shorter --for")

@@ -18,6 +18,7 @@ from gpumon.readings.change_words import (
     amount_text,
     changed_figures,
     difference_text,
+    effect_text,
     fact_text,
     figure_name,
     is_shown,
@@ -29,7 +30,9 @@ from gpumon.readings.verdict import Kind
 from gpumon.triage.render import LEVELS, LIMITS, verdict_text
 
 NOTHING: Final = "nothing known was set differently"
+BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
 _ROOM: Final = 10
+_NOTE_ROOM: Final = 8
 _RULE: Final = (
     "A difference is a change if it is larger than the noise (the spread of the means of six parts of a span, averaged "
     "over both) and than 3%. `?`: the noise is not known."
@@ -52,6 +55,8 @@ def report(answer: BeforeAfter, width: int = 100) -> str:
     """Both spans, then each thing: its load, what was set differently, and its figures; verdicts at the end."""
     width = max(60, width)
     lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated(answer)}"]
+    if answer.after.begin < answer.before.begin:
+        lines += list(labelled("note", BACKWARDS, width, "", _NOTE_ROOM))
     for thing in answer.things:
         if thing.kind is not Kind.GPU:
             lines += ["", *_thing(thing, width)]
@@ -63,6 +68,8 @@ def report(answer: BeforeAfter, width: int = 100) -> str:
 def markdown(answer: BeforeAfter) -> str:
     """The same as tables to paste into a ticket."""
     lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated(answer)}"]
+    if answer.after.begin < answer.before.begin:
+        lines += ["", f"Note: {BACKWARDS}"]
     for thing in answer.things:
         figures = _figures_of(thing)
         if not figures and not thing.changes:
@@ -70,6 +77,9 @@ def markdown(answer: BeforeAfter) -> str:
         lines += ["", f"### {md.safe(_head(thing))}"]
         if thing.changes:
             lines += ["", f"Changed: {md.safe('; '.join(fact_texts(thing)))}"]
+        effect = effect_text(thing)
+        if effect and thing.kind is not Kind.GPU:
+            lines += ["", f"Effect: {md.safe(effect)}"]
         if figures:
             lines += ["", *md.table(columns_of(figures, _FIGURE))]
     if answer.verdicts:
@@ -121,6 +131,8 @@ def _thing(thing: ThingChange, width: int) -> Iterator[str]:
     changed = "; ".join(fact_texts(thing)) or NOTHING
     yield from labelled("changed", changed, width, "  ", _ROOM)
     figures = _figures_of(thing)
+    if thing.kind is not Kind.GPU:
+        yield from labelled("effect", effect_text(thing), width, "  ", _ROOM)
     if figures:
         for line in table(columns_of(figures, _FIGURE), width - 2):
             yield f"  {line}"

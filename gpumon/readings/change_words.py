@@ -202,6 +202,31 @@ def is_better(figure: FigureChange) -> bool | None:
     return (after > before) is (figure.better == "higher")
 
 
+def effect_text(thing: ThingChange) -> str:
+    """What became better and worse: `better: TTFT p95 -99%; worse: power +9%`. Empty where nothing is judged."""
+    better = []
+    worse = []
+    is_judged = False
+    for figure in thing.figures:
+        is_judged = is_judged or figure.judgement is not Judgement.NOT_JUDGED
+        verdict = is_better(figure)
+        words = f"{figure_name(figure)} {difference_text(figure)}"
+        if verdict is True:
+            better.append(words)
+        elif verdict is False:
+            worse.append(words)
+    parts = []
+    if better:
+        parts.append(f"better: {', '.join(better)}")
+    if worse:
+        parts.append(f"worse: {', '.join(worse)}")
+    if parts:
+        return "; ".join(parts)
+    if is_judged:
+        return "nothing became better or worse by more than its noise"
+    return ""
+
+
 def is_shown(figure: FigureChange) -> bool:
     """Whether a figure is worth a line: rare ones are left out while both sides are 0."""
     return not (figure.code in _RARE and figure.before == 0.0 and figure.after == 0.0)

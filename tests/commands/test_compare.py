@@ -43,7 +43,9 @@ def test_text_markdown_and_json_say_the_same(recording: Path) -> None:
     text = run("compare", "-145s", "-0s", recording, "--for", "90s")
     assert "--max-num-seqs 12 -> 64" in text
     assert "at the same load (requests/s)" in text
+    assert "effect    better: waiting -100%, TTFT mean -" in text
     table = run("compare", "-145s", "-0s", recording, "--for", "90s", "--markdown")
+    assert "Effect: better: waiting -100%, TTFT mean -" in table
     assert "| TTFT p95 |" in table
     assert "--max-num-seqs 12 -&gt; 64" in table
 
@@ -64,9 +66,14 @@ def test_spans_are_taken_as_they_are_written(recording: Path) -> None:
     assert (told["before"]["seconds"], told["after"]["seconds"]) == (95.0, 60.0)
 
 
+def test_spans_that_go_backwards_are_named(recording: Path) -> None:
+    assert before_after.BACKWARDS in run("compare", "-0s", "-145s", recording, "--for", "60s")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("-60s", "{}"), "TO is missing before "),
         (("yesterday", "-0s", "{}"), "FROM is no time: 'yesterday'; write it as 03:10"),
         (("-60s", "-5h", "{}"), "TO is outside of the recording: -5h; it goes"),
         (("-60s", "-59s", "{}"), "a comparison needs 10 s on each side"),

@@ -14,6 +14,7 @@ from gpumon.readings.before_after import BeforeAfter, ComparedSpan, FigureChange
 from gpumon.readings.change_words import (
     amount_text,
     difference_text,
+    effect_text,
     fact_text,
     figure_name,
     is_better,
@@ -161,6 +162,9 @@ class ComparePage(Pane):
         load = load_text(thing)
         if load:
             rows.append(((cut(f" {load}", width), tone),))
+        effect = effect_text(thing)
+        if effect:
+            rows.append(((cut(f" {effect}", width), "text"),))
         return rows
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
