@@ -17,6 +17,7 @@ from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Goodput, Gpu, Quantiles, WithinGoal
 
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
+_NO_ENGINE: Final = Missing(Reason.NO_ENGINE)
 ONE = "one"
 MERGED = "merged"
 WORST = "worst"
@@ -167,11 +168,13 @@ def _quotient(dividend: Reading, divisor: float) -> Reading:
 
 
 def _why(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
-    """Why nothing is known, as most of them have it."""
+    """Why nothing is known, as most of them have it; that there is no engine only where all of them say so."""
     reasons: Counter[Missing] = Counter()
     for figure in figures:
         if isinstance(figure, Missing):
             reasons[figure] += 1
+    if len(reasons) > 1:
+        reasons.pop(_NO_ENGINE, None)
     if reasons:
         return reasons.most_common(1)[0][0]
     return otherwise

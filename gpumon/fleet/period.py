@@ -172,7 +172,8 @@ class HostSums:
         self.things[f"gpu {gpu.index}"] = group
         card.seconds += seconds
         for engine in engines:
-            card.models[engine.model] = None
+            if engine.model:
+                card.models[engine.model] = None
         unused = self._unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
         if not isinstance(unused, Missing):
             card.unused += unused

@@ -154,7 +154,7 @@ def _cost(group: GroupPeriod) -> str:
     if not isinstance(group.cost_per_million_all_tokens, Missing):
         parts.append(f"{money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
     if not isinstance(group.tokens_per_cost, Missing):
-        parts.append(f"{quantities['number'](group.tokens_per_cost)} decode tokens for 1")
+        parts.append(f"{quantities['number'](group.tokens_per_cost)} decode tokens per $")
     return ", ".join(parts)
 
 
@@ -228,8 +228,8 @@ _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("prefill", lambda group: quantities["number"](group.prefill_computed_tokens), right=True, keep=4),
     ColumnSpec("cached", lambda group: quantities["number"](group.prefill_cached_tokens), right=True, keep=1),
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
-    ColumnSpec("cost/M", lambda group: money(group.cost_per_million_tokens), right=True, keep=7),
-    ColumnSpec("tok for 1", lambda group: quantities["number"](group.tokens_per_cost), right=True, keep=2),
+    ColumnSpec("$/1M out", lambda group: money(group.cost_per_million_tokens), right=True, keep=7),
+    ColumnSpec("tok/$", lambda group: quantities["number"](group.tokens_per_cost), right=True, keep=2),
     ColumnSpec("ttft ok", _kept, right=True, keep=5),
     ColumnSpec("itl ok", _kept_token, right=True, keep=4),
     ColumnSpec("kWh", lambda group: _kwh(group.energy_j), right=True, keep=6),
@@ -337,9 +337,11 @@ def _unplaced(period: FleetPeriod) -> Iterator[str]:
         else:
             silent.append(name)
     if silent:
-        yield f"GPU-hours of hosts whose engines answer and whose GPUs nobody tells of: {_named(silent)}"
+        yield f"GPU-hours of hosts whose GPUs nobody tells of, so no cost of tokens for their groups: {_named(silent)}"
     if unplaced:
-        yield f"on which GPUs engines ran, so no cost of their tokens (docs/fleet.md): {_named(unplaced)}"
+        yield (
+            f"which GPUs some engines ran on, so no cost of tokens for their groups (docs/fleet.md): {_named(unplaced)}"
+        )
 
 
 def _named(names: Sequence[str]) -> str:

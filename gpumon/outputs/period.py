@@ -240,7 +240,7 @@ _ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     ColumnSpec("tok/J", lambda engine: figure(engine.tokens_per_j), right=True, keep=3),
 )
 _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
-    "cost/M", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
+    "$/1M out", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
 )
 
 

@@ -132,7 +132,9 @@ def test_gpus_without_an_engine_have_a_row_of_their_own(fleet: FleetSnapshot):
 def test_a_share_is_weighted_with_its_peak_and_says_of_how_many_it_is_known():
     unknown = Missing(Reason.NO_ENGINE)
     assert weighted([0.5, 0.2, unknown], [1000.0, 3000.0, 1000.0]) == (pytest.approx(0.275), 2, 3)
-    assert weighted([unknown, 0.2], [1000.0, NOT_SUPPORTED]).value == unknown
+    assert weighted([unknown, unknown], [1000.0, 1000.0]).value == unknown
+    unplaced = Missing(Reason.UNMAPPED)
+    assert weighted([unknown, unknown, unplaced], [1.0, 1.0, 1.0]).value == unplaced, "an engine is somewhere there"
     assert weighted([], []) == (NOT_SUPPORTED, 0, 0)
 
 

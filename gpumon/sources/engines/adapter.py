@@ -740,11 +740,11 @@ class Failures(NamedTuple):
 
 
 def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
-    """Note the causes of failed requests, as `BACKEND 256, REJECTED 3` since the engine started; text from outside."""
+    """Note the causes of failed requests since the engine started: `BACKEND ×256, REJECTED ×3`; text from outside."""
     counted = []
     for cause, value in sorted(causes.items()):
         if cause and value:
-            counted.append(f"{cause} {value:.0f}")
+            counted.append(f"{cause} ×{value:.0f}")
     if counted:
         figures.info["failures_by_cause"] = ", ".join(counted)
 

@@ -123,7 +123,7 @@ def _idle(money: bool) -> Column[Row]:
             return short(value, 5)
         return figure(value)
 
-    return figures("idle", "idle/h" if money else "idle gpu", 6 if money else 9, text, gap=0)
+    return figures("idle", "idle/h" if money else "idle gpu", 7 if money else 9, text, gap=0)
 
 
 def idle_of(row: Row, money: bool) -> Known:
@@ -417,9 +417,12 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
 def _silent(row: Row) -> str:
     """Engines that do not answer, and why the first of them does not."""
     first = next(served for served in row.parts.engines if not served.answers)
+    where = ""
+    if len(row.hosts) > 1:
+        where = f"{clean(first.host, 40)} "
     why = ""
     if first.engine.fault:
-        why = f": {clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
+        why = f": {where}{clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
     return f"! {row.silent} silent{why}"
 
 

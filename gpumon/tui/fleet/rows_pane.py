@@ -174,7 +174,7 @@ class RowsPane(ListPane[Row]):
     def title(self) -> str:
         """The kind of rows."""
         if self.grouping.label:
-            return f"by {clean(self.grouping.label, 20)}"
+            return f"owners ({clean(self.grouping.label, 20)})"
         return self.grouping.plural
 
     def _keys_back(self) -> str:
