@@ -77,8 +77,12 @@ def mutated(mutant: Mutant) -> str:
 
 @contextmanager
 def copied() -> Iterator[Path]:
-    """A copy of all that the tests need, which goes with the block."""
-    leave_out = shutil.ignore_patterns("__pycache__", "data", ".*")
+    """A copy of all that the tests need, which goes with the block.
+
+    Bytecode is copied, too, and holds as long as its file is not changed: no process of a copy compiles the package
+    anew. That of pytest is left out: it keeps the paths of the checkout.
+    """
+    leave_out = shutil.ignore_patterns("*-pytest-*.pyc", "data", ".*")
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
         for name in COPIED:
@@ -86,7 +90,7 @@ def copied() -> Iterator[Path]:
             if name == "tests":
                 shutil.copytree(source, copy / name, ignore=leave_out)
             elif source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, copy / name)
             else:
                 shutil.copy(source, copy / name)
         for name in LINKED:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import sys
-import textwrap
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -139,10 +139,9 @@ def described(text: str) -> dict[str, str]:
 
 def docs_of(kind: type) -> dict[str, str]:
     """The text under each field or member of a class: Python does not keep it, so it is read from the source."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = _classes_of(kind.__module__)[kind.__name__].body
     docs = {}
-    for statement, below in zip(body.body, body.body[1:], strict=False):
+    for statement, below in itertools.pairwise(body):
         target: ast.expr | None = None
         if isinstance(statement, ast.AnnAssign):
             target = statement.target
@@ -153,6 +152,13 @@ def docs_of(kind: type) -> dict[str, str]:
     for part in _parts(kind):
         docs |= docs_of(part)
     return docs
+
+
+@functools.cache
+def _classes_of(module: str) -> dict[str, ast.ClassDef]:
+    """Classes of a module as they are written, by their names."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _parts(kind: type) -> list[type[Part]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
@@ -19,10 +19,32 @@ _UNIX_S = WALL_S - 5000.0
 """What the recording frames' own clock lies behind Unix time."""
 
 
-@lru_cache(maxsize=4)
-def scraped(seed: int, seconds: int = 180) -> tuple[Frame, ...]:
-    """One simulated server of eight GPUs and four engines, as it was at each scrape."""
-    return tuple(served(seconds, seed=seed, every=EVERY_S))
+SCRAPES = 12
+"""Of three minutes."""
+
+
+class _Server:
+    """A simulated server of eight GPUs and four engines, which is played no further than a test looks."""
+
+    def __init__(self, seed: int) -> None:
+        self._coming = served(SCRAPES * EVERY_S, seed=seed, every=EVERY_S)
+        self._frames: list[Frame] = []
+
+    def scrape(self, at: int) -> Frame:
+        """As it was at this scrape."""
+        while len(self._frames) <= at:
+            self._frames.append(next(self._coming))
+        return self._frames[at]
+
+
+@cache
+def _server(seed: int) -> _Server:
+    return _Server(seed)
+
+
+def scrape(seed: int, at: int) -> Frame:
+    """A server as it was at the scrape `at` (0 to 11)."""
+    return _server(seed).scrape(at)
 
 
 def host(name: str, frame: Frame, **labels: str) -> HostFrame:
@@ -43,7 +65,7 @@ def host(name: str, frame: Frame, **labels: str) -> HostFrame:
 
 def fleet_frame(at: int, hosts: int = 3, *, seeds: int = 3) -> FleetFrame:
     """The fleet at its scrape `at` (0 to 11): `gpu01` and so on, each with readings of one of `seeds` servers."""
-    servers = [scraped(1 + number % seeds)[at] for number in range(hosts)]
+    servers = [scrape(1 + number % seeds, at) for number in range(hosts)]
     found = [host(f"gpu{number + 1:02d}", server, rack=str(number // 2)) for number, server in enumerate(servers)]
     return FleetFrame(WALL_S + at * EVERY_S + 3.0, float(EVERY_S), tuple(found), queries=7, cost_s=0.1)
 

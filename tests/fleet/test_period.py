@@ -19,13 +19,12 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.prices import Prices
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING, TTFT
 from gpumon.readings.verdict import Level
-from tests.fleet.fleets import EVERY_S, host, make, scraped
+from tests.fleet.fleets import EVERY_S, SCRAPES, host, make, scrape
 from tests.history.frames import WALL_S
 from tests.records import replace
 
 STEP_S = float(EVERY_S)
-LOOKS = 12
-SPAN_S = STEP_S * (LOOKS - 1)
+SPAN_S = STEP_S * (SCRAPES - 1)
 PRICES = Prices({"": 2.0}, 0.25)
 NOTHING = Recorded()
 
@@ -49,9 +48,7 @@ def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False)
 
 
 def frames_of(name: str) -> list[HostFrame]:
-    frames = scraped(1)
-    assert len(frames) == LOOKS
-    return [host(name, frame) for frame in frames]
+    return [host(name, scrape(1, at)) for at in range(SCRAPES)]
 
 
 def told(by: str, recorded: Recorded = NOTHING, **hosts: Iterable[Look]) -> FleetPeriod:

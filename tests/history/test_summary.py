@@ -58,6 +58,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(Recording(path), frames, busy)
 
 
+@pytest.fixture(scope="module")
+def unpriced(made: Made) -> Period:
+    """All of the recording, for all tests that look at it."""
+    return summed_up(made.recording, CATALOGUE, FREE, made.frames[0].wall_s, made.frames[-1].wall_s)
+
+
+@pytest.fixture(scope="module")
+def priced(made: Made) -> Period:
+    """The same at PRICES."""
+    return summed_up(made.recording, CATALOGUE, PRICES, made.frames[0].wall_s, made.frames[-1].wall_s)
+
+
 def until_written(recorder: Recorder, frames: int) -> None:
     """Wait for the recorder: its queue is bounded, for a disk has a second for each frame."""
     end_s = time.monotonic() + 60.0
@@ -77,13 +89,14 @@ def counted(frames: list[Frame], key: str) -> float:
     return tokens[-1] - tokens[0]
 
 
-def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came_and_went(made: Made) -> None:
-    whole = summed_up(made.recording, CATALOGUE, FREE, made.frames[0].wall_s, made.frames[-1].wall_s)
-    assert len(whole.engines) == 2
-    for engine in whole.engines:
+def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came_and_went(
+    made: Made, unpriced: Period
+) -> None:
+    assert len(unpriced.engines) == 2
+    for engine in unpriced.engines:
         assert engine.decode_tokens == pytest.approx(counted(made.frames, engine.key), rel=0.02), engine.name
-    assert whole.decode_tokens == pytest.approx(sum(float(one.decode_tokens) for one in whole.engines))
-    for at, gpu in enumerate(whole.gpus):
+    assert unpriced.decode_tokens == pytest.approx(sum(float(one.decode_tokens) for one in unpriced.engines))
+    for at, gpu in enumerate(unpriced.gpus):
         first, last = (frame.gpus[at].energy_j for frame in (made.frames[0], made.frames[-1]))
         assert gpu.energy_j == pytest.approx(last - first)
 
@@ -113,11 +126,10 @@ def within_goal(made: Made, goal_s: float) -> tuple[float, float]:
     return whole, within
 
 
-def test_goodput_sums_the_requests_and_is_no_mean_of_shares(made: Made) -> None:
+def test_goodput_sums_the_requests_and_is_no_mean_of_shares(made: Made, unpriced: Period) -> None:
     ends = made.frames[0].wall_s, made.frames[-1].wall_s
     stays = made.frames[0].engines[0].key
-    told = summed_up(made.recording, CATALOGUE, FREE, *ends)
-    (engine,) = [one for one in told.engines if one.key == stays]
+    (engine,) = [one for one in unpriced.engines if one.key == stays]
     requests, within = within_goal(made, 1.0)
     assert requests > 10
     share = engine.goodput.ttft_goal
@@ -125,52 +137,48 @@ def test_goodput_sums_the_requests_and_is_no_mean_of_shares(made: Made) -> None:
     assert share.low_ratio == pytest.approx(within / requests)
     assert engine.goodput.ttft_goal_assumed
     for field in ("count", "within_low", "within_high"):
-        parts = [getattr(one.goodput.ttft_goal, field) for one in told.engines]
+        parts = [getattr(one.goodput.ttft_goal, field) for one in unpriced.engines]
         known = [part for part in parts if not isinstance(part, Missing)]
-        assert getattr(told.goodput.ttft_goal, field) == pytest.approx(sum(known)), field
+        assert getattr(unpriced.goodput.ttft_goal, field) == pytest.approx(sum(known)), field
     strict = summed_up(made.recording, CATALOGUE, FREE, *ends, Goals(ttft_s=0.06))
     assert strict.goodput.ttft_goal.goal_s == 0.06
     assert not strict.goodput.ttft_goal_assumed
-    assert float(strict.goodput.ttft_goal.within_high) < float(told.goodput.ttft_goal.within_low)
+    assert float(strict.goodput.ttft_goal.within_high) < float(unpriced.goodput.ttft_goal.within_low)
 
 
-def test_money_is_the_price_of_the_hours_and_idle_the_share_without_a_kernel(made: Made) -> None:
-    ends = made.frames[0].wall_s, made.frames[-1].wall_s
-    whole = summed_up(made.recording, CATALOGUE, PRICES, *ends)
-    assert whole.cost == pytest.approx(8 * 3.0 * (SECONDS - 1) / 3600.0, rel=0.02)
-    idle = [float(gpu.cost) * (1.0 - float(gpu.busy_ratio)) for gpu in whole.gpus]
-    assert whole.idle_cost == pytest.approx(sum(idle))
-    assert whole.cost_per_million_tokens == pytest.approx(float(whole.cost) / float(whole.decode_tokens) * 1e6)
-    free = summed_up(made.recording, CATALOGUE, FREE, *ends)
-    assert free.cost == Missing(Reason.NO_PRICE)
-    assert (free.energy_cost, free.unused_cost) == (NO_ENERGY_PRICE, Missing(Reason.NO_PRICE))
+def test_money_is_the_price_of_the_hours_and_idle_the_share_without_a_kernel(priced: Period, unpriced: Period) -> None:
+    assert priced.cost == pytest.approx(8 * 3.0 * (SECONDS - 1) / 3600.0, rel=0.02)
+    idle = [float(gpu.cost) * (1.0 - float(gpu.busy_ratio)) for gpu in priced.gpus]
+    assert priced.idle_cost == pytest.approx(sum(idle))
+    assert priced.cost_per_million_tokens == pytest.approx(float(priced.cost) / float(priced.decode_tokens) * 1e6)
+    assert unpriced.cost == Missing(Reason.NO_PRICE)
+    assert (unpriced.energy_cost, unpriced.unused_cost) == (NO_ENERGY_PRICE, Missing(Reason.NO_PRICE))
 
 
-def test_energy_and_unused_time_are_priced_and_the_sums_are_those_of_the_gpus(made: Made) -> None:
-    whole = summed_up(made.recording, CATALOGUE, PRICES, made.frames[0].wall_s, made.frames[-1].wall_s)
-    assert whole.energy_cost == pytest.approx(float(whole.energy_j) / 3.6e6 * 0.3)
-    assert whole.unused_cost == pytest.approx(float(whole.unused_gpu_s) / 3600.0 * 3.0)
+def test_energy_and_unused_time_are_priced_and_the_sums_are_those_of_the_gpus(made: Made, priced: Period) -> None:
+    assert priced.energy_cost == pytest.approx(float(priced.energy_j) / 3.6e6 * 0.3)
+    assert priced.unused_cost == pytest.approx(float(priced.unused_gpu_s) / 3600.0 * 3.0)
     for field, total in (
-        ("cost", whole.cost),
-        ("energy_cost", whole.energy_cost),
-        ("unused_s", whole.unused_gpu_s),
-        ("unused_cost", whole.unused_cost),
+        ("cost", priced.cost),
+        ("energy_cost", priced.energy_cost),
+        ("unused_s", priced.unused_gpu_s),
+        ("unused_cost", priced.unused_cost),
     ):
-        assert total == pytest.approx(sum(float(getattr(gpu, field)) for gpu in whole.gpus)), field
-    for gpu in whole.gpus:
+        assert total == pytest.approx(sum(float(getattr(gpu, field)) for gpu in priced.gpus)), field
+    for gpu in priced.gpus:
         assert 0.0 <= float(gpu.unused_s) <= SECONDS
     held = {uuid for frame in made.frames for engine in frame.engines for uuid in engine.gpus}
     held |= {gpu.uuid for frame in made.frames for gpu in frame.gpus if gpu.processes}
-    free = [gpu.unused_s for gpu in whole.gpus if gpu.uuid not in held]
+    free = [gpu.unused_s for gpu in priced.gpus if gpu.uuid not in held]
     assert free
     assert free == [pytest.approx(SECONDS - 1, rel=0.02)] * len(free)
-    every = [whole.prefill_computed_tokens, whole.prefill_cached_tokens, whole.decode_tokens]
-    assert whole.cost_per_million_all_tokens == pytest.approx(float(whole.cost) / sum(map(float, every)) * 1e6)
+    every = [priced.prefill_computed_tokens, priced.prefill_cached_tokens, priced.decode_tokens]
+    assert priced.cost_per_million_all_tokens == pytest.approx(float(priced.cost) / sum(map(float, every)) * 1e6)
 
 
-def test_incidents_are_those_of_the_stretch(made: Made) -> None:
+def test_incidents_are_those_of_the_stretch(made: Made, unpriced: Period) -> None:
     ends = made.frames[0].wall_s, made.frames[-1].wall_s
-    assert [one.text for one in summed_up(made.recording, CATALOGUE, FREE, *ends).incidents] == ["Xid 79"]
+    assert [one.text for one in unpriced.incidents] == ["Xid 79"]
     assert summed_up(made.recording, CATALOGUE, FREE, ends[0] + 60.0, ends[1]).incidents == ()
 
 

@@ -49,11 +49,11 @@ EVERY_S = 2
 
 
 class Live:
-    """Five minutes of two engines on a GPU each: in memory and in a file. Frame `n` is of second `EVERY_S * n`."""
+    """Four minutes of two engines, a GPU each: in memory and in a file. Frame `n` is of second `EVERY_S * n`."""
 
     def __init__(self, folder: Path) -> None:
         cast = (DEMO.cast[1], FOURTH)
-        frames = served(60 * 5 + 20, cast=cast, every=EVERY_S)
+        frames = served(60 * 4 + 10, cast=cast, every=EVERY_S)
         self.frames = [replace(frame, gpus=(frame.gpus[4], frame.gpus[7])) for frame in frames]
         self.ring = MemoryStore(3600.0, 1e9)
         self.recorded = folder / "recorded.sqlite"
@@ -93,7 +93,7 @@ def same(moment: Moment | None, snapshot: Snapshot) -> bool:
 
 def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: DerivedTimeline):
     async def main() -> None:
-        for at in (125, 2, 30):
+        for at in (108, 2, 30):
             assert same(await timeline.at(live.frames[at].wall_s), live.shown[at])
             assert same(await timeline.at(live.frames[at].wall_s + 0.5), live.shown[at])
         assert same(await timeline.at(0.0), live.shown[0])
@@ -117,16 +117,16 @@ def test_any_second_of_a_recording_is_as_it_was(live: Live):
 
 
 def test_charts_mark_each_event_once(live: Live):
-    events = sorted(event.wall_s for shown in live.shown[:145] for event in shown.events)
+    events = sorted(event.wall_s for shown in live.shown[:105] for event in shown.events)
     assert events
 
     async def main() -> None:
         timeline = DerivedTimeline(Recording(live.recorded), make, lambda path: None)
         moment = await timeline.at(live.frames[int(events[-1] - WALL_S) // EVERY_S - 3].wall_s)
-        while moment is not None and moment.snapshot.wall_s < live.frames[144].wall_s:
+        while moment is not None and moment.snapshot.wall_s < live.frames[104].wall_s:
             moment = await timeline.step(moment.snapshot.wall_s, 1)
         assert moment is not None
-        marked = moment.history.events(0.0, live.frames[144].wall_s)
+        marked = moment.history.events(0.0, live.frames[104].wall_s)
         assert sorted(event.wall_s for event in marked) == events
 
     run(main)

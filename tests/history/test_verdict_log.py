@@ -24,8 +24,8 @@ from tests.history.pasts import lived, make
 from tests.history.ticks import FACTS, tick
 from tests.records import replace
 
-SECONDS = 400
-"""With a frame every other second."""
+SECONDS = 260
+"""With a frame every other second: what stood in the first minute is older than the warm-up of the last moments."""
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,7 @@ def _waiting(recorder: Recorder) -> Callable[[object], None]:
     return keep
 
 
-@pytest.mark.parametrize(
-    ("kind", "at"),
-    [("memory", 20), ("memory", 200), ("memory", 390), ("recorded", 20), ("recorded", 390), ("copy", 200)],
-)
+@pytest.mark.parametrize(("kind", "at"), [("memory", 250), ("recorded", 20), ("copy", 250)])
 def test_wherever_it_is_opened_the_verdicts_that_stood_stand(
     stores: tuple[dict[str, FrameStore], dict[float, Snapshot]], kind: str, at: int
 ) -> None:
@@ -85,7 +82,7 @@ def test_without_a_log_the_verdicts_are_those_of_the_warm_up(
     connection.close()
     past = Recording(tmp_path / "old")
     assert past.notes(0.0, math.inf) == []
-    frame = past.frames(WALL_S + 390.0, WALL_S + 391.0)[0]
+    frame = past.frames(WALL_S + 250.0, WALL_S + 251.0)[0]
     assert begun(past, frame.wall_s).take(frame).snapshot.verdicts
 
 

@@ -229,8 +229,8 @@ def test_old_windows_go_and_there_are_never_more_than_64_points():
 
 def test_half_a_day_of_many_engines_stays_small():
     calibration = Calibration()
-    for tick in range(0, 43200, 60):
-        load = 1.0 + (tick // 60) % 300
+    for tick in range(0, 43200, 120):
+        load = 1.0 + (tick // 120) % 300
         engines = tuple(engine(load + number, f"vllm:{number}", model=f"m{number % 20}") for number in range(20))
         calibration.take(at(tick, *engines, gpus=()))
     assert len(calibration.observed()) <= MOST_REPLICAS

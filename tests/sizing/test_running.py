@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.history.recorder import Recorder
 from tests.accuracy.triage import frames
-from tests.history.changed import STEADY
+from tests.history.changed import STEADY, every_other
 from tests.history.pasts import lived
 from tests.program import run_gpumon
 
@@ -36,7 +36,7 @@ answer_tokens = 240
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("planned")
     recorder = Recorder(path / "a.gpumon", {"host": "box"})
-    lived((frame for _, frame in frames(STEADY, 120.0)), recorder)
+    lived(every_other(frame for _, frame in frames(STEADY, 120.0)), recorder)
     recorder.close()
     (path / "plan.toml").write_text(PLAN)
     return path
@@ -48,28 +48,34 @@ def size(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stderr if code else done.stdout
 
 
-def runs_of(folder: Path) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[dict[str, Any]]:
+    """What runs of each workload, from the JSON."""
     told = json.loads(size(folder, "--against", str(folder / "a.gpumon"), "--json"))
     return [workload["runs"] for workload in told["workloads"]]
 
 
-def test_one_of_three_instances_runs_and_carries_a_part_of_the_load(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    """The same as text."""
+    return size(folder, "--against", str(folder / "a.gpumon"))
+
+
+def test_one_of_three_instances_runs_and_carries_a_part_of_the_load(runs: list[dict[str, Any]], text: str) -> None:
     """5 requests/s of 2.5 s each: 12 or 13 in flight, by Little's law."""
-    runs, _ = runs_of(folder)
-    assert (runs["instances"], runs["gpus"]) == (1, 1.0)
-    assert runs["concurrency"] == pytest.approx(12.5, rel=0.2)
-    assert runs["itl_s"] == pytest.approx(0.010, rel=0.3)
-    assert runs["itl_predicted_s"] == pytest.approx(runs["itl_s"], rel=0.4), "inside the band of the roofline"
-    text = size(folder, "--against", str(folder / "a.gpumon"))
+    first = runs[0]
+    assert (first["instances"], first["gpus"]) == (1, 1.0)
+    assert first["concurrency"] == pytest.approx(12.5, rel=0.2)
+    assert first["itl_s"] == pytest.approx(0.010, rel=0.3)
+    assert first["itl_predicted_s"] == pytest.approx(first["itl_s"], rel=0.4), "inside the band of the roofline"
     assert "1 of 3 instances, 1 of 3 GPUs" in text
     assert "(plan at this load: " in text
 
 
-def test_a_model_that_nobody_serves_says_so_and_has_no_figures(folder: Path) -> None:
-    _, runs = runs_of(folder)
-    assert runs["instances"] == 0
-    assert runs["itl_s"] is None
-    assert "no engine that answers serves this model" in size(folder, "--against", str(folder / "a.gpumon"))
+def test_a_model_that_nobody_serves_says_so_and_has_no_figures(runs: list[dict[str, Any]], text: str) -> None:
+    assert runs[1]["instances"] == 0
+    assert runs[1]["itl_s"] is None
+    assert "no engine that answers serves this model" in text
 
 
 def test_without_it_nothing_is_said_of_what_runs(folder: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_load_that_wavers_does_not_change_the_number_of_instances() -> None:
         return scene(high if tick // 40 % 2 else low)(tick)
 
     stage = Stage()
-    for seconds in range(60, 300, 10):
+    for seconds in range(60, 300, 30):
         found = verdict(stage.play(seconds, wavers), Family.LIMIT, Kind.ENGINE)
         if found is not None:
             counts.add(more_of(found)["instances"])

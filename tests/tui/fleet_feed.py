@@ -17,7 +17,7 @@ from gpumon.session.fleet import FleetSession
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.screens.monitor import MonitorScreen
-from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
+from tests.fleet.fleets import EVERY_S, fleet_frame, host, scrape
 from tests.history.frames import WALL_S
 from tests.records import replace
 from tests.tui.running import until
@@ -31,7 +31,7 @@ CONFIG = Config(prometheus=Prometheus(url="http://prometheus.example:9090/api", 
 @lru_cache(maxsize=64)
 def many(at: int, hosts: int) -> FleetFrame:
     """A fleet of hosts with one GPU each, and an engine on every fourth."""
-    frames = [scraped(1 + seed)[at] for seed in range(2)]
+    frames = [scrape(1 + seed, at) for seed in range(2)]
     alone = [
         replace(
             frames[number % 2],
