@@ -216,7 +216,8 @@ def test_an_endpoint_given_once_is_down_also_for_a_status_without_it(host: Host)
 
 
 def test_one_of_two_replicas_that_dies_is_missed(host: Host, watch: Callable[..., Watch]) -> None:
-    first, _ = host.serve(0), host.serve(1)
+    first = host.serve(0)
+    host.serve(1)
     seen = watch()
     seen.until(lambda shown: states(shown) == ["ok", "ok"] and shown["replicas"])
     host.kill(0, first)
@@ -230,7 +231,7 @@ def test_one_of_two_replicas_that_dies_is_missed(host: Host, watch: Callable[...
 
 def test_an_idle_engine_that_is_terminated_was_stopped(host: Host, watch: Callable[..., Watch]) -> None:
     server = host.serve(0, IDLE_PAGE)
-    seen = watch()
+    seen = watch("--interval", "2")
     seen.until(lambda shown: states(shown) == ["ok"])
     end_s = time.monotonic() + 31.0
     seen.until(lambda shown: time.monotonic() > end_s)

@@ -137,26 +137,31 @@ def has_gpm(fleet: Watched) -> bool:
 
 def children(words: str, environment: Mapping[str, str]) -> list[int]:
     """Processes of logins (by their environment) whose command line has these words."""
+    login = f"TMPDIR={environment['TMPDIR']}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            variables = (folder / "environ").read_bytes().split(b"\0")
+            pid = int(folder.name)
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if f"TMPDIR={environment['TMPDIR']}".encode() in variables and words in command:
-                found.append(int(folder.name))
+            if words in command and login in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(pid)
     return found
 
 
 ENDS = {
-    "gpumon there is killed": ("-m gpumon watch", signal.SIGKILL),
-    "the runner is told to end": ("def _watch_input", signal.SIGTERM),
     "the runner is killed": ("def _watch_input", signal.SIGKILL),
-    "the shell is told to end": ("sh -c eval", signal.SIGHUP),
     "the shell is killed": ("sh -c eval", signal.SIGKILL),
     "the connection drops": ("", signal.SIGKILL),
 }
 """Words of the command line of what gets a signal, and the signal. No words: ssh here, the only end of the connection
-that could have said good-bye."""
+that could have said good-bye. The shell alone can remove the folder of the first one, the runner alone that of the
+second one.
+"""
+MORE_ENDS = {
+    "gpumon there is killed": ("-m gpumon watch", signal.SIGKILL),
+    "the runner is told to end": ("def _watch_input", signal.SIGTERM),
+    "the shell is told to end": ("sh -c eval", signal.SIGHUP),
+}
 
 
 def assert_private(there: There, fleet: Watched) -> None:
@@ -170,15 +175,19 @@ def assert_private(there: There, fleet: Watched) -> None:
     assert not list(folder.rglob("gpumon/tui"))
 
 
+@pytest.mark.parametrize("ends", [ENDS, pytest.param(MORE_ENDS, marks=pytest.mark.wide)], ids=["killed", "told"])
 async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
-    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    there: There,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: Mapping[str, tuple[str, signal.Signals]],
 ) -> None:
     monkeypatch.setattr("gpumon.sources.remote.BACK_OFF_S", (0.1,))
     with login(tmp_path, there) as server:
         async with watched(without_gpumon(monkeypatch, server, tmp_path)) as fleet:
             await until(lambda: has_gpm(fleet), lambda: fleet.faults)
             assert_private(there, fleet)
-            for what, (words, number) in ENDS.items():
+            for what, (words, number) in ends.items():
                 await until(lambda: children("-m gpumon watch", there.variables()), lambda what=what: what)
                 (folder,) = there.folders()
                 pids = children(words, there.variables()) if words else ssh_here()
@@ -192,7 +201,7 @@ async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
         await until(lambda: not children("gpumon", there.variables()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.wide)])
 async def test_the_folder_goes_when_gpumon_here_ends(
     tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
