@@ -520,10 +520,12 @@ ACTIONS: Final[Mapping[str, str]] = {
     "share_gpu": "let its GPU serve another model, too",
     "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
     "see_replica": "see {replica}: it says how many GPUs the traffic of all replicas needs",
-    "stop_instances": "stop {stop:count} of {instances:count} instances, and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report"
-    + _SAVES,
-    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report"
-    + _SAVES,
+    "stop_instances": "stop {stop:count} of {instances:count} instances"
+    + _SAVES
+    + ", and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report",
+    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model"
+    + _SAVES
+    + "; seen for {seconds:lasting} only; peaks: gpumon report",
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
     "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
