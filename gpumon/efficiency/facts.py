@@ -52,8 +52,8 @@ def engine_facts(engine: Engine, reading: EngineReading | None, processes: Itera
     hardware = engine.hardware
     dimensions = engine.dimensions
     facts = {
-        "version": clean(engine.version, _MOST_TEXT),
-        "model": clean(engine.model, _MOST_TEXT),
+        "version": engine.version,
+        "model": engine.model,
         "weights": dimensions.weight_precision,
         "kv_cache": dimensions.kv_precision,
         "gpu_type": hardware.gpu_type,
@@ -73,11 +73,11 @@ def engine_facts(engine: Engine, reading: EngineReading | None, processes: Itera
 
 def _facts_of_reading(reading: EngineReading) -> Facts:
     """Settings that a snapshot does not have."""
-    facts = {"slots": _slots(reading), "model_root": clean(reading.model_root, _MOST_TEXT)}
+    facts = {"slots": _slots(reading), "model_root": reading.model_root}
     if 0.0 < reading.started_wall_s < _LATEST_S:
         facts[STARTED] = f"{reading.started_wall_s:.0f}"
     for key, code in _SETTINGS.items():
-        facts[code] = clean(reading.info.get(key, ""), _MOST_TEXT)
+        facts[code] = reading.info.get(key, "")
     return facts
 
 
@@ -151,7 +151,7 @@ def _value_after(words: Sequence[str], place: int) -> str:
 def gpu_facts(gpu: Gpu) -> Facts:
     """Settings of a GPU."""
     facts = {
-        "gpu_name": clean(gpu.name, _MOST_TEXT),
+        "gpu_name": gpu.name,
         "mig": gpu.mig_profile,
         "power_limit": _with_unit(gpu.power_limit_w, " W"),
         "clock_limit": megahertz(gpu.sm_clock_max_hz),
@@ -184,11 +184,11 @@ def host_facts(host: Host, snapshot: Snapshot) -> Facts:
 
 
 def _known(facts: Mapping[str, str]) -> Facts:
-    """The facts that have a value."""
+    """The facts that have a value, safe to print: a snapshot may be another machine's."""
     known = {}
     for code, value in facts.items():
         if value:
-            known[code] = value
+            known[code] = clean(value, _MOST_TEXT)
     return known
 
 

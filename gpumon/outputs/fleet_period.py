@@ -283,7 +283,7 @@ def _models(waster: Waster) -> str:
     """Models that ran there, or that nothing did."""
     if not waster.models:
         return "nothing ran"
-    return ", ".join(human.model_name(model, 32) for model in waster.models[:3])
+    return ", ".join(human.model_name(clean(model, 100), 32) for model in waster.models[:3])
 
 
 _WASTER_MODELS: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models, keep=5)

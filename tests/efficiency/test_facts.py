@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, options_of
+from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
@@ -120,6 +120,13 @@ def test_a_start_that_no_calendar_has_is_no_setting() -> None:
         engines.append(engine_facts(engine, reading, ()))
     assert engines[0]["started"] == "1800000000"
     assert "started" not in engines[1]
+
+
+def test_settings_of_another_machine_are_safe_to_print() -> None:
+    snapshot = bare(Frame(0, 1.0, 1.0, 1.0, HostReading(name="box")))
+    host = replace(snapshot.host, driver="580\x1b]0;x\x07", cuda="13\x9b2J")
+    for text in host_facts(host, snapshot).values():
+        assert text.isprintable()
 
 
 def test_a_setting_that_changes_within_a_span_is_marked() -> None:

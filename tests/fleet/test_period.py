@@ -12,6 +12,7 @@ from gpumon.fleet.course import HostCourse
 from gpumon.fleet.grouping import HOST, MODEL, Grouping
 from gpumon.fleet.period import ALERT, VERDICT, Basis, HostSums, IncidentSeen, Look, Recorded, Stretch, summed_up
 from gpumon.fleet.snapshot import HostShown
+from gpumon.outputs.fleet_period import markdown, report
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.fleet_period import FleetPeriod, GroupPeriod
 from gpumon.readings.frame import EndpointState
@@ -257,3 +258,18 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
     by_host = told(HOST, Recorded(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
     assert by_host.groups[0].incidents == 1.0
     assert by_host.groups[0].critical_incidents == 0.0
+
+
+def test_texts_of_another_gpumon_are_safe_in_a_report() -> None:
+    evil = "m\x1b]0;x\x07"
+    hostile = []
+    for look in looks("a", frames_of("a"), ready=True):
+        snapshot = look.shown.snapshot
+        engines = tuple(replace(engine, model=evil) for engine in snapshot.engines)
+        gpus = tuple(replace(gpu, name=evil, gpu_type=evil) for gpu in snapshot.gpus)
+        shown = replace(look.shown, snapshot=replace(snapshot, engines=engines, gpus=gpus))
+        hostile.append(look._replace(shown=shown))
+    period = told(MODEL, a=hostile)
+    assert any(waster.models for waster in period.wasters)
+    for text in (report(period), markdown(period)):
+        assert text.replace("\n", "").isprintable()
