@@ -29,7 +29,7 @@ from gpumon.readings.before_after import (
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.verdict import Kind, Level
+from gpumon.readings.verdict import URGENCY, Kind, Level
 
 LEAST_PARTS: Final = 3
 """Parts of a span that must have a figure for its noise to be known."""
@@ -135,11 +135,11 @@ def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramRea
 
 def _cost_per_million(parts: SpanParts) -> Reading:
     """Price of an hour over the tokens generated in it."""
-    return times(per(parts.mean("cost_per_hour"), parts.mean("decode_tokens_per_s")), _PER_MILLION_S)
+    return times(per(parts.mean("cost_per_hour"), _counted(parts, "decode_tokens_per_s")), _PER_MILLION_S)
 
 
 def _tokens_per_joule(parts: SpanParts) -> Reading:
-    return per(parts.mean("decode_tokens_per_s"), parts.mean("power_w"))
+    return per(_counted(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 
 _COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)
@@ -423,13 +423,10 @@ def _share(stood: VerdictSpan | None, moments: int) -> float:
     return min(1.0, stood.moments / moments)
 
 
-_PLACES: Final = {level: place for place, level in enumerate(Level)}
-
-
 def _most_urgent(*both: VerdictSpan | None) -> Level:
     levels = [stood.level for stood in both if stood is not None]
-    return min(levels, key=_PLACES.__getitem__)
+    return min(levels, key=URGENCY.__getitem__)
 
 
 def _urgency(change: VerdictChange) -> int:
-    return _PLACES[change.level]
+    return URGENCY[change.level]

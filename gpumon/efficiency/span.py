@@ -16,7 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Histog
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Kind, Level, Limit, Verdict
+from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
 
 PARTS: Final = 6
 """Parts of a span, whose means say how much a figure moves by itself."""
@@ -264,7 +264,6 @@ class VerdictSpan(NamedTuple):
     moments: int
 
 
-_URGENCY: Final = {level: place for place, level in enumerate(Level)}
 VerdictPlace = tuple[Kind, str, Limit, str]
 """Kind and key of a thing, limit and cause."""
 
@@ -353,7 +352,7 @@ class TakenSpan:
         moments = 1
         stood = self.verdicts.get(place)
         if stood is not None:
-            level = min(level, stood.level, key=_URGENCY.__getitem__)
+            level = min(level, stood.level, key=URGENCY.__getitem__)
             moments += stood.moments
         self.verdicts[place] = VerdictSpan(verdict, level, moments)
 

@@ -11,10 +11,12 @@ import msgspec
 
 from gpumon.outputs import markdown as md
 from gpumon.outputs.json import as_object
+from gpumon.outputs.period import local_time
 from gpumon.outputs.schema import document
 from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
 from gpumon.readings.before_after import SCHEMA, BeforeAfter, ComparedSpan, FigureChange, ThingChange, VerdictChange
 from gpumon.readings.change_words import (
+    NOTHING_DIFFERS,
     amount_text,
     changed_figures,
     difference_text,
@@ -29,7 +31,6 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Kind
 from gpumon.triage.render import LEVELS, LIMITS, verdict_text
 
-NOTHING: Final = "nothing known was set differently"
 BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
 _ROOM: Final = 10
 _NOTE_ROOM: Final = 8
@@ -95,8 +96,8 @@ def _simulated(answer: BeforeAfter) -> str:
 
 def span_text(span: ComparedSpan) -> str:
     """`2026-11-22 03:05:00 to 03:10:00 UTC (5 min)`, with what is known of it where that is not all."""
-    begin = _local(span.begin)
-    end = _local(span.end)
+    begin = local_time(span.begin)
+    end = local_time(span.end)
     known = ""
     if not span.moments:
         known = ", nothing is recorded"
@@ -128,7 +129,7 @@ def _clock_of(unix_s: str) -> str:
 
 def _thing(thing: ThingChange, width: int) -> Iterator[str]:
     yield _head(thing)
-    changed = "; ".join(fact_texts(thing)) or NOTHING
+    changed = "; ".join(fact_texts(thing)) or NOTHING_DIFFERS
     yield from labelled("changed", changed, width, "  ", _ROOM)
     figures = _figures_of(thing)
     if thing.kind is not Kind.GPU:
@@ -200,10 +201,6 @@ def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[st
     yield "verdicts, and the share of each span in which they stood"
     columns: list[Column] = columns_of(verdicts, _VERDICT)
     yield from table(columns, width)
-
-
-def _local(rfc3339: str) -> datetime:
-    return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()
 
 
 if __name__ == "__main__":

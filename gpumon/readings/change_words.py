@@ -13,6 +13,7 @@ from gpumon.readings.verdict import Kind
 
 ARROW: Final = "->"
 NONE: Final = "-"
+NOTHING_DIFFERS: Final = "nothing known was set differently"
 FIGURE_NAMES: Final[Mapping[str, str]] = {
     "requests_per_s": "requests/s",
     "running": "running",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -89,6 +90,10 @@ class Level(str, Enum):
     NOTE = "note"
     """Money or speed; nobody suffers."""
     OK = "ok"
+
+
+URGENCY: Final = {level: place for place, level in enumerate(Level)}
+"""Level -> its place: the lower, the more urgent."""
 
 
 class Confidence(str, Enum):

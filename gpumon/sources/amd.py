@@ -23,6 +23,7 @@ from gpumon.sources.driver.names import Names
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.amdgpu import INSTALL, NO_GPU, amdgpu
 from gpumon.sources.sysfs.driver import UNVERIFIED, NoEvents
+from gpumon.sources.sysfs.gpu import GENERATIONS
 from gpumon.sources.sysfs.rates import Rate
 
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
@@ -117,8 +118,6 @@ _PENDING = 1
 """AMDSMI_MEM_PAGE_STATUS_PENDING."""
 _LINK_KB = 1000.0
 _NO_COUNT = 0xFFFFFFFFFFFFFFFF
-_GENERATION = {2500.0: 1, 5000.0: 2, 8000.0: 3, 16000.0: 4, 32000.0: 5, 64000.0: 6}
-"""MT/s of a PCIe lane -> generation."""
 _NO_LINKS = Missing(Reason.NOT_SUPPORTED, "this GPU has no XGMI links")
 
 
@@ -313,7 +312,7 @@ def _generation(raw: Any) -> Reading:
     speed = _number(raw)
     if isinstance(speed, Missing):
         return speed
-    generation = _GENERATION.get(speed)
+    generation = GENERATIONS.get(speed / 1000.0)
     if generation is None:
         return NOT_SUPPORTED
     return float(generation)

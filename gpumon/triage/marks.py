@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Family, Kind, Level, Snapshot, Verdict
+from gpumon.readings.verdict import URGENCY as URGENCY
 
 
 class Mark(NamedTuple):
@@ -28,8 +29,6 @@ MARKS: Final[Mapping[Level, Mark]] = {
 """Level -> its mark."""
 URGENT: Final = (Level.CRITICAL, Level.WARN)
 """Levels at which somebody suffers."""
-URGENCY: Final = {level: place for place, level in enumerate(Level)}
-"""Level -> its place, the most urgent first."""
 
 
 def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:

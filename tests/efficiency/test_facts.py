@@ -6,11 +6,13 @@ import math
 
 import pytest
 
+from gpumon.efficiency.before_after import FIGURES, figure_change
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
+from gpumon.readings.verdict import Kind
 from gpumon.sources.packaged import gpu_catalogue
 from tests.each_row import each_row
 from tests.records import replace
@@ -101,6 +103,20 @@ def test_a_restart_within_a_part_is_seen_whatever_is_counted_after_it(polls: tup
     waits = span.whole.histogram(q.TTFT)
     assert waits is not None
     assert (waits.count, waits.sum) == (400.0, 200.0)
+
+
+def test_tokens_for_money_and_energy_are_those_of_the_counter_where_there_is_one() -> None:
+    """The counter has all of the span; the rate of a moment is that of the 10 s before it."""
+    span = ThingSpan("vllm:8000", 1)
+    for time_s, tokens in ((0.0, 0.0), (30.0, 3000.0)):
+        reading = poll(time_s, 1.0)
+        ranks = (RankReading("0", {q.DECODE_TOKENS: tokens}, {}, {}),)
+        span.take_poll(0, replace(reading, ranks=ranks))
+        span.take(0, {"decode_tokens_per_s": 400.0, "power_w": 50.0, "cost_per_hour": 3.6})
+    figures = {spec.code: figure_change(spec, span, span).after for spec in FIGURES[Kind.ENGINE]}
+    assert figures["decode_tokens_per_s"] == pytest.approx(100.0)
+    assert figures["tokens_per_j"] == pytest.approx(2.0)
+    assert figures["cost_per_million_output_tokens"] == pytest.approx(10.0)
 
 
 def test_of_a_command_line_that_was_cut_no_option_is_missing() -> None:

@@ -30,7 +30,7 @@ MILLI: Final = 1e-3
 MHZ: Final = 1e6
 MOST_PROCESSES: Final = 256
 ASLEEP: Final = Missing(Reason.OFF, "the GPU is asleep (runtime power management): reading it would wake it")
-_GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s of a PCIe lane -> generation."""
 _SPEED: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 
@@ -202,7 +202,7 @@ class SysfsGpu:
         speed = _SPEED.match(text)
         if speed is None:
             return Missing(Reason.INVALID, f"the kernel says {clean(text, 40)!r}, which is no speed")
-        generation = _GENERATIONS.get(float(speed[1]))
+        generation = GENERATIONS.get(float(speed[1]))
         if generation is None:
             return Missing(Reason.INVALID, f"no PCIe generation has {speed[1]} GT/s")
         return float(generation)

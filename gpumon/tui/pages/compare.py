@@ -12,6 +12,7 @@ from textual.worker import WorkType
 
 from gpumon.readings.before_after import BeforeAfter, ComparedSpan, FigureChange, Judgement, ThingChange, VerdictChange
 from gpumon.readings.change_words import (
+    NOTHING_DIFFERS,
     amount_text,
     difference_text,
     effect_text,
@@ -46,7 +47,6 @@ _WIDE: Final = 118
 _GAP: Final = 3
 _TABLE: Final = 1 + _NAME + 3 * (_FIGURE + 2) + _CHANGE
 """Columns of the table of figures."""
-_ONLY: Final = "nothing known was set differently"
 
 
 class ComparePage(Pane):
@@ -252,7 +252,7 @@ def _settings(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
             texts += [f"{_name_of(other)}: {fact_text(change, _at)}" for change in other.changes]
     rows: list[Row] = [((" set differently", "strong"),)]
     if not texts:
-        return [*rows, ((f"   {_ONLY}", "muted"),)]
+        return [*rows, ((f"   {NOTHING_DIFFERS}", "muted"),)]
     for text in texts:
         for place, line in enumerate(folded(text, max(20, width - 5))):
             rows.append(((f"   {line}" if place == 0 else f"     {line}", "text"),))
