@@ -124,5 +124,5 @@ class Prometheus:
         end_s = time.monotonic() + timeout_s
         while len(found := self.query(promql)) < results:
             assert time.monotonic() < end_s, f"{promql}: {len(found)} results after {timeout_s:g} s"
-            time.sleep(0.1)
+            time.sleep(0.25)
         return found

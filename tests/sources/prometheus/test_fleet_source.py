@@ -72,7 +72,8 @@ async def framed(source: FleetSource, right: Callable[[FleetFrame], object], tim
     end_s = time.monotonic() + timeout_s
     while not right(frame := await source.frame()):
         assert time.monotonic() < end_s, frame
-        await asyncio.sleep(0.2)
+        # Prometheus takes 5 s to its first scrape, and a frame asks several queries.
+        await asyncio.sleep(0.5)
     return frame
 
 
