@@ -132,5 +132,5 @@ class Served:
         end_s = time.monotonic() + timeout_s
         while not true(page := self.page()):
             assert time.monotonic() < end_s, (ups(page), sorted({one.name for one in page}))
-            time.sleep(0.1)
+            time.sleep(0.25)
         return page

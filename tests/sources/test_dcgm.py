@@ -215,7 +215,7 @@ ANSWERS = {
     "binary": (Reply(200, b"\x00\x7fELF\xff" * 100), ("no GPU of a dcgm-exporter",)),
     "gzip that is none": (Reply(200, ALL, headers={"Content-Encoding": "gzip"}), ("marked as compressed",)),
     "half": (Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nDCGM"), ("broke off",)),
-    "endless": (Reply(200, iter(lambda: b"x" * 100, b""), delay_s=0.01), ("no complete answer",)),
+    "endless": (Reply(200, iter(lambda: b"x" * 100, b""), delay_s=0.1), ("no complete answer",)),
     "too large": (Reply(200, b"# \n" * 4_000_000), ("larger than 8 MiB",)),
 }
 

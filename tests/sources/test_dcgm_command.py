@@ -112,9 +112,9 @@ def test_slices_of_the_driver_get_the_activity_of_their_instance(
 @pytest.mark.parametrize(
     ("page", "count", "busy", "power_w", "gpu_type", "bandwidth"),
     [
-        ("a100-all", 2, 0.97, 287.413, "A100 SXM4 80GB", 0.603125 * 2039e9),
+        pytest.param("a100-all", 2, 0.97, 287.413, "A100 SXM4 80GB", 0.603125 * 2039e9, marks=pytest.mark.wide),
         ("renamed", 2, 0.97, 287.413, "A100 SXM4 80GB", 0.603125 * 2039e9),
-        ("shared", 2, 0.88, 66.871, "T4", 0.412207 * 320e9),
+        pytest.param("shared", 2, 0.88, 66.871, "T4", 0.412207 * 320e9, marks=pytest.mark.wide),
         ("old", 2, 0.64, 203.5, "V100 SXM2 32GB", None),
         ("federated", 4, 0.97, 287.413, "L40S", 0.311 * 864e9),
     ],

@@ -82,13 +82,13 @@ def test_the_parts_of_a_split_model_are_read_together(tmp_path: Path) -> None:
 
 
 def test_long_arrays_are_walked_and_not_kept(tmp_path: Path) -> None:
-    """A vocabulary of 300,000 words, some of them longer than a read, between keys that are kept."""
-    words = [f"word{index}" for index in range(300_000)]
-    words[7], words[299_999] = "x" * 3_000_000, "y" * 1_500_000
+    """A vocabulary of 100,000 words, some of them longer than a read, between keys that are kept."""
+    words = [f"word{index}" for index in range(100_000)]
+    words[7], words[99_999] = "x" * 3_000_000, "y" * 1_500_000
     long: dict[str, object] = {
         "before": 1,
         "tokens": words,
-        "scores": [0.5] * 300_000,
+        "scores": [0.5] * 100_000,
         "template": "t" * 50_000,
         "after": 2,
     }

@@ -220,7 +220,7 @@ async def test_differences_are_read_as_the_snapshots_that_they_stand_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real gpumon that prints them, here as at the other end of an ssh."""
-    pretend_ssh(tmp_path, monkeypatch, f"exec {sys.executable} -m $WORDS --demo --interval 0.25")
+    pretend_ssh(tmp_path, monkeypatch, f"exec {sys.executable} -m $WORDS --demo --scenario thermal --interval 0.25")
     seen: list[HostFrame] = []
     remote = Remote(Host(address="gpu-07"), 1.0, time.time)
     wire: list[bytes] = []

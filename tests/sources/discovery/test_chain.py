@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +15,11 @@ from gpumon.config.schema import Config, Endpoint, General
 from gpumon.readings.check import Check, CheckState
 from gpumon.sources.diagnosis import diagnose
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import run_gpumon
 from tests.sources.discovery.servers import Servers, free_port
 from tests.sources.discovery.test_following import CORE, PAGES
 
 OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
-GPUMON = str(Path(sys.executable).with_name("gpumon"))
 
 
 @pytest.fixture
@@ -88,8 +86,8 @@ def test_a_snapshot_shows_an_engine_that_nobody_configured(tmp_path: Path, engin
     env = driver.env(XDG_CONFIG_HOME=str(tmp_path))
 
     def snapshot(*options: str) -> dict[str, Any]:
-        words = [GPUMON, "snapshot", "--json", *options]
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+        done = run_gpumon("snapshot", "--json", *options, env=env)
+        assert done.returncode == 0, done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 

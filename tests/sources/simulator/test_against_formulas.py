@@ -18,7 +18,7 @@ from gpumon.sources.simulator.source import SimulatedServer
 from tests.records import replace
 from tests.sources.simulator.truth import Truth, server_truth
 
-FROM_S, TO_S, TICK_S = 20, 740, 2
+FROM_S, TO_S, TICK_S = 20, 560, 2
 NAMES = ("llama-70b", "qwen-moe", "llama-8b")
 
 
@@ -59,7 +59,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def seen() -> tuple[list[Snapshot], Truth, Truth]:
-    """Snapshots of 12 simulated minutes, and the truth at their beginning and end."""
+    """Snapshots of nine simulated minutes, and the truth at their beginning and end."""
     server = SimulatedServer(replace(DEMO, warm_s=120.0), seed=3)
     reader, deriver = Reader(server), Deriver(gpu_catalogue())
     snapshots: list[Snapshot] = []
