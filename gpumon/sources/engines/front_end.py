@@ -117,7 +117,9 @@ class FrontEnd(Adapter):
     def _count_backends(self, figures: Figures) -> None:
         """How many backends there are, and how many of them get requests, where the page tells."""
         first = next(iter(figures.ranks.values()))
-        figures.put(first.gauges, q.BACKENDS, float(len(figures.backends)), f"label {self.backends.labels[0]}")
+        # Some pages name a backend with its first request only.
+        known = max(float(len(figures.backends)), first.gauges.get(q.BACKENDS_READY, 0.0))
+        figures.put(first.gauges, q.BACKENDS, known, f"label {self.backends.labels[0]}")
         if q.BACKENDS_READY in first.gauges:
             return
         if all(q.READY in backend.gauges for backend in figures.backends.values()):

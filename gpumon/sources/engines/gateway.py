@@ -101,7 +101,8 @@ class GatewayAdapter(FrontEnd):
         return label
 
     def work_out(self, figures: Figures) -> None:
-        """Failures and refusals by the code of the error."""
+        """Pods that are there, and failures and refusals by the code of the error."""
+        _drop_gone(figures)
         rank = next(iter(figures.ranks.values()), None)
         name = next((name for name in ERRORS if by_metric(figures, name)), "")
         if rank is None or not name:
@@ -117,6 +118,13 @@ class GatewayAdapter(FrontEnd):
         figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{name} by {CODE}")
         figures.put(rank.counters, q.REJECTIONS, refused, str(Metric(name, CODE, REFUSED)))
         tell_causes(figures, failed)
+
+
+def _drop_gone(figures: Figures) -> None:
+    """Drop the pods that have counts alone while others have gauges: the counts of a pod stay when it is replaced."""
+    there = {name: pod for name, pod in figures.backends.items() if pod.gauges}
+    if there:
+        figures.backends = there
 
 
 ENGINE: Final = Row(

@@ -307,6 +307,27 @@ def test_a_backends_address_is_read_without_what_may_be_secret_in_it() -> None:
     assert [backend.rank for backend in reading.backends] == ["https://host:1/v1", "https://other/v1"]
 
 
+@pytest.mark.parametrize(
+    ("pods", "ready", "names", "known"),
+    [
+        # After a rolling update: the counts of the pods that were replaced are still there.
+        (("new-a", "new-b"), 2, ["new-a", "new-b"], 2.0),
+        # A version without gauges by pod names those that got a request.
+        ((), 5, ["new-a", "old-a", "old-b"], 5.0),
+    ],
+)
+def test_a_gateways_pods_are_those_that_there_are_now(
+    pods: tuple[str, ...], ready: int, names: list[str], known: float
+) -> None:
+    lines = [f"llm_d_epp_ready_endpoints {ready}", 'llm_d_epp_request_total{model_name="m"} 10']
+    lines += [f'llm_d_epp_per_endpoint_queue_size{{model_server_endpoint="{pod}"}} 0' for pod in pods]
+    for pod in ("new-a", "old-a", "old-b"):
+        lines.append(f'llm_d_epp_scheduler_attempts_total{{endpoint_name="{pod}"}} 4')
+    (reading,) = Reader(BY_KIND[EngineKind.GATEWAY]).read({"/metrics": "\n".join([*lines, ""]).encode()})
+    assert [backend.rank for backend in reading.backends] == names
+    assert reading.ranks[0].gauges["backends"] == known
+
+
 def test_a_release_without_counts_by_backend_has_its_own_rates_of_requests() -> None:
     """Production stack 0.1.9: only gauges, of which the running requests never fall again."""
     page = 'vllm:current_qps{server="http://a:1"} 1.5\nvllm:num_requests_running{server="http://a:1"} 70\n'
