@@ -96,6 +96,7 @@ WAITS_S: Final = {
     "end_to_end/test_screen.py": 30,
     "sources/nvml/test_faults.py": 30,
     "sources/test_dcgm.py": 30,
+    "end_to_end/test_hosts_without_gpumon.py": 25,
     "tui/test_fleet_hung.py": 25,
     "tui/test_slow_line.py": 25,
     "end_to_end/test_hostile_user.py": 25,

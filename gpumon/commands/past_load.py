@@ -140,7 +140,7 @@ async def _loads(
     apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
     machines = []
     for frames, apart_s in zip(pasts, apart, strict=True):
-        course = HostCourse(make)
+        course = HostCourse(make, charted=False, judged=False)
         loads = PastLoads(max(apart))
         for at_s, frame in frames:
             snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot

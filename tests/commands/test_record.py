@@ -15,6 +15,7 @@ import pytest
 from gpumon.history.reader import Recording
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
+from tests.program import Started, started
 
 GPUMON = [sys.executable, "-m", "gpumon", "record"]
 
@@ -33,22 +34,15 @@ def engine() -> Iterator[FakeEngine]:
     made.close()
 
 
-def begun(env: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*GPUMON, *arguments],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+def begun(env: dict[str, str], *arguments: str) -> Started:
+    return started([*GPUMON, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def frames(path: Path) -> int:
     return len(Recording(path).frames(0.0, 4e9)) if path.exists() else 0
 
 
-def ended(process: subprocess.Popen[str], path: Path, count: int, number: int = signal.SIGINT) -> list[str]:
+def ended(process: Started, path: Path, count: int, number: int = signal.SIGINT) -> list[str]:
     """The lines of a recorder that is stopped when it has written so many frames."""
     end_s = time.monotonic() + 60.0
     while frames(path) < count:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,22 +12,26 @@ import pytest
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, promtool
+from tests.program import run_gpumon
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
-STEP_S, MINUTES = 15, 60
+STEP_S = 15
+MINUTES = 60
+RATE = 0.5
+"""Requests per second that each engine ends."""
 BOUNDS = (100.0, 1000.0, 2000.0)
 MODEL = "Qwen/Qwen3-32B"
 
 
 def past(labels: dict[str, str], end_s: int) -> str:
-    """Each engine ends 2 requests a second, a quarter of them with a long prompt, up to a minute ago."""
+    """Each engine ends a request every other second, a quarter of them with a long prompt, up to a minute ago."""
     names = ("up", "vllm:num_requests_running", "vllm:request_success_total")
     lines: dict[str, list[str]] = {name: [] for name in names}
     lengths: list[str] = []
     for target in labels.values():
         model = f'{target},engine="0",model_name="{MODEL}"'
         for at_s in range(end_s - MINUTES * 60, end_s - 60, STEP_S):
-            ended = 2.0 * (at_s - end_s + MINUTES * 60)
+            ended = RATE * (at_s - end_s + MINUTES * 60)
             lines["up"].append(f"up{{{target}}} 1 {at_s}")
             lines["vllm:num_requests_running"].append(f"vllm:num_requests_running{{{model}}} 20 {at_s}")
             success = f'vllm:request_success_total{{{model},finished_reason="length"}} {ended} {at_s}'
@@ -40,7 +42,7 @@ def past(labels: dict[str, str], end_s: int) -> str:
         for target in labels.values():
             model = f'{target},engine="0",model_name="{MODEL}"'
             for at_s in range(end_s - MINUTES * 60, end_s - 60, STEP_S):
-                ended = 2.0 * (at_s - end_s + MINUTES * 60)
+                ended = RATE * (at_s - end_s + MINUTES * 60)
                 for bound, share in zip(BOUNDS, below, strict=True):
                     lengths.append(f'{base}_bucket{{{model},le="{bound}"}} {share * ended} {at_s}')
                 lengths.append(f'{base}_bucket{{{model},le="+Inf"}} {ended} {at_s}')
@@ -56,7 +58,8 @@ def test_the_traffic_of_an_hour_is_played(tmp_path: Path) -> None:
         labels = {host: f'instance="127.0.0.1:{one.port}",job="{host}",node="{host}"' for host in ("a", "b")}
         backfill = tmp_path / "past.om"
         backfill.write_text(past(labels, int(time.time())))
-        made = promtool("tsdb", "create-blocks-from", "openmetrics", str(backfill), str(tmp_path / "data"))
+        words = ("create-blocks-from", "--max-block-duration=96h", "openmetrics")
+        made = promtool("tsdb", *words, str(backfill), str(tmp_path / "data"))
         assert made.returncode == 0, made.stderr
         scrapes = [
             f"- {{job_name: {host}, static_configs: [{{targets: ['127.0.0.1:{one.port}'], labels: {{node: {host}}}}}]}}"
@@ -65,18 +68,14 @@ def test_the_traffic_of_an_hour_is_played(tmp_path: Path) -> None:
         with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
             prometheus.until("vllm:num_requests_running", results=2)
             env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "gpumon", "simulate", "--from-prometheus", "--prometheus", prometheus.url),
-                    *("--from", "-1h", "--gpu", "H100 SXM 80GB", "--tp", "2", "--replicas", "2", "--json"),
-                ],
-                env={**env, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
+            words = ("--from", "-1h", "--gpu", "H100 SXM 80GB", "--tp", "2", "--replicas", "2", "--json")
+            arguments = ("simulate", "--from-prometheus", "--prometheus", prometheus.url, *words)
+            done = run_gpumon(*arguments, env={**env, "HOME": str(tmp_path)}, timeout_s=120.0)
     assert done.stderr == ""
     (answer,) = json.loads(done.stdout)["simulations"]
     assert answer["problem"] == ""
     (figures,) = answer["figures"]
-    assert figures["requests"] == pytest.approx(4.0 * 3600, rel=0.08)
+    assert figures["requests"] == pytest.approx(2.0 * RATE * 3600, rel=0.08)
     assert figures["tokens_per_s"] / figures["requests_per_s"] == pytest.approx(60.0, rel=0.05)
     assert figures["e2e_s"]["p99"] > figures["e2e_s"]["p50"]
     assert any("the engine's histograms" in note for note in answer["notes"])

@@ -58,7 +58,8 @@ def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> N
         labels = {host: f'instance="127.0.0.1:{port}",job="{host}",node="{host}"' for host, port in ports.items()}
         backfill = tmp_path / "past.om"
         backfill.write_text(past(labels, int(time.time())))
-        made = promtool("tsdb", "create-blocks-from", "openmetrics", str(backfill), str(tmp_path / "data"))
+        words = ("create-blocks-from", "--max-block-duration=96h", "openmetrics")
+        made = promtool("tsdb", *words, str(backfill), str(tmp_path / "data"))
         assert made.returncode == 0, made.stderr
         scrapes = [
             f"- {{job_name: {host}, static_configs: [{{targets: ['127.0.0.1:{port}'], labels: {{node: {host}}}}}]}}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,24 @@ from gpumon.config.load import load
 SNAPSHOT = ("snapshot", "--no-discovery")
 
 
-def gpumon(before: str, *arguments: str, words: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """The command after some Python code."""
-    code = f"import sys\n{before}\nfrom gpumon.cli import main\nsys.exit(main(sys.argv[1:]))"
-    return subprocess.run(
-        [*words, sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+EACH = """
+import json, sys
+{}
+from gpumon.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.stderr.write(f"{{main(arguments)}}\\n")
+"""
+"""A program that runs commands one after another, and tells the exit code of each after what it wrote."""
+
+
+def each_of(commands: Sequence[Sequence[str]], before: str) -> list[tuple[str, int]]:
+    """The one line on stderr of each command, and its exit code, after some Python code. None writes to stdout."""
+    program = [sys.executable, "-c", EACH.format(before), json.dumps(commands)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2 * len(commands), done.stderr
+    return list(zip(lines[::2], map(int, lines[1::2]), strict=True))
 
 
 ELSEWHERE = ("fcntl", "grp", "pwd", "resource", "termios", "msgspec", "psutil", "pynvml", "rich", "textual", "httpx")
@@ -29,38 +43,33 @@ ELSEWHERE = ("fcntl", "grp", "pwd", "resource", "termios", "msgspec", "psutil", 
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
-@pytest.mark.parametrize("command", [(), SNAPSHOT, ("doctor",), ("--version",)], ids=" ".join)
-def test_a_system_that_is_not_linux_is_named_before_anything_is_imported_that_it_lacks(
-    platform: str, command: tuple[str, ...]
-) -> None:
-    done = gpumon(f"sys.platform = {platform!r}\nsys.modules.update(dict.fromkeys({ELSEWHERE!r}))", *command)
-    assert done.stderr == f"gpumon: Linux only, and this is {platform}: run it on the server, through ssh\n"
-    assert (done.returncode, done.stdout) == (1, "")
+def test_a_system_that_is_not_linux_is_named_before_anything_is_imported_that_it_lacks(platform: str) -> None:
+    before = f"sys.platform = {platform!r}\nsys.modules.update(dict.fromkeys({ELSEWHERE!r}))"
+    line = f"gpumon: Linux only, and this is {platform}: run it on the server, through ssh"
+    assert each_of([(), SNAPSHOT, ("doctor",), ("--version",)], before) == [(line, 1)] * 4
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /proc away")
-@pytest.mark.parametrize("command", [SNAPSHOT, ("doctor",), ("status",)])
-def test_a_system_without_proc(command: tuple[str, ...]) -> None:
+def test_a_system_without_proc() -> None:
     before = (
         "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.unshare(0x20000) == 0\n"
         "assert libc.mount(b'none', b'/', None, 0x44000, None) == 0\n"
         "assert libc.mount(b'tmpfs', b'/proc', b'tmpfs', 0, None) == 0"
     )
-    done = gpumon(before, *command)
-    assert done.stderr == "gpumon: Linux only, with /proc, and that is not mounted here\n"
-    assert done.returncode == 1
+    line = "gpumon: Linux only, with /proc, and that is not mounted here"
+    assert each_of([SNAPSHOT, ("doctor",), ("status",)], before) == [(line, 1)] * 3
 
 
-@pytest.mark.parametrize("command", [SNAPSHOT, ("status",), ("watch", "--json", "--count", "1")])
-def test_a_worker_that_can_not_be_started_is_named(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_worker_that_can_not_be_started_is_named(tmp_path: Path) -> None:
     """A Python that is too large for what memory the worker may take."""
     worker = tmp_path / "python"
     worker.write_text(f'#!/bin/sh\nulimit -v 20000\nexec {sys.executable} "$@"\n')
     worker.chmod(0o755)
-    done = gpumon(f"sys.executable = {str(worker)!r}", *command)
-    assert "nothing is known of the GPUs, and no endpoint is given: the NVML worker" in done.stderr
-    assert "no GPU was found" not in done.stderr
-    assert done.returncode == 1
+    commands = [SNAPSHOT, ("status",), ("watch", "--json", "--count", "1")]
+    for text, code in each_of(commands, f"sys.executable = {str(worker)!r}"):
+        assert "nothing is known of the GPUs, and no endpoint is given: the NVML worker" in text
+        assert "no GPU was found" not in text
+        assert code == 1
 
 
 def test_a_pipe_without_a_writer_is_no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
