@@ -7,7 +7,7 @@ looks, and stand for the time since the look before. A time without looks enters
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.costs import energy_cost_of
@@ -107,8 +107,10 @@ class HostSums:
         groups = self._basis.groups(shown)
         readings = {reading.key: reading for reading in look.readings}
         self._take_gpus(look, groups, readings, seconds)
-        for engine in adding_up(shown.snapshot.engines):
+        counted = adding_up(shown.snapshot.engines)
+        for engine in counted:
             self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
+        self._forget_others({engine.key for engine in counted})
 
     def _advance(self, at_s: float) -> float:
         """Seconds since the look before; 0 where what was in between is not known."""
@@ -194,6 +196,14 @@ class HostSums:
         card.energy_s += seconds
         cost = energy_cost_of(joules, self._basis.prices.per_kwh_at(look.at_s))
         card.energy_cost = plus(card.energy_cost, cost)
+
+    def _forget_others(self, engines: Collection[str]) -> None:
+        """Forget the counters of all engines but these: one that comes back counts anew."""
+        for key in self._served.keys() - engines:
+            del self._served[key]
+        for key, field in [*self._tokens]:
+            if key not in engines:
+                del self._tokens[key, field]
 
     def _take_engine(
         self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown

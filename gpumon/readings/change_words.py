@@ -204,7 +204,7 @@ def is_better(figure: FigureChange) -> bool | None:
 
 
 def effect_text(thing: ThingChange) -> str:
-    """What became better and worse: `better: TTFT p95 -99%; worse: power +9%`. Empty where nothing is judged."""
+    """Figures that became better and worse: `better: TTFT p95 -99%; worse: power +9%`. Empty: nothing is judged."""
     better = []
     worse = []
     is_judged = False

@@ -114,6 +114,15 @@ def test_a_gap_enters_no_sum_and_an_early_look_counts_anew() -> None:
     assert told(HOST, a=back).total.gpu_s == pytest.approx(8 * 5 * STEP_S)
 
 
+def test_an_engine_that_was_away_counts_anew_its_requests_as_its_tokens() -> None:
+    frames = frames_of("a")
+    away = [replace(frame, engines=()) if 3 <= at <= 7 else frame for at, frame in enumerate(frames)]
+    period = told(HOST, a=looks("a", away))
+    assert period.total.decode_tokens == pytest.approx(counted(frames, 0, 2) + counted(frames, 8))
+    requests = first_tokens(frames[2]) - first_tokens(frames[0]) + first_tokens(frames[-1]) - first_tokens(frames[8])
+    assert period.total.goodput.ttft_goal.count == requests
+
+
 def test_a_host_with_one_look_is_without_data_and_in_no_sum() -> None:
     period = told(HOST, a=looks("a", frames_of("a")), b=looks("b", frames_of("b")[:1]))
     assert (period.hosts, period.without_data) == (1, ("b",))
