@@ -161,7 +161,7 @@ class Clients:
                 known[key] = (spent, passed, at_s)
                 share = _share(self._engines.get(key), known[key])
                 place = (client.slot, pid, engine)
-                busy[place] = _plus(busy.get(place, NOT_EXPOSED), share)
+                busy[place] = _at_most_all(_plus(busy.get(place, NOT_EXPOSED), share))
         self._engines = known
         for (slot, pid, _), share in busy.items():
             of_process = usage[slot][pid]
@@ -267,6 +267,13 @@ def _plus(first: Reading, second: Reading) -> Reading:
     if isinstance(second, Missing):
         return first
     return first + second
+
+
+def _at_most_all(share: Reading) -> Reading:
+    """A sum of shares of one engine: its parts are not read at the same time, so that it may come to more than all."""
+    if isinstance(share, Missing):
+        return share
+    return min(1.0, share)
 
 
 def _largest(first: Reading, second: Reading) -> Reading:
