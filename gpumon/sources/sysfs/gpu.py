@@ -71,6 +71,8 @@ class SysfsGpu:
         self._values: dict[str, Any] = {"energy_j": NOT_SUPPORTED, "power_limit_w": NOT_SUPPORTED}
         self._slow_due_s = 0.0
         self._minute_due_s = 0.0
+        self._unread = ASLEEP
+        """Why a figure is not there that no file gave: until the card is awake once, none was looked for."""
 
     @property
     def name(self) -> str:
@@ -90,6 +92,7 @@ class SysfsGpu:
         if self._text("device/power/runtime_status") == "suspended":
             self._sleep()
         else:
+            self._unread = NOT_IN_SYSFS
             self._read_due(now_s)
         self.read_s = time.monotonic()
         drop_implausible(self._values)
@@ -103,7 +106,7 @@ class SysfsGpu:
         figures = {**_BLANK, **self._values}
         for field in GPU_FIGURES:
             if figures[field] == NOT_SUPPORTED:
-                figures[field] = self.lacks.get(field, NOT_IN_SYSFS)
+                figures[field] = self.lacks.get(field, self._unread)
         return figures
 
     def _read_due(self, now_s: float) -> None:

@@ -208,6 +208,18 @@ def test_a_card_that_sleeps_is_not_woken(tree: Tree) -> None:
     assert read(gpu).temperature_c == 40.0
 
 
+def test_a_card_that_sleeps_from_the_first_look_on_says_so(tree: Tree) -> None:
+    device = tree.card("card0", dumps.RX_7900_XTX)
+    write(device, {"power/runtime_status": "suspended\n"})
+    gpu = opened(amdgpu(tree.root))
+    asleep = read(gpu)
+    for reading in (asleep.busy_ratio, asleep.temperature_c, asleep.vram_total_bytes):
+        assert reason(reading) is Reason.OFF
+    assert reason(asleep.energy_j) is Reason.NOT_SUPPORTED
+    write(device, {"power/runtime_status": "active\n"})
+    assert isinstance(read(gpu).vram_total_bytes, float)
+
+
 def test_new_sensor_folders_after_a_reload_are_found(tree: Tree) -> None:
     device = tree.card("card0", dumps.RX_7900_XTX)
     driver = amdgpu(tree.root)
