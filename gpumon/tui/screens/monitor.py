@@ -26,7 +26,7 @@ from gpumon.tui.control import Collecting, Files, Incident, Picture, Playback, T
 from gpumon.tui.keys import bindings
 from gpumon.tui.layout import LEAST_HEIGHT
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.parts import Looks, Pages, SizingDock, sized
+from gpumon.tui.screens.parts import Looks, Pages, SizingDock
 from gpumon.tui.screens.travel import Past, S, TimeTravel
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
@@ -456,9 +456,9 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def _size_panes(self, wanted: Planned, width: int, height: int) -> None:
         """Give the panes, the page and the sizing panel their lines."""
         for part, lines in zip(self.body.parts, wanted.parts, strict=True):
-            sized(part, lines, width)
+            part.give(lines, width)
         for page in self.pages.made.values():
-            sized(page, wanted.page if page is self.pages.shown else 0, width)
+            page.give(wanted.page if page is self.pages.shown else 0, width)
         if self.dock.covers:
             self.dock.place(wanted.page)
         elif wanted.tiny:
@@ -469,17 +469,17 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def _size_edges(self, *, tiny: bool, height: int, notice_lines: int) -> None:
         """Give title and key line their lines; without room, the summary takes all but those of a notice."""
         if not tiny:
-            sized(self.title_bar, 1)
-            sized(self.key_line, notice_lines)
-            sized(self.body.small, 0)
+            self.title_bar.give(1)
+            self.key_line.give(notice_lines)
+            self.body.small.give(0)
             return
-        sized(self.title_bar, 0)
+        self.title_bar.give(0)
         if self.key_line.notice:
             height -= 1
-            sized(self.key_line, notice_lines)
+            self.key_line.give(notice_lines)
         else:
-            sized(self.key_line, 0)
-        sized(self.body.small, max(1, height))
+            self.key_line.give(0)
+        self.body.small.give(max(1, height))
 
     def _notice_lines(self, width: int, height: int) -> int:
         """Lines at the foot: more than one only where a notice needs them, and the panes have them to give."""
@@ -489,7 +489,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def _settle(self, _: object) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
         for board in self.boards():
-            board.update()
+            board.settle()
         self.show_keys()
 
     def redraw(self) -> None:

@@ -25,7 +25,6 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.terminal import drawn_with
 from gpumon.tui.view import View
-from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -317,22 +316,12 @@ class SizingDock:
         columns = self.columns
         shown = self.open and (columns > 0 or self._screen.pages.shown is None)
         self.panel.beside = columns > 0
-        sized(self.panel, lines if shown else 0, columns or whole)
+        self.panel.give(lines if shown else 0, columns or whole)
         self.panel.styles.layer = "beside" if columns else "base"
         if columns:
             self.panel.styles.offset = (whole - columns, 1)
         else:
             self.panel.styles.offset = (0, 0)
-
-
-def sized(board: Board, lines: int, columns: int = 0) -> None:
-    """Give a board its lines (0 hides it) and columns (0: all that there are)."""
-    if lines and not board.display:
-        board.forget()  # hidden boards are not kept up to date
-    board.display = lines > 0
-    if lines:
-        board.styles.height = lines
-        board.styles.width = columns or "100%"
 
 
 class Looks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
@@ -23,6 +24,9 @@ class Board(Widget, inherit_bindings=False):
     """Paints the rows that its subclass gives; at each update only the lines that changed, and of those the cells."""
 
     ALLOW_SELECT = False
+    AWAITS_LAYOUT: ClassVar = False
+    """Whether no rows are made for a size that a layout is about to change: for those that cost much. Never for lists,
+    whose cursor follows what is shown."""
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
     """Nothing scrolls as Textual does: a new size needs no second layout and paint."""
 
@@ -33,6 +37,8 @@ class Board(Widget, inherit_bindings=False):
         self._lines: list[Line] = []
         self._slots: list[Slot] = []
         self._drawn = Size(0, 0)
+        self._given = (0, 0)
+        self._layout_comes = False
         self._late = False
         self._retries = 0
 
@@ -43,10 +49,13 @@ class Board(Widget, inherit_bindings=False):
     def update(self) -> int:
         """Bring the screen up to date with what `rows` gives; returns the number of lines that changed.
 
-        While the terminal is still taking the last frame this waits: what changes meanwhile is painted once.
+        While the terminal is still taking the last frame this waits: what changes meanwhile is painted once. So it does
+        for a layout, if this board awaits one; below another screen none comes.
         """
         size = self.size
         if not self.is_mounted or not all(size) or not self.display:
+            return 0
+        if self.AWAITS_LAYOUT and self._layout_comes and self.screen.is_current:
             return 0
         if is_busy():
             self._update_soon()
@@ -60,6 +69,26 @@ class Board(Widget, inherit_bindings=False):
         if regions:
             self.refresh(*regions)
         return len(regions)
+
+    def give(self, lines: int, columns: int = 0) -> None:
+        """Take other lines (0 hides it) and columns (0: all that there are) at the layout that follows."""
+        if not lines:
+            self.display = False
+            return
+        if self.display and self._given == (lines, columns):
+            return
+        if not self.display:
+            self.forget()  # hidden boards are not kept up to date
+        self._layout_comes = True
+        self._given = (lines, columns)
+        self.display = True
+        self.styles.height = lines
+        self.styles.width = columns or "100%"
+
+    def settle(self) -> None:
+        """Paint what changed, after a layout."""
+        self._layout_comes = False
+        self.update()
 
     def _changed(self, width: int, height: int) -> list[Region]:
         """Take the rows as they are now; returns the cells of each line that differ."""
@@ -114,6 +143,7 @@ class Board(Widget, inherit_bindings=False):
         return self.render_lines(Region(0, y, self.size.width, 1))[0]
 
     def _draw(self) -> None:
+        self._layout_comes = False
         width, height = self._drawn = self.size
         self._rows = self._wanted(width, height)
         self._slots = [Slot() for _ in range(height)]

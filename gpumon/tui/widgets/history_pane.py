@@ -49,6 +49,7 @@ class HistoryPane(Pane):
 
     KEY: str = "pane.history"
     TITLE: str = "history"
+    AWAITS_LAYOUT = True
 
     def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)
