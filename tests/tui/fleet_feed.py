@@ -56,6 +56,11 @@ def refused(host: HostFrame) -> HostFrame:
     return replace(host, engines=engines)
 
 
+def bare(host: HostFrame) -> HostFrame:
+    """No engine is known on it, so that a host among many costs little."""
+    return replace(host, engines=())
+
+
 def owned(host: HostFrame) -> HostFrame:
     """Its first four GPUs, which an engine has, are `chat`'s, the next two `search`'s; the others have no owner."""
     namespaces = (*["chat"] * 4, *["search"] * 2)

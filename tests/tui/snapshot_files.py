@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def file_of(name: str, size: Size) -> str:
 
 
 async def settled(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
-    """The screen once it stands still."""
+    """The screen once it stands still, and its reading is new: on a busy machine the only one there is grows old."""
+    app.monitor._arrived_s = time.monotonic()
+    app.monitor.show_title()
     lines = text_of(app)
     while True:
         await pilot.pause()

@@ -23,31 +23,44 @@ class State(NamedTuple):
     ascii: bool = False
     lacking: str = ""
     sizes: tuple[tuple[int, int], ...] = ((80, 24),)
+    back: tuple[str, ...] = ()
+    """Keys that lead back to the screen as it began."""
 
 
 STATES = {
     "hosts": State(keys=("down",), sizes=SIZES),
-    "models": State(keys=("m",)),
-    "filter": State(keys=("slash", *"host=gpu0*")),
+    "models": State(keys=("m",), back=("m", "m")),
+    "filter": State(keys=("slash", *"host=gpu0*"), back=("escape",)),
     "paused": State(keys=("space",), sizes=((80, 24), (40, 10))),
-    "help": State(keys=("question_mark",), sizes=((120, 40),)),
-    "settings": State(keys=("f2",), sizes=((120, 40),)),
+    "help": State(keys=("question_mark",), sizes=((120, 40),), back=("escape",)),
+    "settings": State(keys=("f2",), sizes=((120, 40),), back=("escape",)),
     "ascii": State(ascii=True, sizes=((120, 40),)),
     "gone": State(lacking="gpu03", sizes=((120, 40), (80, 24))),
 }
 
 
-@pytest.mark.parametrize("name", STATES)
-async def test_a_state(name: str) -> None:
-    state = STATES[name]
-    source = Scrapes(state.hosts, wrong=MIXED)
-    async with watching(source, *state.sizes[0], ascii=state.ascii) as (app, pilot):
-        if state.lacking:
-            source.lacking = {state.lacking}
-            await pilot.press("r")
-            await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
-        await pilot.press(*state.keys)
-        await compare(app, pilot, FOLDER, name, state.sizes)
+WALKS = (("models", "filter", "paused"), ("help", "settings", "hosts"), ("ascii",), ("gone",))
+"""States that one application is led through: each of them begins with a dozen hosts, which cost more than the keys."""
+
+
+@pytest.mark.parametrize("walk", WALKS, ids="-".join)
+async def test_states(walk: tuple[str, ...]) -> None:
+    first = STATES[walk[0]]
+    source = Scrapes(first.hosts, wrong=MIXED)
+    async with watching(source, *first.sizes[0], ascii=first.ascii) as (app, pilot):
+        for name in walk:
+            state = STATES[name]
+            if state.lacking:
+                source.lacking = {state.lacking}
+                await pilot.press("r")
+                await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+            await pilot.press(*state.keys)
+            await compare(app, pilot, FOLDER, name, state.sizes)
+            await pilot.press(*state.back)
+
+
+def test_every_state_is_walked_through_once() -> None:
+    assert sorted(name for walk in WALKS for name in walk) == sorted(STATES)
 
 
 def test_no_file_is_left_over() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Config
@@ -17,10 +16,11 @@ from gpumon.tui.wall.figures import FIGURES, next_figure, step_of
 from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER, PAIR, Form, Place, WallPlan, lines_wanted, wall_plan
 from gpumon.tui.wall.tiles import Look, Tile, wall_rows
 from gpumon.tui.widgets.wall_pane import WallPane
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
-from tests.tui.fleet_feed import Scrapes, watching
+from tests.tui.fleet_feed import Scrapes, bare, watching
 from tests.tui.running import running, text_of, until
 
 EIGHT_EACH = (8,) * 125
@@ -44,7 +44,7 @@ def still(gpus: int, **fields: object) -> Still:
     return Still(snapshot, scenes.history(snapshot))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sizes", "label", "width", "room", "form", "across"),
     [
         ((8,), 0, 120, 37, CARD, 4),
@@ -69,9 +69,9 @@ def test_the_largest_form_in_which_all_tiles_fit(
         assert sum(place.line == plan.places[0].line for place in plan.places) == across
 
 
-@pytest.mark.parametrize("width", [60, 120, 200])
-@pytest.mark.parametrize("room", [1, 9, 57])
-@pytest.mark.parametrize("sizes", [(1,), (8,), (8, 8, 16), (3, 1), (64,), (72, 72), (1000,), EIGHT_EACH])
+@each_row("width", [60, 120, 200])
+@each_row("room", [1, 9, 57])
+@each_row("sizes", [(1,), (8,), (8, 8, 16), (3, 1), (64,), (72, 72), (1000,), EIGHT_EACH])
 def test_no_tile_covers_another_or_leaves_the_screen(sizes: tuple[int, ...], room: int, width: int) -> None:
     label = 9 if len(sizes) > 1 else 0
     plan = wall_plan(sizes, label, width, room)
@@ -90,9 +90,7 @@ def test_no_tile_covers_another_or_leaves_the_screen(sizes: tuple[int, ...], roo
     assert {one.group for one in plan.labels} == (set(range(len(sizes))) if label else set())
 
 
-@pytest.mark.parametrize(
-    ("gpus", "width", "lines"), [(64, 120, 8), (16, 80, 4), (64, 80, 8), (9, 80, 3), (500, 120, 10)]
-)
+@each_row(("gpus", "width", "lines"), [(64, 120, 8), (16, 80, 4), (64, 80, 8), (9, 80, 3), (500, 120, 10)])
 def test_the_wall_takes_few_lines_beside_other_panes(gpus: int, width: int, lines: int) -> None:
     wanted = lines_wanted(gpus, width)
     assert wanted <= 11
@@ -100,7 +98,7 @@ def test_the_wall_takes_few_lines_beside_other_panes(gpus: int, width: int, line
     assert wall_plan((gpus,), 0, width, wanted).lines <= wanted
 
 
-@pytest.mark.parametrize("size", [(8,), (10,), (64,), (1000,)])
+@each_row("size", [(8,), (10,), (64,), (1000,)])
 def test_every_tile_is_reached_and_named_by_its_own_cell(size: tuple[int, ...]) -> None:
     plan = wall_plan(size, 0, 120, 30)
     for number, place in enumerate(plan.places):
@@ -112,7 +110,7 @@ def test_every_tile_is_reached_and_named_by_its_own_cell(size: tuple[int, ...]) 
     assert plan.tile_at(plan.lines, 0) is None
 
 
-@pytest.mark.parametrize(("share", "step"), [(0.0, 0), (0.099, 0), (0.1, 1), (0.3, 3), (0.999, 9), (1.0, 9), (1.4, 9)])
+@each_row(("share", "step"), [(0.0, 0), (0.099, 0), (0.1, 1), (0.3, 3), (0.999, 9), (1.0, 9), (1.4, 9)])
 def test_a_share_has_the_digit_of_its_tenth(share: float, step: int) -> None:
     assert step_of(share) == step
 
@@ -142,8 +140,8 @@ def drawn(form: Form, tile: Tile, depth: Depth) -> list[tuple[str, str]]:
     return [piece for row in rows for piece in row]
 
 
-@pytest.mark.parametrize("form", [BOX, LINE, NUMBER, PAIR, DOT])
-@pytest.mark.parametrize("depth", [Depth.TRUE, Depth.NONE])
+@each_row("form", [BOX, LINE, NUMBER, PAIR, DOT])
+@each_row("depth", [Depth.TRUE, Depth.NONE])
 def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: Form, depth: Depth) -> None:
     lost = drawn(form, LOST, depth)
     calm = drawn(form, CALM, depth)
@@ -308,7 +306,8 @@ async def test_a_fleet_s_wall_says_of_how_many_hosts_the_gpus_are_not_known() ->
 
 
 async def test_a_fleet_of_a_thousand_gpus_is_on_one_screen() -> None:
-    async with watching(Scrapes(125), 120, 40) as (app, pilot):
+    others = {f"gpu{number:02d}": bare for number in range(2, 126)}
+    async with watching(Scrapes(125, wrong=others), 120, 40) as (app, pilot):
         await press(pilot, "z")
         body = text_of(app)[5:-1]
         assert sum(line.count("gpu") for line in body) == 125
