@@ -6,8 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import RaisedAlert
 from gpumon.tui.screens.host import rung
@@ -38,31 +36,29 @@ def shot(*alerts: RaisedAlert) -> Snapshot:
     return replace(scenes.snapshot(), alerts=alerts)
 
 
-@pytest.mark.parametrize(
-    ("alerts", "badge"),
-    [
-        ((raised("hot"),), " ! hot "),
-        ((raised("hot"), raised("hot", "gpu 4"), raised("kv full")), " ! hot +1 "),
-        ((raised("a name that is far too long for it"),), " ! a name that is far … "),
-        ((raised("quiet", title=False),), ""),
-        ((), ""),
-    ],
-)
-@pytest.mark.parametrize("width", [80, 120])
-async def test_an_alert_marks_the_title(width: int, alerts: tuple[RaisedAlert, ...], badge: str) -> None:
-    async with running(Still(shot(*alerts)), width, 24) as (app, _):
-        title = text_of(app)[0]
-        assert badge in title
-        assert ("!" in title) is bool(badge)
-        assert re.search(r"● \d\d:\d\d:\d\d", title)
+MARKS: list[tuple[tuple[RaisedAlert, ...], str]] = [
+    ((raised("hot"),), " ! hot "),
+    ((raised("hot"), raised("hot", "gpu 4"), raised("kv full")), " ! hot +1 "),
+    ((), ""),
+    ((raised("a name that is far too long for it"),), " ! a name that is far … "),
+    ((raised("quiet", title=False),), ""),
+]
+"""Alerts, one set after the other, and what the title then has."""
 
 
-async def test_the_mark_goes_with_the_alert() -> None:
-    feed = Still(shot(raised("hot")))
+async def test_an_alert_marks_the_title_and_the_mark_goes_with_it() -> None:
+    feed = Still(shot())
+    tick = 0
     async with running(feed, 80, 24) as (app, pilot):
-        assert "! hot" in text_of(app)[0]
-        feed.give(shot())
-        await until(lambda: "! hot" not in text_of(app)[0], pilot)
+        for width in (80, 120):
+            await pilot.resize_terminal(width, 24)
+            for alerts, badge in MARKS:
+                tick += 1
+                feed.give(replace(scenes.snapshot(tick=tick), alerts=alerts))
+                await until(
+                    lambda badge=badge: badge in text_of(app)[0] and ("!" in text_of(app)[0]) is bool(badge), pilot
+                )  # type: ignore[misc]
+                assert re.search(r"● \d\d:\d\d:\d\d", text_of(app)[0])
 
 
 def test_only_what_rings_is_rung_and_again_when_it_is_raised_again() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import BARS, HATCH, RAIL, STAGES, TIPS, Palette, bar_tone
 from gpumon.tui.table import Table
 from gpumon.tui.terminal import Depth
+from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.painted import PLAIN, gpu_row, seen, text
 
@@ -44,7 +44,7 @@ def gpu(busy: Reading, sm: Reading, tensor: Reading, mfu: Reading, **others: obj
     return scenes.gpu(0, busy_ratio=busy, sm_active_ratio=sm, tensor_active_ratio=tensor, mfu_ratio=mfu, **others)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("busy", "sm", "shown"),
     [
         (0.91, 0.64, "▇▇▇▇▇▏▇▎"),
@@ -76,7 +76,7 @@ def test_the_stages_of_a_funnel_are_nested_with_the_largest_at_the_back() -> Non
     assert owners(bar((("busy", 0.25), ("sm", 0.75)), 8)) == "001111..", "whatever their order"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shares", "hatched"),
     [
         ((1.0, 0.75, NONE, 0.25), range(6, 18)),
@@ -102,7 +102,7 @@ def test_every_bar_has_its_cells(shares: list[Reading], size: int) -> None:
         assert text(row)[0] not in (RAIL, " "), "what is above 0 is seen"
 
 
-@pytest.mark.parametrize(("width", "cells"), [(80, 8), (119, 8), (120, 10), (130, 16), (159, 16), (160, 24), (300, 24)])
+@each_row(("width", "cells"), [(80, 8), (119, 8), (120, 10), (130, 16), (159, 16), (160, 24), (300, 24)])
 def test_the_bar_grows_with_the_screen_and_takes_no_column_s_place(width: int, cells: int) -> None:
     columns = gpu_table.TABLE.columns(width, frozenset())
     busy = next(column for column in columns if column.name == "busy")
@@ -110,7 +110,7 @@ def test_the_bar_grows_with_the_screen_and_takes_no_column_s_place(width: int, c
     assert gpu_table.TABLE.used(width, PLAIN) <= width
 
 
-@pytest.mark.parametrize("table", [gpu_table.TABLE])
+@each_row("table", [gpu_table.TABLE])
 def test_no_column_goes_as_the_screen_gets_wider(table: Table[Gpu]) -> None:
     shown = [{column.name for column in table.columns(width, frozenset())} for width in range(60, 301)]
     for narrow, wide in itertools.pairwise(shown):
@@ -125,9 +125,7 @@ def test_a_wide_screen_shows_busy_that_is_not_used() -> None:
     assert "▇busy ▇sm ▇tensor ▇mfu" in head
 
 
-@pytest.mark.parametrize(
-    ("mfu", "tensor", "marked"), [(0.3, 0.05, True), (0.3, 0.35, False), (0.19, 0.16, False), (NONE, 0.1, False)]
-)
+@each_row(("mfu", "tensor", "marked"), [(0.3, 0.05, True), (0.3, 0.35, False), (0.19, 0.16, False), (NONE, 0.1, False)])
 def test_mfu_above_tensor_activity_is_marked_at_its_end(mfu: Reading, tensor: Reading, marked: bool) -> None:
     shown = text(gpu_row(gpu(1.0, 0.8, tensor, mfu), WIDE))[FUNNEL]
     assert ("!" in shown) is marked
@@ -153,7 +151,7 @@ def test_a_lost_gpu_is_hatched_and_not_idle() -> None:
     assert text(gpu_row(lost, WIDE))[FUNNEL] == HATCH * 24
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("theme", "depth", "plain", "shown"),
     [
         ("default", Depth.TRUE, False, "▇▇▇▇▍▇▇▇▇▎▇▇▇▇▎▁▁"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import cells
@@ -19,6 +18,7 @@ from gpumon.tui.process_table import TABLE as PROCESSES
 from gpumon.tui.search import CURRENT, marked_cell
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
+from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_keys
@@ -36,7 +36,7 @@ def pane_of(app: MonitorApp, name: str) -> ListPane[object]:
     return pane
 
 
-@pytest.mark.parametrize("kind", COLUMNS)
+@each_row("kind", COLUMNS)
 def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
     assert FIELDS[kind].keys() <= COLUMNS[kind]
@@ -47,14 +47,14 @@ def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
         assert cell.place, column
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "rest"), [("gpu", {"index", "state", "engines"}), ("engine", {"engine"}), ("process", {"pid", "gpus"})]
 )
 def test_the_cursor_stands_on_every_column_but_names(kind: str, rest: set[str]) -> None:
     assert COLUMNS[kind] - explained_columns(kind) == rest
 
 
-@pytest.mark.parametrize("kind", COLUMNS)
+@each_row("kind", COLUMNS)
 def test_columns_of_words_are_explained_by_their_facts(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
     first = next(iter(of_kind(snapshot, kind)))
@@ -164,7 +164,7 @@ async def test_tab_jumps_over_the_sections_of_a_page() -> None:
         assert app.monitor.pages.name == "detail"
 
 
-@pytest.mark.parametrize("name", ["vllm  ", "語言  ", "é…▇·  "])
+@each_row("name", ["vllm  ", "語言  ", "é…▇·  "])
 def test_a_cell_behind_wide_characters_is_marked_where_it_stands(name: str) -> None:
     row = ((name, "text"), ("12%", "text"), (" 34%", "muted"))
     marked = [text for text, tone in marked_cell(row, cells(name), 3) if tone == CURRENT]

@@ -23,6 +23,7 @@ from gpumon.tui.levels import Level, levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import SHADES, Glyphs
 from gpumon.tui.view import View
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 
@@ -59,7 +60,7 @@ def test_an_area_fills_from_below() -> None:
     assert [text(line) for line in area([(values, "mfu")], 2, "ascii")] == ["  # ", ":## "]
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_a_zero_has_a_baseline_and_a_gap_has_not(glyphs: Glyphs) -> None:
     live = RASTERS[glyphs].live
     (line,) = area([([0.0] * live + [NAN] * live, "mfu")], 1, glyphs)
@@ -73,7 +74,7 @@ def test_the_front_layer_covers_the_one_behind() -> None:
     assert bottom == [("⣿", "sm")]
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_two_layers_differ_without_colour(glyphs: Glyphs) -> None:
     live = RASTERS[glyphs].live
     lines = area([([0.25] * live, "sm"), ([1.0] * live, "busy")], 8, glyphs)
@@ -83,7 +84,7 @@ def test_two_layers_differ_without_colour(glyphs: Glyphs) -> None:
     assert solid != light
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_what_is_only_behind_is_seen_at_its_height(glyphs: Glyphs) -> None:
     """A GPU without a counter of active SMs has nothing but busy."""
     live = RASTERS[glyphs].live
@@ -91,7 +92,7 @@ def test_what_is_only_behind_is_seen_at_its_height(glyphs: Glyphs) -> None:
     assert [bool(text(line).strip()) for line in lines] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_sm_above_busy_still_shows(glyphs: Glyphs) -> None:
     live = RASTERS[glyphs].live
     assert text(area([([1.0] * live, "sm"), ([0.25] * live, "busy")], 1, glyphs)[0]) == KEYS[glyphs][0]
@@ -115,7 +116,7 @@ def test_a_scale_is_round_and_high_enough(value: float) -> None:
     assert f"{top:e}"[0] in "125"
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, NAN, math.inf])
+@each_row("value", [0.0, -1.0, NAN, math.inf])
 def test_a_scale_of_nothing(value: float) -> None:
     assert nice(value) == 1.0
 
@@ -192,8 +193,8 @@ def test_figures_are_read_once_a_moment() -> None:
     assert figures.at(1010.0)["mfu"] == "10%"
 
 
-@pytest.mark.parametrize("span_s", SPANS_S)
-@pytest.mark.parametrize("interval_s", [0.25, 1.0, 60.0])
+@each_row("span_s", SPANS_S)
+@each_row("interval_s", [0.25, 1.0, 60.0])
 def test_a_steady_course_has_no_gap_and_an_outage_has(span_s: float, interval_s: float) -> None:
     """At every span and interval: no blank column but where nothing was read."""
     history = History()
@@ -215,8 +216,8 @@ def test_a_steady_course_has_no_gap_and_an_outage_has(span_s: float, interval_s:
     assert length - 2 * interval_s - 2 * charts.grid.column_s - 10.0 <= seconds <= length
 
 
-@pytest.mark.parametrize("span_s", SPANS_S)
-@pytest.mark.parametrize("width", [60, 80, 120, 200, 300])
+@each_row("span_s", SPANS_S)
+@each_row("width", [60, 80, 120, 200, 300])
 def test_the_labels_of_the_time_axis_are_true(width: int, span_s: float) -> None:
     found = grid(width - 2, span_s)
     axis = text(tuple(ago(found)))
@@ -241,13 +242,13 @@ def test_the_columns_end_where_the_span_begins(room: int, span_s: float) -> None
     assert sum(cells(piece) for piece, _ in ago(found)) == found.columns <= room
 
 
-@pytest.mark.parametrize("span_s", [60.0, 120.0, 300.0, 600.0, 1800.0])
+@each_row("span_s", [60.0, 120.0, 300.0, 600.0, 1800.0])
 def test_the_columns_fill_the_room(span_s: float) -> None:
     for room in range(24, 300):
         assert grid(room, span_s).columns >= 0.8 * room
 
 
-@pytest.mark.parametrize("span_s", SPANS_S)
+@each_row("span_s", SPANS_S)
 def test_no_label_is_older_than_the_span(span_s: float) -> None:
     """An axis of five minutes does not go back six."""
     for room in range(24, 300):
@@ -256,7 +257,7 @@ def test_no_label_is_older_than_the_span(span_s: float) -> None:
         assert max(seconds, default=0.0) <= span_s
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_between_bucket_edges_only_the_newest_column_changes(glyphs: Glyphs) -> None:
     snapshot = scenes.snapshot()
     history = scenes.history(snapshot)
@@ -276,8 +277,8 @@ def test_between_bucket_edges_only_the_newest_column_changes(glyphs: Glyphs) -> 
     assert shifted[-1] == before[-1], "the axis stands still"
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
-@pytest.mark.parametrize("height", [1, 8])
+@each_row("glyphs", ALL_GLYPHS)
+@each_row("height", [1, 8])
 def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Glyphs) -> None:
     """It begins at the left edge, and what comes is drawn beside it."""
     history = History()
@@ -302,8 +303,8 @@ def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Gl
         before = rows
 
 
-@pytest.mark.parametrize("span_s", [30.0, 60.0, 120.0, 300.0])
-@pytest.mark.parametrize("room", [38, 60, 120])
+@each_row("span_s", [30.0, 60.0, 120.0, 300.0])
+@each_row("room", [38, 60, 120])
 def test_the_clock_below_a_chart_that_grows_is_true(room: int, span_s: float) -> None:
     found = grid(room, span_s)
     first = math.floor(scenes.WALL_S / found.column_s)
@@ -320,13 +321,13 @@ def test_the_clock_below_a_chart_that_grows_is_true(room: int, span_s: float) ->
         assert abs(drawn_s - of_day_s) <= 0.5 * found.column_s + 1e-3
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 160, 200, 300])
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
-@pytest.mark.parametrize("least", [1, 3])
+@each_row("width", [60, 120, 200])
+@each_row("glyphs", ALL_GLYPHS)
+@each_row("least", [1, 3])
 def test_charts_fill_their_pane(width: int, glyphs: Glyphs, least: int) -> None:
     snapshot = scenes.snapshot()
     history = scenes.history(snapshot)
-    for height in (1, 2, 4, 6, 10, 19, 38, 60):
+    for height in (1, 2, 4, 10, 19, 38):
         charts = made(history, width, height, glyphs=glyphs, least=least)
         rows = drawn(charts, history, snapshot.wall_s)
         assert 1 <= len(rows) <= height
@@ -338,8 +339,8 @@ def test_charts_fill_their_pane(width: int, glyphs: Glyphs, least: int) -> None:
         assert text(rows[-1]).rstrip().endswith("now") or least == 1 or height < 3
 
 
-@pytest.mark.parametrize("least", [1, 3])
-@pytest.mark.parametrize("size", [(80, 4), (120, 8), (200, 20), (60, 1)])
+@each_row("least", [1, 3])
+@each_row("size", [(80, 4), (120, 8), (200, 20), (60, 1)])
 def test_the_chosen_chart_is_in_view_and_the_others_move_no_more_than_they_must(
     size: tuple[int, int], least: int
 ) -> None:
@@ -352,7 +353,7 @@ def test_the_chosen_chart_is_in_view_and_the_others_move_no_more_than_they_must(
     assert first == 0
 
 
-@pytest.mark.parametrize("values", [{}, {"busy": NAN}, dict.fromkeys((curve.key for curve in SPARKS), 0.0)])
+@each_row("values", [{}, {"busy": NAN}, dict.fromkeys((curve.key for curve in SPARKS), 0.0)])
 def test_no_history_and_all_zero_are_drawn(values: dict[str, float]) -> None:
     history = History()
     history.append(scenes.WALL_S, values)
@@ -372,7 +373,7 @@ def test_running_and_waiting_are_stacked() -> None:
     assert newest.count("accent") == 9 - newest.count("warn")
 
 
-@pytest.mark.parametrize("height", [2, 3, 6, 12])
+@each_row("height", [2, 3, 6, 12])
 def test_an_area_is_darker_from_line_to_line(height: int) -> None:
     history = History()
     history.append(scenes.WALL_S, {"decode": 100.0})
@@ -401,7 +402,7 @@ def tones_of(rows: list[Row], glyphs: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "values"),
     [
         ("kv", (0.5, 0.93, 0.99)),
@@ -413,7 +414,7 @@ def tones_of(rows: list[Row], glyphs: str) -> list[str]:
         ("temp:3", (40.0, 85.0, 93.0)),
     ],
 )
-@pytest.mark.parametrize("least", [1, 3])
+@each_row("least", [1, 3])
 def test_a_curve_has_the_colour_of_its_level(key: str, values: tuple[float, ...], least: int) -> None:
     chart = chart_of(key)
     assert chart is not None
@@ -428,7 +429,7 @@ def test_a_curve_has_the_colour_of_its_level(key: str, values: tuple[float, ...]
         assert ("!" in text(rows[0])) == (count > 1), "a mark for terminals without colours"
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_a_line_stands_at_the_goal_where_it_is_within_the_scale(glyphs: Glyphs) -> None:
     chart = chart_of("ttft")
     assert chart is not None
@@ -442,8 +443,8 @@ def test_a_line_stands_at_the_goal_where_it_is_within_the_scale(glyphs: Glyphs) 
     assert not any(tone == "border" for row in above for _, tone in row)
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
-@pytest.mark.parametrize(("height", "axis"), [(1, True), (2, True), (1, False)])
+@each_row("glyphs", ALL_GLYPHS)
+@each_row(("height", "axis"), [(1, True), (2, True), (1, False)])
 def test_a_chart_of_one_line_is_a_spark_with_its_newest_value(height: int, axis: bool, glyphs: Glyphs) -> None:
     history = course("kv", 0.5, 0.93, 0.99)
     chart = chart_of("kv")
@@ -466,7 +467,7 @@ def test_one_gpu_has_its_two_series_in_one_chart_in_two_tones() -> None:
     assert {tone.rstrip("-") for row in rows[1:] for piece, tone in row if piece.strip()} == {"sm", "busy"}
 
 
-@pytest.mark.parametrize("value", [1e308, math.inf, 5e-324])
+@each_row("value", [1e308, math.inf, 5e-324])
 def test_an_absurd_figure_is_drawn(value: float) -> None:
     history = History()
     for second in range(3):
@@ -504,7 +505,7 @@ def test_one_wide_chart_says_what_its_columns_were_at_least_on_average_and_at_mo
     assert said.rstrip().endswith("0-1k")
 
 
-@pytest.mark.parametrize("behind_s", range(7))
+@each_row("behind_s", range(7))
 def test_the_mean_of_a_chart_counts_no_reading_twice(behind_s: int) -> None:
     """The newest reading is drawn up to the edge that the chart moves on at."""
     history = History()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.table import Table
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.painted import PLAIN, TABLES, engine_row, gpu_row, process, seen, text
@@ -36,7 +36,7 @@ BEHIND = {"gpus": {"history"}, "processes": {"command"}}
 PALETTES = {plain: Palette(load_theme("default"), Depth.TRUE, ascii=plain) for plain in (False, True)}
 
 
-@pytest.mark.parametrize("width", [80, 86, 100, 120, 160, 200, 300])
+@each_row("width", [80, 86, 100, 120, 160, 200, 300])
 def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
     for gpu in GPUS:
         narrow, wide = text(gpu_row(gpu, 80)), text(gpu_row(gpu, width))
@@ -54,7 +54,7 @@ def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
     assert text(engine_table.TABLE.head(80, PLAIN))[27:] in text(engine_table.TABLE.head(width, PLAIN))
 
 
-@pytest.mark.parametrize("width", [80, 120, 162, 170, 199, 200, 300])
+@each_row("width", [80, 120, 162, 170, 199, 200, 300])
 def test_the_gpus_and_the_model_of_an_engine_stand_once_in_its_row(width: int) -> None:
     engine = scenes.engine(0, model="meta-llama/Llama-3.3-70B-Instruct", gpus=(3, 4, 5, 6))
     row = text(engine_row(engine, width))
@@ -63,7 +63,7 @@ def test_the_gpus_and_the_model_of_an_engine_stand_once_in_its_row(width: int) -
     assert ("meta-llama/Llama-3.3-70B-Instruct" in row) is (width >= 199)
 
 
-@pytest.mark.parametrize("width", [60, 66, 70, 76, 79])
+@each_row("width", [60, 66, 70, 76, 79])
 def test_a_narrow_screen_leaves_out_whole_columns(width: int) -> None:
     for gpu in GPUS:
         assert cells(text(gpu_row(gpu, width))) <= width
@@ -86,8 +86,8 @@ def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
     ]
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("width", [60, 80, 120, 200, 300])
+@each_row("table", TABLES)
+@each_row("width", [60, 80, 120, 200, 300])
 def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any], width: int) -> None:
     hidden: frozenset[str] = frozenset()
     most = table.most_shift(width, hidden)
@@ -103,8 +103,8 @@ def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any]
     assert seen_ == set(table.forms(width)), "each can be seen"
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("width", [60, 80, 120, 200, 300, 500])
+@each_row("table", TABLES)
+@each_row("width", [60, 80, 120, 200, 300, 500])
 def test_columns_beyond_the_edge_are_counted(table: Table[Any], width: int) -> None:
     hidden: frozenset[str] = frozenset()
     shown = table.columns(width, hidden)

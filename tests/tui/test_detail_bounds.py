@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Line
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.view import View
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of, whole
@@ -56,7 +56,7 @@ def test_large_amounts_have_a_prefix() -> None:
     assert "prefill cached 123.5 Mtok" in text
 
 
-@pytest.mark.parametrize("factor", [1e-4, 1.0, 1e3, 1e6, 1e9])
+@each_row("factor", [1e-4, 1.0, 1e3, 1e6, 1e9])
 def test_no_figure_is_cut(factor: float) -> None:
     engine, gpu = (
         replace(
@@ -157,9 +157,8 @@ def test_reserved_memory_is_told_apart_only_where_it_is_known() -> None:
     assert told not in flat(page_of(full_snapshot(gpus=(old,)), "gpu", UUID))
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [(EndpointState.REFUSED, Reason.UNREACHABLE), (EndpointState.STARTING, Reason.WARMING_UP)],
+@each_row(
+    ("state", "reason"), [(EndpointState.REFUSED, Reason.UNREACHABLE), (EndpointState.STARTING, Reason.WARMING_UP)]
 )
 def test_an_engine_that_never_answered_was_never_read(state: EndpointState, reason: Reason) -> None:
     for age_s, said in ((0.0, "never read"), (7.0, "read 7.0 s ago")):

@@ -22,6 +22,7 @@ from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
 from gpumon.tui.detail.engine import interval
 from gpumon.tui.detail.why import Subject, explain
+from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.detail_scenes import KV, NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of
 
@@ -63,7 +64,7 @@ def figures_of(sections: list[Section]) -> dict[str, Figure]:
     return {each.name: each for section in sections for each in section.entries if isinstance(each, Figure)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "MFU",
@@ -136,7 +137,7 @@ def test_no_division_by_what_is_zero() -> None:
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_every_reason_has_a_sentence(reason: Reason) -> None:
     names = {name for kind in (Gpu, Engine, Process) for name in flat_fields(kind)} | {""}
     for name in names:
@@ -145,7 +146,7 @@ def test_every_reason_has_a_sentence(reason: Reason) -> None:
         assert "{" not in why.sentence + why.todo
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "field", "fix"),
     [
         (Reason.UNKNOWN_MODEL, "mfu_ratio", "`gpumon doctor` prints the [[model]] lines"),
@@ -162,7 +163,7 @@ def test_what_to_do_names_the_exact_line(reason: Reason, field: str, fix: str) -
     assert fix in explain(Subject(gpu=3, url="http://h:1", kind=EngineKind.VLLM))(Missing(reason), field).todo
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
     gone = Missing(reason)
     engine = full_engine(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from gpumon.fleet.rows import STATE_LEVELS
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
@@ -14,6 +12,7 @@ from gpumon.tui.fleet.columns import said, sentence
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.shown import FleetMoment, worked_out
 from gpumon.tui.fleet.summary import faults
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.fleet_feed import Scrapes, watching
@@ -44,7 +43,7 @@ def line(shown: FleetMoment, width: int, *, live: bool = True) -> tuple[str, set
     return text(row), {tone for _, tone in row}
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
+@each_row("width", [80, 120, 200])
 def test_in_trouble_it_names_level_host_thing_and_what_is_wrong(width: int) -> None:
     shown, tones = line(
         fleet(a=snapshot(), b=snapshot(verdict(Level.WARN)), c=snapshot(verdict(Level.CRITICAL))), width
@@ -85,7 +84,7 @@ def test_it_says_nothing_of_problems_while_nothing_answers() -> None:
     assert "no problem" not in line(fleet(a=healthy), 160, live=False)[0]
 
 
-@pytest.mark.parametrize("state", [HostState.STALE, HostState.UNREACHABLE, HostState.GONE])
+@each_row("state", [HostState.STALE, HostState.UNREACHABLE, HostState.GONE])
 def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState) -> None:
     shown = fleet(None, state, a=snapshot())
     mark = MARKS[STATE_LEVELS[state]]
@@ -98,7 +97,7 @@ def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState)
     assert (mark.glyph, mark.tone) in [(piece.strip(), tone) for piece, tone in wrong]
 
 
-@pytest.mark.parametrize("state", [HostState.OK, HostState.PARTIAL, HostState.STALE])
+@each_row("state", [HostState.OK, HostState.PARTIAL, HostState.STALE])
 def test_a_host_with_a_critical_engine_is_critical(state: HostState) -> None:
     shown = fleet(None, state, a=snapshot(verdict(Level.WARN), verdict(Level.CRITICAL)))
     (row,) = shown.hosts

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from gpumon.commands.files import Files
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
@@ -22,6 +20,7 @@ from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
 from gpumon.tui.process_table import AFAR
 from gpumon.tui.table import clock
+from tests.each_row import each_row
 from tests.fleet.fleets import fed, fleet_frame
 from tests.history.frames import WALL_S
 from tests.records import replace
@@ -183,7 +182,7 @@ def test_a_host_has_the_name_that_the_fleet_has_for_it():
     assert named(snapshot, snapshot.host.name) is snapshot
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("most", "lines"),
     [
         (1, ["VRAM 89 %, …"]),
@@ -204,7 +203,7 @@ def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] 
     return by_host(replace(fleet, hosts=(host,)), {})[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "room", "text"),
     [
         (HostState.UNREACHABLE, 12, " ✗ NO ANSWER"),

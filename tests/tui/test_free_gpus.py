@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of
@@ -40,7 +39,7 @@ def test_a_busy_gpu_without_a_process_that_is_seen_says_how_an_engine_is_named()
     assert "no engine that gpumon polls runs on this GPU → if one does: gpumon --endpoint" in page()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("busy", "sm", "said", "not_said"),
     [
         (0.0, 0.04, "SM active is of another interval", "stood idle"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.efficiency.service import NO_WORK
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Backend, Efficiency, Engine, EngineRates, Latency, Load, Quantiles
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of, whole
@@ -41,7 +40,7 @@ def page_text(front: Engine, width: int = 120) -> str:
     return flat(page_of(snapshot, "engine", URL), width)
 
 
-@pytest.mark.parametrize(("width", "model"), [(80, "1/2 ready"), (200, "1/2 ready of Qwen/Qwen3-8B, 0.1/s fail")])
+@each_row(("width", "model"), [(80, "1/2 ready"), (200, "1/2 ready of Qwen/Qwen3-8B, 0.1/s fail")])
 def test_its_row_has_requests_in_place_of_tokens_and_how_many_backends_are_ready(width: int, model: str) -> None:
     line = text(engine_row(FRONT, width))
     assert model in line
@@ -57,7 +56,7 @@ def test_a_long_name_leaves_room_for_what_fails() -> None:
     assert "fail" not in text(engine_row(well, 200))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("known", "ready", "said"),
     [
         (3.0, Missing(Reason.NOT_EXPOSED), "3 backends"),
@@ -108,7 +107,7 @@ def test_what_a_backends_state_means_is_said_for_its_kind() -> None:
     assert "running requests are left out" in page_text(replace(FRONT, kind=EngineKind.VLLM_STACK))
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
+@each_row("width", [80, 120, 200])
 def test_its_page_fits(width: int) -> None:
     snapshot = replace(scenes.snapshot(), engines=(FRONT,))
     assert whole(page_of(snapshot, "engine", URL), width)

@@ -12,6 +12,7 @@ from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import items
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.feed import Still
@@ -34,7 +35,7 @@ def one_verdict(code: Limit, cause: str, level: Level) -> Snapshot:
     return replace(snapshot, verdicts=(verdict,), faults=())
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
+@each_row("width", [80, 120, 200])
 def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
     shown, tones = line_of(one_verdict(Limit.KV_CACHE_FULL, "kv_full", Level.CRITICAL), width)
     assert shown.startswith(" ✗ 1  vllm:8000 KV cache full")
@@ -73,7 +74,7 @@ IN_TROUBLE = {
 }
 
 
-@pytest.mark.parametrize("width", IN_TROUBLE)
+@each_row("width", IN_TROUBLE)
 def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     (worst, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
@@ -97,7 +98,7 @@ AT_PEACE = {
 }
 
 
-@pytest.mark.parametrize("width", AT_PEACE)
+@each_row("width", AT_PEACE)
 def test_the_words_of_peace_end_between_clauses(width: int) -> None:
     snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
     (first, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
@@ -150,14 +151,6 @@ def test_the_price_is_that_of_all_gpus_or_none() -> None:
     assert "20.0 $/h" in line_of(snapshot, 120, {kind: 2.5})[0]
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_it_is_the_second_line_of_every_size(size: tuple[int, int]) -> None:
-    async with running(Still(one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)), *size) as (app, _):
-        lines = text_of(app)
-        assert lines[1].startswith(" ✗ 1  vllm:8000 hung")
-        assert lines[2].startswith("─5─ triage")
-
-
 GLANCES = {
     "critical": (Limit.HUNG, "hung_spinning", Level.CRITICAL, " ✗ 1  vllm:8000 hung", "alarm"),
     "warning": (Limit.QUEUE_LIMIT, "queue_slots", Level.WARN, " ! 1  vllm:8000 queue limit", "warn"),
@@ -166,18 +159,19 @@ GLANCES = {
 """State: its verdict, what the headline alone has to say of it (level, thing, what is wrong), and the tone of that."""
 
 
-@pytest.mark.parametrize("theme", ["default", "light"])
-@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
-@pytest.mark.parametrize("state", GLANCES)
-async def test_one_line_says_how_it_is(state: str, size: tuple[int, int], theme: str) -> None:
+@pytest.mark.parametrize(("state", "theme"), [("critical", "default"), ("warning", "light"), ("healthy", "default")])
+async def test_one_line_says_how_it_is_the_second_of_every_size(state: str, theme: str) -> None:
     limit, cause, level, words, tone = GLANCES[state]
-    async with running(Still(one_verdict(limit, cause, level)), *size, theme=theme) as (app, _):
-        line = text_of(app)[1]
-        assert words in line
-        painted = app.monitor.body.headline.painted[0]
-        styles = {segment.style for segment in painted if segment.text.strip()}
-        urgent = {name for name in ("alarm", "warn") if app.palette.styles[name] in styles}
-        assert urgent == ({tone} if tone else set())
+    async with running(Still(one_verdict(limit, cause, level)), *SIZES[0], theme=theme) as (app, pilot):
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await until(lambda size=size: len(text_of(app)) == size[1], pilot)  # type: ignore[misc]
+            assert words in text_of(app)[1]
+            assert text_of(app)[2].startswith("─5─ triage" if level is Level.CRITICAL else "─1─ gpus")
+            painted = app.monitor.body.headline.painted[0]
+            styles = {segment.style for segment in painted if segment.text.strip()}
+            urgent = {name for name in ("alarm", "warn") if app.palette.styles[name] in styles}
+            assert urgent == ({tone} if tone else set())
 
 
 async def test_triage_is_on_top_while_something_is_critical_and_a_minute_longer() -> None:

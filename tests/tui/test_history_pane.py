@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -23,6 +22,7 @@ from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from gpumon.tui.widgets.history_pane import HistoryPane
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.running import foot, running, text_of, until
@@ -79,8 +79,8 @@ def test_every_size_is_painted(
         assert len(rows) == height
 
 
-@pytest.mark.parametrize("opened", [False, True])
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@each_row("opened", [False, True])
+@each_row("width", [60, 80, 120, 200])
 def test_ascii_is_ascii(width: int, opened: bool) -> None:
     of = pane(glyphs="ascii", focused=True)
     of.opened = opened
@@ -130,8 +130,8 @@ async def test_the_first_click_on_the_pane_opens_no_chart() -> None:
         assert (history.cursor, history.opened) == (0, True)
 
 
-@pytest.mark.parametrize("height", [2, 3, 4])
-@pytest.mark.parametrize("opened", [False, True])
+@each_row("height", [2, 3, 4])
+@each_row("opened", [False, True])
 def test_the_smallest_panes_say_figures(height: int, opened: bool) -> None:
     of = pane()
     of.opened = opened
@@ -162,7 +162,7 @@ def test_the_first_moments_and_no_readings_at_all() -> None:
         assert not re.search(r"[1-9]\d*%", said)
 
 
-@pytest.mark.parametrize(("width", "height", "most"), [(80, 6, 250), (120, 20, 520), (200, 41, 1050)])
+@each_row(("width", "height", "most"), [(80, 6, 250), (120, 20, 520), (200, 41, 1050)])
 def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
     """With figures that all move each second; the whole screen has 3 kB/s."""
     history = scenes.history(LIVE)
@@ -229,7 +229,7 @@ def fallen(*, silent: int, **gone: object) -> HistoryPane:
     return pane(replace(of, engines=engines), history, glyphs="blocks")
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 2), (80, 5), (80, 12), (120, 20), (200, 41), (200, 9), (300, 4)])
+@each_row(("width", "height"), [(80, 2), (80, 5), (80, 12), (120, 20), (200, 41), (200, 9), (300, 4)])
 def test_every_chart_can_be_chosen_and_is_in_view_with_a_mark(width: int, height: int) -> None:
     of = pane(focused=True)
     of.rows(width, height)
@@ -258,7 +258,7 @@ def test_a_chart_is_opened_left_for_the_next_and_closed() -> None:
     assert not of.back()
 
 
-@pytest.mark.parametrize("how", ["opened", "zoomed"])
+@each_row("how", ["opened", "zoomed"])
 def test_a_chart_of_each_gpu_stands_below(how: str) -> None:
     of = pane(focused=True)
     setattr(of, how, True)
@@ -346,7 +346,7 @@ def test_a_gap_without_a_sum_stays_a_dash() -> None:
         assert " of " not in text.partition("\n")[2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("known_s", "said"),
     [
         (5, "last 30s"),
@@ -388,7 +388,7 @@ def test_at_first_the_mean_since_the_start_stands_in_for_the_past() -> None:
     assert "decode tok/s 3.0k" in drawn, "the figure is the measured one"
 
 
-@pytest.mark.parametrize("glyphs", GLYPHS)
+@each_row("glyphs", GLYPHS)
 def test_it_is_never_part_of_a_curve(glyphs: Glyphs) -> None:
     own = (scenes.engine(0, since_start=SINCE_START),)
     history = History()

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual import events
@@ -53,11 +54,11 @@ async def type_fast(app: MonitorApp, *keys: str) -> None:
     """As `type_keys`, without the time that Pilot waits for good measure: for hundreds of keys."""
     for key in keys:
         app.post_message(event(key))
+    loop: Any = asyncio.get_running_loop()
     idle = 0
     while idle < 3:
         await asyncio.sleep(0)
-        queues = [node._message_queue for node in (app, *app.screen.walk_children(with_self=True))]
-        idle = idle + 1 if all(queue.empty() for queue in queues) else 0
+        idle = 0 if loop._ready else idle + 1
 
 
 def focused(app: MonitorApp) -> str:
@@ -249,11 +250,8 @@ def place_of(app: MonitorApp) -> tuple[object, ...]:
 OFTEN = {
     "gpus": "tiny",
     "history": "small",
-    "paused": "large",
-    "detail": "small",
     "settings": "large",
     "palette": "small",
-    "columns": "large",
     "sizing": "small",
     "sizing number": "large",
 }

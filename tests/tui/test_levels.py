@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from gpumon.config.schema import Goals, Levels
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reason
@@ -14,12 +12,13 @@ from gpumon.readings.snapshot import BandwidthSource, Quantiles
 from gpumon.tui import gpu_table
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import LEVELS
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.painted import PLAIN, engine_row, gpu_row, process, seen, text, tone_of
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "cell", "tone"),
     [
         ({"temperature_c": 82.9}, "  83  ", "ok"),
@@ -44,7 +43,7 @@ def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
     assert [plain.index(mark) for mark in ("W", "m ")] == [text(gpu_row(scenes.gpu(0))).index(m) for m in ("W", "m ")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "cell", "tone"),
     [
         ({"kv_usage_ratio": 0.89}, "  89%", "ok"),
@@ -130,7 +129,7 @@ HELD: dict[str, Any] = {
 """Nothing runs, but a process that is no engine's holds memory."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "word", "tone"),
     [
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  low eff.", "muted"),
@@ -169,8 +168,8 @@ def test_low_use_is_what_the_settings_say() -> None:
     assert "  low eff." in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
 
 
-@pytest.mark.parametrize("figure", ["decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"])
-@pytest.mark.parametrize("size", [9.0, 40.0, 400.0, 4_000.0, 40_000.0])
+@each_row("figure", ["decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"])
+@each_row("size", [9.0, 40.0, 400.0, 4_000.0, 40_000.0])
 def test_digits_stand_where_they_stood_while_a_rate_moves(figure: str, size: float) -> None:
     """Within one magnitude every value has as many digits, and its point in the same cell."""
     forms = set()

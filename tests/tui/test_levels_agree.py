@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.config.themes import load_theme
 from gpumon.outputs.brief import brief
 from gpumon.readings.frame import EndpointState, GpuState
@@ -16,6 +14,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.painted import PLAIN, text
@@ -30,7 +29,7 @@ def hot(level: Level) -> tuple[Gpu, Any]:
     return gpu, verdicts.of_gpu(gpu, Limit.THROTTLED, "thermal_driver", level=level, family=Family.STATE)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@each_row("level", LEVELS)
 def test_the_row_of_a_gpu_is_marked_as_its_verdict(level: Level) -> None:
     gpu, verdict = hot(level)
     urgent = verdict if level is not Level.NOTE else None
@@ -39,7 +38,7 @@ def test_the_row_of_a_gpu_is_marked_as_its_verdict(level: Level) -> None:
     assert (word.strip(), tone) == (f"{MARKS[level].glyph} hot (sw)", MARKS[level].tone)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@each_row("level", LEVELS)
 def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
     gpu, verdict = hot(level)
     snapshot = replace(scenes.snapshot(), gpus=(gpu,), verdicts=(verdict,), faults=())
@@ -51,7 +50,7 @@ def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
     )
 
 
-@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+@each_row("level", [Level.CRITICAL, Level.WARN])
 def test_rows_of_the_printed_snapshot_have_the_mark_of_what_they_carry(level: Level) -> None:
     of = scenes.snapshot()
     hung = verdicts.of_engine(of.engines[1], Limit.HUNG, "hung_spinning", level=level, family=Family.STATE)
@@ -60,7 +59,7 @@ def test_rows_of_the_printed_snapshot_have_the_mark_of_what_they_carry(level: Le
     assert len(rows) == 1 + len(of.engines[1].hardware.gpus), "the engine, and the GPUs that it runs on"
 
 
-@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+@each_row("level", [Level.CRITICAL, Level.WARN])
 def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
     gpu, verdict = hot(level)
     snapshot = replace(scenes.snapshot(), gpus=(*scenes.snapshot().gpus[:3], gpu), verdicts=(verdict,))
@@ -73,7 +72,7 @@ def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
     assert (f" {pane.alarm()} ", MARKS[level].tone) in Pane._rule(pane, 80, 4, 1)
 
 
-@pytest.mark.parametrize("level", [Level.CRITICAL, Level.WARN])
+@each_row("level", [Level.CRITICAL, Level.WARN])
 def test_a_lost_gpu_and_a_silent_engine_are_as_bad_as_their_verdicts_say(level: Level) -> None:
     gpu = scenes.gpu(3, state=GpuState.LOST)
     lost = verdicts.of_gpu(gpu, Limit.HARDWARE_FAULT, "lost", level=level)

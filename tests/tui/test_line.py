@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -13,6 +12,7 @@ from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import TONES, Palette
 from gpumon.tui.repaint import repainted
 from gpumon.tui.terminal import Depth
+from tests.each_row import each_row
 
 WIDTH = 60
 THEME = load_theme("default")
@@ -143,7 +143,7 @@ def test_sixteen_colours_use_the_terminals_own() -> None:
     assert "48;" not in written
 
 
-@pytest.mark.parametrize("text", ["–…·°≥≤×●‖█▒─│┤▁▂▃▄▅▆▇█↑↓✗✓⣿", "日本語", "é"])
+@each_row("text", ["–…·°≥≤×●‖█▒─│┤▁▂▃▄▅▆▇█↑↓✗✓⣿", "日本語", "é"])
 def test_ascii_replaces_cell_by_cell(text: str) -> None:
     palette = Palette(THEME, Depth.TRUE, ascii=True)
     line = Line([(text, "text"), ("|", "text")], WIDTH, palette, Slot())

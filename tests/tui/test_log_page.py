@@ -15,6 +15,7 @@ from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.pages import followed
 from gpumon.tui.pages.log import LogPage, _pieces
+from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.feed import Still, file_log
 from tests.tui.running import foot, running, text_of, until
@@ -131,8 +132,8 @@ async def test_a_log_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         answers.set()
 
 
-@pytest.mark.parametrize("letter", ["x", "é", "語"])
-@pytest.mark.parametrize("room", [8, 79])
+@each_row("letter", ["x", "é", "語"])
+@each_row("room", [8, 79])
 def test_a_long_line_is_cut_into_pieces_that_fill_the_width(letter: str, room: int) -> None:
     text = letter * 200
     first, *rest = _pieces(text, room)

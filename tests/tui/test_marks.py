@@ -12,6 +12,7 @@ from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import evidence_text
 from gpumon.tui.pages.help import LEGEND
 from gpumon.tui.widgets.list_pane import marked
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, full_engine, full_snapshot, page_of, whole
@@ -33,7 +34,7 @@ def test_a_figure_that_contradicts_the_gpus_is_marked_in_the_row_and_said_at_the
     assert " ".join(" ".join(lines[3:5]).split()) == f"! {evidence_text(CONTRADICTED)}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "said"),
     [
         ({"uneven": ODD}, "its ranks are uneven"),
@@ -46,7 +47,7 @@ def test_the_top_of_a_page_says_what_its_row_is_marked_for(changed: dict[str, ob
     assert said in whole(page_of(full_snapshot(engines=(odd,)), "engine", odd.key), 120)[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shown"),
     [("vllm:8000", "▸!vllm:8000   Ll"), ("sglang:30000", "▸!sglang:300… Ll"), ("x", "▸!x           Ll")],
 )

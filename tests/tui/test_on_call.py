@@ -44,7 +44,7 @@ TASKS = {
         *("engine-mute", 120, "", "TIMEOUT", "unresponsive", "py-spy dump --pid 9000001"),
     ),
     "why do requests wait: the KV cache": (
-        *("kv-cache-full", 120, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "57 wait"),
+        *("kv-cache-full", 130, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "56 wait"),
     ),
     "why do requests wait: the server's own limit": (
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
@@ -58,7 +58,7 @@ TASKS = {
     ),
     "why is the new server slower": ("low-power-limit", 120, "", "sudo nvidia-smi -i 0 -pl 700", "1.98 GHz"),
     "is the data on that GPU still right": (
-        *("ecc-uncorrectable", 120, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "degraded"),
+        *("ecc-uncorrectable", 150, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "degraded"),
     ),
     "who holds GPU 1": ("notebook-holds-memory", 240, "", "sim:python (pid 9000002)", "holds 73 GiB", "VRAM held"),
     "what takes the host's CPU": ("cpu-bound-server", 120, "5 enter", "host CPU saturated", "--api-server-count 4"),
@@ -87,19 +87,32 @@ TASKS = {
     "what if twice as many users come": ("decode-bound", 120, "s d", "need", "per inst", "servers"),
 }
 """Question: scenario, seconds into it, keys, and what is then read on the screen."""
+SELDOM = frozenset(
+    {
+        "does the server that does not answer still run",
+        "why do requests wait: the server's own limit",
+        "which GPU slows its tensor-parallel group down",
+        "what takes the host's CPU",
+        "which replica keeps dying",
+        "did somebody want that stop",
+        "is the engine of this page well",
+        "what helps against an overload",
+    }
+)
+"""Questions of `make properties`: their verdicts are held by `accuracy`, and another question has the same keys."""
 README = Path(__file__).parents[2] / "README.md"
 QUESTIONS = {
     "Why is chat slow tonight?": (
         "kv-cache-full",
-        120,
+        130,
         "t enter",
         "what to do",
         "--gpu-memory-utilization",
         "evidence",
     ),
     "Which GPU can I give back?": ("notebook-holds-memory", 240, "1 o G enter", "by waste", "+ VRAM held"),
-    "What happened at 03:10?": ("kv-cache-full", 240, ": 0 8 : 0 2 enter", "AGO 08:02:00"),
-    "Is 17 % MFU bad?": ("healthy-chat", 240, "2 enter", "what limits it", "headroom"),
+    "What happened at 03:10?": ("kv-cache-full", 130, ": 0 8 : 0 2 enter", "AGO 08:02:00"),
+    "Is 17 % MFU bad?": ("healthy-chat", 120, "2 enter", "what limits it", "headroom"),
 }
 """Question of the README: scenario, seconds into it, keys, and what is then read on the screen."""
 COMMAND = re.compile(r"nvidia-smi|py-spy|kubectl|--\w")
@@ -140,7 +153,7 @@ def course_of(name: str, seconds: int) -> Course:
     history = History()
     store = MemoryStore(1800.0, 24e6)
     calibration = Calibration()
-    for _, frame in frames(played, seconds):
+    for _, frame in frames(played, seconds, every_s=2):
         snapshot, points = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         history.append(frame.wall_s, points, frame.interval_s)
@@ -151,7 +164,10 @@ def course_of(name: str, seconds: int) -> Course:
     return Course(snapshot, history, store, calibration, thresholds)
 
 
-@pytest.mark.parametrize("question", TASKS)
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param(question, marks=pytest.mark.wide) if question in SELDOM else question for question in TASKS],
+)
 async def test_the_answer_is_read_with_two_keys_at_most(question: str) -> None:
     name, seconds, keys, *wanted = TASKS[question]
     assert len(keys.split()) <= 2

@@ -16,6 +16,7 @@ from gpumon.tui.line import Line, Slot
 from gpumon.tui.palette import BARS, MARKS, NEUTRAL, STAGES, TONES, Palette, bar_tone
 from gpumon.tui.terminal import Depth
 from tests.config.colour import EYES, contrast, nearest
+from tests.each_row import each_row
 from tests.records import replace
 
 CONSOLE = Console()
@@ -152,8 +153,8 @@ def reads(tone: str, name: str) -> float:
     return 3.0 if tone in GRAPHICS and not high else 4.5 if tone in GRAPHICS else 7.0 if high else 4.5
 
 
-@pytest.mark.parametrize("depth", COLOURFUL)
-@pytest.mark.parametrize("name", HEX)
+@each_row("depth", COLOURFUL)
+@each_row("name", HEX)
 def test_every_tone_stands_out_from_its_ground(name: str, depth: Depth) -> None:
     for tone in TONES.keys() - DRAWN:
         cell = painted(THEMES[name], depth, tone)
@@ -164,7 +165,7 @@ def test_every_tone_stands_out_from_its_ground(name: str, depth: Depth) -> None:
             assert contrast(cell.colour, cell.ground) >= 3.0, stage
 
 
-@pytest.mark.parametrize("name", HEX)
+@each_row("name", HEX)
 def test_neighbouring_stages_of_a_bar_are_told_apart(name: str) -> None:
     colours = [painted(THEMES[name], Depth.TRUE, bar_tone(stage)).colour for stage in STAGES]
     for outer, inner in itertools.pairwise(colours):
@@ -174,21 +175,21 @@ def test_neighbouring_stages_of_a_bar_are_told_apart(name: str) -> None:
         assert (cell.colour, cell.ground) == (colours[STAGES.index(stage)], colours[STAGES.index(behind)])
 
 
-@pytest.mark.parametrize("depth", Depth)
-@pytest.mark.parametrize("name", ["ansi", "mono"])
+@each_row("depth", Depth)
+@each_row("name", ["ansi", "mono"])
 def test_the_bar_of_the_row_under_the_cursor_looks_like_that_of_another_row(name: str, depth: Depth) -> None:
     for tone in BARS:
         assert painted(THEMES[name], depth, f"{tone}@") == painted(THEMES[name], depth, tone)
 
 
-@pytest.mark.parametrize("depth", [Depth.ANSI, *COLOURFUL])
+@each_row("depth", [Depth.ANSI, *COLOURFUL])
 def test_levels_keep_their_colours_in_the_row_under_the_cursor_of_ansi(depth: Depth) -> None:
     for level in LEVELS:
         assert painted(THEMES["ansi"], depth, f"{level}@").colour == painted(THEMES["ansi"], depth, level).colour
 
 
-@pytest.mark.parametrize("depth", COLOURFUL)
-@pytest.mark.parametrize("name", HEX)
+@each_row("depth", COLOURFUL)
+@each_row("name", HEX)
 def test_levels_are_told_apart_by_every_eye(name: str, depth: Depth) -> None:
     for row in ("", "@"):
         colours = [painted(THEMES[name], depth, level + row).colour for level in LEVELS]
@@ -197,7 +198,7 @@ def test_levels_are_told_apart_by_every_eye(name: str, depth: Depth) -> None:
         assert min(found) >= (20 if depth is Depth.TRUE else 18)
 
 
-@pytest.mark.parametrize("name", HEX)
+@each_row("name", HEX)
 def test_curves_that_stand_side_by_side_are_told_apart_by_every_eye(name: str) -> None:
     for tones, figures in zip((("busy", "sm"), CURVES), CURVE_FIGURES.get(name, ((), ())), strict=True):
         colours = [painted(THEMES[name], Depth.TRUE, tone).colour for tone in tones]
@@ -206,8 +207,8 @@ def test_curves_that_stand_side_by_side_are_told_apart_by_every_eye(name: str) -
         assert min(found) >= 15
 
 
-@pytest.mark.parametrize("depth", COLOURFUL)
-@pytest.mark.parametrize("name", HEX)
+@each_row("depth", COLOURFUL)
+@each_row("name", HEX)
 def test_the_row_under_the_cursor_is_seen(name: str, depth: Depth) -> None:
     theme = THEMES[name]
     ground = painted(theme, depth, "text@").ground
@@ -216,8 +217,8 @@ def test_the_row_under_the_cursor_is_seen(name: str, depth: Depth) -> None:
     assert {tone for tone, of in others.items() if of != ground} == {"badge", "badge_paused", "alarm"}
 
 
-@pytest.mark.parametrize("depth", Depth)
-@pytest.mark.parametrize("name", ["ansi", "mono"])
+@each_row("depth", Depth)
+@each_row("name", ["ansi", "mono"])
 def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: str, depth: Depth) -> None:
     for tone in (tone for tone in TONES.keys() - DRAWN - {"ok@"} if tone.endswith("@")):
         attributes = painted(THEMES[name], depth, tone).attributes
@@ -225,7 +226,7 @@ def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: 
     assert painted(THEMES[name], depth, "text@") == Cell("default", "default", frozenset({"reverse"}))
 
 
-@pytest.mark.parametrize("name", HEX)
+@each_row("name", HEX)
 def test_a_ground_like_the_background_s_leaves_a_reversed_row_under_the_cursor(name: str) -> None:
     """In 256 colours, two neighbours of 24 bits are one."""
     base = THEMES[name]
@@ -258,7 +259,7 @@ def test_ansi_shows_text_in_the_terminal_s_own_colours() -> None:
         assert cells["badge"] == Cell("yellow", "default", frozenset({"reverse"}))
 
 
-@pytest.mark.parametrize("name", DARK)
+@each_row("name", DARK)
 def test_ansi_can_be_read_on_the_dark_palettes_that_terminals_come_with(name: str) -> None:
     terminal = DARK[name]
     for tone in TONES:
@@ -269,7 +270,7 @@ def test_ansi_can_be_read_on_the_dark_palettes_that_terminals_come_with(name: st
         assert contrast(colour, terminal.ground) >= (2.3 if inverse else 4.0 if brown else 4.5), tone
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("terminal", "figures"),
     [
         (DARK["xterm"], (110.5, 65.9, 44.6, 54.0)),
@@ -307,9 +308,7 @@ def test_a_terminal_of_16_colours_shows_its_own_whatever_the_theme() -> None:
     assert Palette(THEMES["mono"], Depth.ANSI).codes == Palette(THEMES["mono"], Depth.TRUE).codes
 
 
-@pytest.mark.parametrize(
-    ("name", "depth"), [*((name, Depth.NONE) for name in THEMES), *(("mono", depth) for depth in Depth)]
-)
+@each_row(("name", "depth"), [*((name, Depth.NONE) for name in THEMES), *(("mono", depth) for depth in Depth)])
 def test_without_colour_there_is_no_colour_code_and_levels_differ_by_attribute(name: str, depth: Depth) -> None:
     theme = THEMES[name]
     assert codes(theme, depth) <= {"0", "1", "2", "4", "7", ""}
@@ -320,15 +319,15 @@ def test_without_colour_there_is_no_colour_code_and_levels_differ_by_attribute(n
         assert "reverse" in painted(theme, depth, tone).attributes
 
 
-@pytest.mark.parametrize("name", ["ansi", "mono"])
+@each_row("name", ["ansi", "mono"])
 def test_nothing_is_bold_and_reversed_at_once(name: str) -> None:
     """The Linux console shows that as dark grey on grey."""
     for tone in TONES:
         assert not painted(THEMES[name], Depth.ANSI, tone).attributes >= {"bold", "reverse"}
 
 
-@pytest.mark.parametrize("depth", Depth)
-@pytest.mark.parametrize("name", THEMES)
+@each_row("depth", Depth)
+@each_row("name", THEMES)
 def test_a_blank_looks_the_same_in_every_tone_that_shares_a_ground(name: str, depth: Depth) -> None:
     theme = THEMES[name]
     palette = Palette(theme, depth)
@@ -346,7 +345,7 @@ def test_a_blank_looks_the_same_in_every_tone_that_shares_a_ground(name: str, de
             assert (cell.ground, "reverse" in cell.attributes) == (shown.ground, "reverse" in shown.attributes)
 
 
-@pytest.mark.parametrize(("tone", "end"), [("sm", "text"), ("critical", "text"), ("bar_ok", "bar"), ("warn@", "text@")])
+@each_row(("tone", "end"), [("sm", "text"), ("critical", "text"), ("bar_ok", "bar"), ("warn@", "text@")])
 def test_the_rest_of_a_line_has_the_ground_of_its_last_piece(tone: str, end: str) -> None:
     for name, depth in itertools.product(THEMES, Depth):
         screen = pyte.Screen(20, 1)
@@ -369,7 +368,7 @@ def test_every_tone_has_a_mark_of_its_own() -> None:
     } == {tone for tone in TONES if tone.endswith("@")}
 
 
-@pytest.mark.parametrize("depth", Depth)
+@each_row("depth", Depth)
 def test_a_palette_changes_its_theme_in_place(depth: Depth) -> None:
     palette = Palette(THEMES["default"], depth, ascii=True)
     row = [(tone[:4], tone) for tone in TONES]

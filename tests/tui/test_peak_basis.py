@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Figure
 from gpumon.tui.detail.engine import sections
 from gpumon.tui.detail.gpu import sections as gpu_sections
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import detail_scenes, scenes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "basis"),
     [
         ("sum over its GPUs: catalogue", ESTIMATED),

@@ -7,6 +7,7 @@ import pytest
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Process
 from gpumon.tui import process_table
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of
@@ -74,7 +75,7 @@ def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
     assert "hidden from this container" in text(process_table.row(running, 120, PLAIN))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "shown"),
     [
         ("/opt/venv/bin/python3 -m vllm.entrypoints", "python3 -m vllm.entrypoints"),

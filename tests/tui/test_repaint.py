@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.tui.repaint import repainted
+from tests.each_row import each_row
 
 WIDTH = 30
 HEIGHT = 6
@@ -89,7 +89,7 @@ def test_a_long_frame_is_written_from_the_top_down() -> None:
     assert repainted(long).count("\x1b[31m") == 399
 
 
-@pytest.mark.parametrize(
+@each_row(
     "frame",
     [
         "\x1b[?1049h\x1b[?25l",

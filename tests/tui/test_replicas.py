@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, R
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import evidence_text
 from gpumon.tui.replica_rows import grouped, is_sums
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of, whole
@@ -97,7 +98,7 @@ def test_a_replica_without_figures_is_named_on_the_page() -> None:
     assert "nothing listens" in page
 
 
-@pytest.mark.parametrize(("answering", "name"), [(3, " 3 replicas "), (2, "!2/3 replicas "), (0, "!0/3 replicas ")])
+@each_row(("answering", "name"), [(3, " 3 replicas "), (2, "!2/3 replicas "), (0, "!0/3 replicas ")])
 def test_the_sums_say_how_many_answer(answering: int, name: str) -> None:
     of = server()
     of = replace(of, replicas=(replace(of.replicas[0], answering=answering),))

@@ -11,6 +11,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.roofline import roofline_rows
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -186,7 +187,7 @@ async def test_no_roofline_comes_after_the_last_chart_of_a_narrow_screen() -> No
         assert not any("roofline" in line for line in text_of(app)), "nor does the key line offer it"
 
 
-@pytest.mark.parametrize(("engines", "shown", "more"), [(3, 3, ""), (9, 9, ""), (16, 11, "+5 more")])
+@each_row(("engines", "shown", "more"), [(3, 3, ""), (9, 9, ""), (16, 11, "+5 more")])
 def test_engines_without_room_for_two_lines_have_one_and_those_without_any_are_counted(
     engines: int, shown: int, more: str
 ) -> None:

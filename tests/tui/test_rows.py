@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.rows import Order, matches, ordered
+from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.painted import process
 
 NONE = Missing(Reason.NOT_SUPPORTED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "passes"),
     [
         ("", True),
@@ -65,7 +65,7 @@ def test_no_order_is_the_order_in_which_rows_came() -> None:
     assert ordered([3, 1, 2], None, turned=True) == [3, 1, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "wasted"),
     [
         ({"mfu_ratio": 0.3, "mbu_ratio": 0.6}, 0.4),
@@ -105,7 +105,7 @@ def test_the_ways_to_sort() -> None:
     assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "CPU", "pid", "user"]
 
 
-@pytest.mark.parametrize("table", [gpu_table, engine_table, process_table])
+@each_row("table", [gpu_table, engine_table, process_table])
 def test_every_order_sorts_every_scene(table: Any) -> None:
     snapshots = [make() for make in scenes.SCENES.values()]
     rows: list[list[Any]] = {
@@ -139,7 +139,7 @@ def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_
         assert [gpu.index for gpu in of] == [3, 4, 2, 5, 0, 1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "gpus"),
     [
         ("gpu7", [(7,), (6, 7)]),

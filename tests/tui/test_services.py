@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import pytest
-
 from gpumon.config.schema import Screen
 from gpumon.readings import quantities as q
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui import engine_table
+from tests.each_row import each_row
 from tests.efficiency.polls import after, only, steady
 from tests.efficiency.test_training import SEVEN_B, encoder, images, run
 from tests.records import replace
@@ -67,7 +66,7 @@ def test_a_run_that_tells_its_rate_alone_has_no_totals() -> None:
     assert "since gpumon started" not in page(scene("rate"))
 
 
-@pytest.mark.parametrize("name", SCENES)
+@each_row("name", SCENES)
 def test_no_page_speaks_of_what_does_not_apply(name: str) -> None:
     said = page(scene(name))
     words = [
@@ -109,7 +108,7 @@ def test_what_cannot_be_has_no_advice() -> None:
         assert "latencies are right" not in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shown"),
     [
         ("tokens", "training         –    –    –  10.0k trained    –      –   42%    –"),
@@ -123,7 +122,7 @@ def test_a_row_shows_its_own_rate_and_the_word_for_it(name: str, shown: str) -> 
     assert text(engine_row(only(scene(name)), 80)) == f" engine       {shown}"
 
 
-@pytest.mark.parametrize("hidden", ["engines.prefill", "engines.decode"])
+@each_row("hidden", ["engines.prefill", "engines.decode"])
 def test_a_rate_is_not_shown_without_its_word(hidden: str) -> None:
     view = seen(screen=Screen(hidden_columns=(hidden,)))
     row = text(engine_row(only(scene("tokens")), 80, view))

@@ -16,6 +16,7 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import Palette
 from gpumon.tui.settings_table import SETTINGS, Setting
 from gpumon.tui.terminal import Depth
+from tests.each_row import each_row
 from tests.tui.running import commands_of, foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.test_keys import disk_at, feed_of, type_keys
 
@@ -43,7 +44,7 @@ def test_every_setting_is_in_the_schema_and_shows_its_default() -> None:
         assert {setting.key for setting in SETTINGS if setting.section == section} == fields
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "value"),
     [
         ("general.interval_s", "0.5", 0.5),
@@ -69,10 +70,8 @@ def test_numbers_are_typed_with_or_without_their_unit(name: str, text: str, valu
     assert read(text) == value
 
 
-@pytest.mark.parametrize("text", ["x", "1 kg", "1 2", "--1", "-1", "nan", "inf", "1e9", "0x1"])
-@pytest.mark.parametrize(
-    "name", ["general.interval_s", "levels.vram_warn", "levels.temperature_warn_c", "goals.itl_p95_ms"]
-)
+@each_row("text", ["x", "1 kg", "1 2", "--1", "-1", "nan", "inf", "1e9", "0x1"])
+@each_row("name", ["general.interval_s", "levels.vram_warn", "levels.temperature_warn_c", "goals.itl_p95_ms"])
 def test_what_is_no_number_is_refused(name: str, text: str) -> None:
     read = BY_KEY[name].read
     assert read is not None
@@ -80,7 +79,7 @@ def test_what_is_no_number_is_refused(name: str, text: str) -> None:
         read(text)
 
 
-@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting.read], ids=lambda setting: setting.id)
+@each_row("setting", [setting for setting in SETTINGS if setting.read])
 def test_what_is_shown_may_be_typed(setting: Setting) -> None:
     assert setting.read is not None
     for value in setting.choices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
@@ -17,6 +16,7 @@ from gpumon.sizing.compare import FIGURES, Comparison
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES
 from gpumon.tui.sizing.compare import lines
+from tests.each_row import each_row
 from tests.tui.picture_scenes import plan_of, totals
 
 NO = Missing(Reason.NOT_EXPOSED)
@@ -85,7 +85,7 @@ def test_marks_are_green_and_the_plan_itself_is_muted() -> None:
     assert {tone for piece, tone in rows[1] if piece.strip()} == {"muted"}
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
+@each_row("width", [80, 120, 200])
 def test_each_width_has_the_same_columns_but_for_the_least_important(width: int) -> None:
     head, *rest = text(lines(width, 12, COMPARISON)).splitlines()
     hidden = next((line for line in rest if line.startswith("wider window: ")), "")
@@ -129,7 +129,7 @@ ROW = st.builds(
 )
 
 
-@given(st.lists(ROW, max_size=8), st.integers(0, 120), st.integers(0, 14), st.integers(-1, 3))
+@given(st.lists(ROW, max_size=4), st.integers(0, 120), st.integers(0, 14), st.integers(-1, 3))
 def test_every_row_is_exact(found: list[Compared], width: int, height: int, chosen: int) -> None:
     rows = lines(width, height, Comparison(tuple(found)), chosen)
     assert len(rows) == (height if width else 0)

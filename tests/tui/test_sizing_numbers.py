@@ -19,6 +19,7 @@ from gpumon.tui.sizing.fields import FIELDS, Field, Place, default_of, value_of,
 from gpumon.tui.sizing.kinds import Kind
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
+from tests.each_row import each_row
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
 KNOWN = Catalogues(gpu_catalogue(), llm_catalogue())
@@ -26,7 +27,7 @@ ALL = [(section, each) for section, fields in FIELDS.items() for each in fields]
 SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 512.0),))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "value"),
     [
         (numbers.REQUESTS, "512", 512.0),
@@ -48,7 +49,7 @@ def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
     assert kind.read(text) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "said"),
     [
         (numbers.REQUESTS, "1e", "is no number"),
@@ -90,7 +91,7 @@ def test_what_is_shown_to_be_typed_reads_back(value: float) -> None:
         assert kind.read(kind.typed(value)) == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "up", "down"),
     [
         (numbers.REQUESTS, 1, 2, 0),
@@ -113,7 +114,7 @@ def test_a_step_leads_to_the_next_round_value(kind: Kind, value: float, up: floa
     assert kind.stepped(value, -1) == pytest.approx(down)
 
 
-@pytest.mark.parametrize(("section", "of"), ALL, ids=lambda each: each if isinstance(each, str) else each.key)
+@each_row(("section", "of"), ALL)
 def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Field) -> None:
     place = Place(section, 0, of)
     assert of.means.endswith(".")
@@ -128,7 +129,7 @@ def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Field) 
         assert value_of(SCENARIO, gone) is None
 
 
-@pytest.mark.parametrize(("tp", "end"), [(2, "W (measured)"), (4, "W (the boards' limit, at most)")])
+@each_row(("tp", "end"), [(2, "W (measured)"), (4, "W (the boards' limit, at most)")])
 def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     """The engine was seen with TP 2; of TP 4 only the boards' limit is known."""
     seen = msgspec.structs.replace(NIM_70B, power_w=900.0)

@@ -34,6 +34,7 @@ from gpumon.tui.sizing.placement import letter, placement
 from gpumon.tui.sizing.plot import NO_POINTS, latency
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
+from tests.each_row import each_row
 from tests.tui.picture_scenes import (
     GUIDE,
     GUIDE_SCENARIO,
@@ -76,7 +77,7 @@ def placed(answer: Answer, width: int = 60, height: int = 12, scenario: Scenario
     return text(placement(width, height, answer, scenario, "braille"))
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_each_picture_looks_as_it_did(glyphs: Glyphs) -> None:
     parts = [
         f"# {name} {width}x{height}\n{text(draw(width, height, glyphs))}"
@@ -90,7 +91,7 @@ def test_each_picture_looks_as_it_did(glyphs: Glyphs) -> None:
     assert found == file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("glyphs", ALL_GLYPHS)
+@each_row("glyphs", ALL_GLYPHS)
 def test_what_is_beyond_the_measured_range_is_dashed_muted_and_named(glyphs: Glyphs) -> None:
     drawn = text(latency(80, 20, INSTANCE, PLAN, glyphs))
     assert "extrapolated beyond 36" in drawn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+import functools
 
 from gpumon.readings.format import cells
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -10,12 +10,14 @@ from gpumon.sizing.search import demand_of
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.simulated import lines
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
 
 CHAT = Workload("Qwen/Qwen3-32B", 20, "requests_per_s", prompt_tokens=1000, answer_tokens=200, ttft_p95_ms=500)
 
 
+@functools.cache
 def simulated(workload: Workload) -> Simulation:
     scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(workload,))
     return sketch(demand_of(workload, scenario, KNOWN), scenario, KNOWN)
@@ -25,8 +27,8 @@ def text(simulation: Simulation | None, width: int = 120, height: int = 14, glyp
     return ["".join(piece for piece, _ in row) for row in lines(width, height, simulation, glyphs)]
 
 
-@pytest.mark.parametrize("glyphs", ["braille", "blocks", "ascii"])
-@pytest.mark.parametrize("size", [(140, 20), (80, 10), (40, 6), (12, 2)])
+@each_row("glyphs", ["braille", "blocks", "ascii"])
+@each_row("size", [(140, 20), (80, 10), (40, 6), (12, 2)])
 def test_it_fits(size: tuple[int, int], glyphs: Glyphs) -> None:
     found = text(simulated(CHAT), *size, glyphs)
     assert len(found) <= size[1]

@@ -14,6 +14,7 @@ from gpumon.tui.pages.help import GROUPS, LEGEND, QUESTIONS, HelpPage
 from gpumon.tui.palette import TONES
 from gpumon.tui.summary import summary
 from gpumon.tui.widgets.key_line import Place, hints
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -24,7 +25,7 @@ def text(rows: list[Row]) -> list[str]:
     return ["".join(part for part, _ in row) for row in rows]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scene", "paused", "said"),
     [
         ("live", False, "8 GPUs ! memory-bandwidth-bound vllm:8000 busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
@@ -63,7 +64,7 @@ def test_only_whole_parts_and_a_start_of_what_a_large_terminal_says(
         assert f"{whole} ".startswith(f"{said} ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scene", "paused", "glyph"),
     [
         ("live", False, "●"),
@@ -145,28 +146,30 @@ async def test_the_title_always_says_simulated_paused_and_when(host: str) -> Non
             assert cells(title) <= width
 
 
-@pytest.mark.parametrize(
-    ("keys", "last"),
-    [
-        ((), "q quit"),
-        (("2",), "q quit"),
-        (("3",), "q quit"),
-        (("5",), "q quit"),
-        (("question_mark",), "ctrl+c quit"),
-        (("z",), "ctrl+c quit"),
-        (("f2",), "ctrl+c quit"),
-    ],
+KEYS_AND_LAST: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("1",), (), "q quit"),
+    (("2",), (), "q quit"),
+    (("3",), (), "q quit"),
+    (("5",), ("1",), "q quit"),
+    (("question_mark",), ("escape",), "ctrl+c quit"),
+    (("z",), ("z",), "ctrl+c quit"),
+    (("f2",), ("escape",), "ctrl+c quit"),
 )
-async def test_the_key_line_fits_and_ends_with_how_to_quit(keys: tuple[str, ...], last: str) -> None:
+"""Keys to a place, those back, and the end of the line of keys there."""
+
+
+async def test_the_key_line_fits_and_ends_with_how_to_quit() -> None:
     async with running("sixteen_gpus", 60, 24) as (app, pilot):
-        await pilot.press(*keys)
         for width in (60, 80, 120, 200):
             await pilot.resize_terminal(width, 24)
-            line = foot(app)
-            assert line.startswith(" ? help")
-            assert line.endswith(f"  {last}")
-            assert cells(line) == width - 1
-            assert "…" not in line
+            for keys, back, last in KEYS_AND_LAST:
+                await pilot.press(*keys)
+                line = foot(app)
+                assert line.startswith(" ? help")
+                assert line.endswith(f"  {last}")
+                assert cells(line) == width - 1
+                assert "…" not in line
+                await pilot.press(*back)
 
 
 def test_hints_come_from_the_users_own_keys() -> None:
@@ -179,7 +182,7 @@ def test_hints_come_from_the_users_own_keys() -> None:
     assert all(hint.key and hint.does and hint.presses for hint in said)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "word", "there"),
     [
         (Place("gpus"), "detail", True),

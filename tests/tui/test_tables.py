@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import gpu_table
 from gpumon.tui.table import spans
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -22,7 +21,7 @@ GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
 ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engines]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "shown"),
     [
         (BandwidthSource.GPM, "  2.3T  69%m"),
@@ -36,7 +35,7 @@ def test_bandwidth_says_where_it_comes_from(source: BandwidthSource, shown: str)
     assert shown in text(gpu_row(gpu, 80))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "word", "tone"),
     [
         ({}, "  ok", "muted"),
@@ -57,7 +56,7 @@ def test_a_state_is_a_glyph_and_a_word(change: dict[str, object], word: str, ton
     assert gpu_table.state(scenes.gpu(0, **change)) == (word, tone)
 
 
-@pytest.mark.parametrize("state", GpuState)
+@each_row("state", GpuState)
 def test_every_gpu_state_fits_its_column(state: GpuState) -> None:
     for age_s in (0.0, 59.0, 3.0e3, 8.0e4, 1.0e9):
         assert cells(text(gpu_row(scenes.gpu(0, state=state, age_s=age_s), 80))) == 80
@@ -80,7 +79,7 @@ BRIEF = {"unknown LLM": " LLM?"}
 """Words that do not fit into the ten cells of an engine's MFU and MBU."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "words"),
     [
         (Reason.NO_ENGINE, "no engine"),
@@ -95,7 +94,7 @@ def test_why_there_is_no_efficiency_is_said_in_words(reason: Reason, words: str)
     assert BRIEF.get(words, words) in text(engine_row(scenes.engine(0, mfu_ratio=missing, mbu_ratio=missing), 80))
 
 
-@pytest.mark.parametrize("state", [state for state in EndpointState if state is not EndpointState.OK])
+@each_row("state", [state for state in EndpointState if state is not EndpointState.OK])
 def test_an_engine_that_does_not_answer_says_why(state: EndpointState) -> None:
     row = engine_row(scenes.engine(0, state=state, fault="the fix"), 80)
     assert text(row).startswith(" vllm:8000    Llama…70B 0-3  ")
@@ -113,7 +112,7 @@ def test_an_engine_that_went_stale_says_since_when() -> None:
     assert tone_of(row, "STALE") == "warn"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("since", "said"),
     [
         ("2025-10-09T08:50:22Z", "! REFUSED 3m  the fix"),
@@ -147,7 +146,7 @@ def test_latencies_of_an_engine_without_a_token_are_of_the_past() -> None:
         assert tone_of(engine_row(engine, 80), "24ms") == tone
 
 
-@pytest.mark.parametrize(("numbers", "shown"), [((), ""), ((0, 1, 2, 3), "0-3"), ((0, 2, 3, 6), "0 2-3 6")])
+@each_row(("numbers", "shown"), [((), ""), ((0, 1, 2, 3), "0-3"), ((0, 2, 3, 6), "0 2-3 6")])
 def test_runs_of_gpu_numbers_are_joined(numbers: tuple[int, ...], shown: str) -> None:
     assert spans(numbers) == shown
 
@@ -178,7 +177,7 @@ def test_a_share_above_100_percent_keeps_its_mark_in_four_cells() -> None:
     assert tone_of(engine, "150!") == "critical"
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_no_cell_is_cut(reason: Reason) -> None:
     missing = Missing(reason)
     gpu = scenes.gpu(0, **{name: missing for name in scenes.FIGURES if name != "vram_total_bytes"})
@@ -215,7 +214,7 @@ def split_gpu(index: int, slices: int) -> tuple[Gpu, ...]:
     return (parent, *parts)
 
 
-@pytest.mark.parametrize(("index", "first"), [(0, [" 0.0", " 0.1", " 0.6"]), (12, ["12.0", "12.1", "12.6"])])
+@each_row(("index", "first"), [(0, [" 0.0", " 0.1", " 0.6"]), (12, ["12.0", "12.1", "12.6"])])
 def test_each_slice_has_its_own_number_and_its_profile(index: int, first: list[str]) -> None:
     gpus = (scenes.gpu(index + 1), *split_gpu(index, 7))
     rows = [text(gpu_table.row(gpu, 80, PLAIN, gpus=gpus)) for gpu in gpus]
@@ -240,7 +239,7 @@ async def test_slices_are_told_apart_in_the_filter_and_on_the_rule() -> None:
         await until(lambda: not any(line.startswith(" 0.1") for line in text_of(app)), pilot)
 
 
-@pytest.mark.parametrize("value", [1e308, float("inf")])
+@each_row("value", [1e308, float("inf")])
 def test_an_absurd_figure_costs_its_cell_only(value: float) -> None:
     figures = dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "mfu_ratio"), value)
     engines = tuple(scenes.engine(at, **figures) for at in range(2))

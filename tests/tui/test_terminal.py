@@ -5,12 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from gpumon.tui.terminal import Depth, depth, refusal, wants_ascii
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize("terminal", ["dumb", "", "unknown", "DUMB"])
+@each_row("terminal", ["dumb", "", "unknown", "DUMB"])
 def test_a_terminal_that_cannot_move_its_cursor_is_refused(terminal: str) -> None:
     said = refusal({"TERM": terminal}, True)
     assert said is not None
@@ -24,7 +23,7 @@ def test_no_terminal_is_refused() -> None:
     assert "gpumon watch --plain" in said
 
 
-@pytest.mark.parametrize(("terminal", "isatty"), [("dumb", True), ("xterm-256color", False)])
+@each_row(("terminal", "isatty"), [("dumb", True), ("xterm-256color", False)])
 def test_whoever_wants_the_simulated_server_is_shown_the_way_to_that_one(terminal: str, isatty: bool) -> None:
     said = refusal({"TERM": terminal}, isatty, demo=True) or ""
     assert "`gpumon watch --demo --plain`" in said
@@ -41,7 +40,7 @@ def test_a_hostile_name_is_printed_safely() -> None:
     assert "(not set)" in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environ", "expected"),
     [
         ({}, False),
@@ -59,7 +58,7 @@ def test_ascii_where_the_terminal_has_no_unicode(environ: dict[str, str], expect
     assert wants_ascii(environ, coerced=False) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environ", "expected"),
     [
         ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, True),
@@ -72,7 +71,7 @@ def test_a_locale_that_python_chose_by_itself_is_not_the_users(environ: dict[str
     assert wants_ascii(environ, coerced=True) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environ", "expected"),
     [
         ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, Depth.TRUE),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.tui.text_field import TextField
+from tests.each_row import each_row
 
 KEYS = ["left", "right", "home", "end", "ctrl+a", "ctrl+e", "backspace", "delete", "ctrl+u", "ctrl+k", "ctrl+w"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "text", "at"),
     [
         (["left", "x"], "one twxo", 7),
@@ -35,7 +35,7 @@ def test_each_key_does_what_a_shell_does(keys: list[str], text: str, at: int) ->
     assert (field.text, field.at) == (text, at)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "text", "at"),
     [
         (["5"], "5", 1),
@@ -65,7 +65,7 @@ def test_a_paste_of_nothing_printable_takes_no_place() -> None:
     assert field.text == "two"
 
 
-@pytest.mark.parametrize(("key", "character"), [("f1", None), ("escape", "\x1b"), ("ctrl+x", "\x18"), ("up", None)])
+@each_row(("key", "character"), [("f1", None), ("escape", "\x1b"), ("ctrl+x", "\x18"), ("up", None)])
 def test_other_keys_are_not_for_it(key: str, character: str | None) -> None:
     field = TextField("one")
     assert not field.take(key, character)

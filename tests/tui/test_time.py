@@ -14,6 +14,7 @@ from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import depth
 from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar, of_machine
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
@@ -51,17 +52,17 @@ def title(app: MonitorApp) -> str:
     return text_of(app)[0] + " "
 
 
-@pytest.mark.parametrize("key", ["q", "f10", "escape"])
-async def test_out_of_the_past_a_step_back_leads_to_what_is_live(key: str) -> None:
+async def test_out_of_the_past_a_step_back_leads_to_what_is_live() -> None:
     async with running(recorded(120, marked), 120, 40) as (app, pilot):
-        await type_keys(app, pilot, "left_square_bracket")
-        await until(lambda: app.monitor.gone_back, pilot)
-        assert "ctrl+c quit" in foot(app)
-        await type_keys(app, pilot, key)
-        assert not app.monitor.gone_back
-        assert not app.monitor.paused
-        assert not app._exit
-        assert " q quit" in foot(app)
+        for key in ("q", "f10", "escape"):
+            await type_keys(app, pilot, "left_square_bracket")
+            await until(lambda: app.monitor.gone_back, pilot)
+            assert "ctrl+c quit" in foot(app)
+            await type_keys(app, pilot, key)
+            assert not app.monitor.gone_back
+            assert not app.monitor.paused
+            assert not app._exit
+            assert " q quit" in foot(app)
 
 
 async def test_the_keys_lead_to_the_moments_that_they_say() -> None:
@@ -410,7 +411,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", TITLES)
+@each_row("name", TITLES)
 def test_the_title_of_each_state(name: str) -> None:
     bar = TitleBar(Palette(load_theme("default"), depth({"TERM": "xterm-256color"})))
     snapshot, standing = scenes.snapshot(), TITLES[name]._replace(shown_s=NOW_S, every_s=1.0)
@@ -423,32 +424,36 @@ def test_the_title_of_each_state(name: str) -> None:
     assert tones == {"bar" if name in ("live", "late") else "badge" if name in ("playing", "slow") else "badge_paused"}
 
 
-@pytest.mark.parametrize(("typed", "seconds"), [("08:52", 82), ("08:52:30", 52), ("-1m", 60), ("-90s", 90)])
-async def test_a_time_that_is_typed_leads_to_its_moment(typed: str, seconds: int) -> None:
+async def test_a_time_that_is_typed_leads_to_its_moment() -> None:
     async with running(recorded(120, marked), 120, 40) as (app, pilot):
-        await run_named(app, pilot, typed)
-        await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
-        assert app.monitor.paused
+        for typed, seconds in (("08:52", 82), ("08:52:30", 52), ("-1m", 60), ("-90s", 90)):
+            await run_named(app, pilot, typed)
+            await until(lambda seconds=seconds: abs(ago(app) - seconds) < 0.01, pilot)  # type: ignore[misc]
+            assert app.monitor.paused
+            await type_keys(app, pilot, "end")
+            await until(lambda: ago(app) == 0, pilot)
 
 
-@pytest.mark.parametrize(
-    ("typed", "seconds", "shown"),
-    [("08:52:18", 62, ""), ("08:52:12", 62, "08:52:20"), ("08:52:09", 82, "08:52:00"), ("08:52:02", 82, "")],
-)
-async def test_where_few_moments_are_kept_a_time_leads_to_the_nearest_one_and_that_is_said(
-    typed: str, seconds: int, shown: str
-) -> None:
+SPARSE = (("08:52:18", 62, ""), ("08:52:12", 62, "08:52:20"), ("08:52:09", 82, "08:52:00"), ("08:52:02", 82, ""))
+"""A time that is typed, how many seconds back its nearest moment is, and which one the notice names, if it does."""
+
+
+async def test_where_few_moments_are_kept_a_time_leads_to_the_nearest_one_and_that_is_said() -> None:
     """One moment in 20 s, as far back in a past that was made up; two seconds off are not worth a word."""
     feed = recorded(1)
     feed.timeline = Kept([marked(tick, scenes.snapshot(tick=tick)) for tick in range(-102, 0, 20)])
     async with running(feed, 120, 40) as (app, pilot):
-        await run_named(app, pilot, typed)
-        await until(lambda: abs(ago(app) - seconds) < 0.01, pilot)
-        await until(lambda: title(app).strip().endswith(("08:52:20", "08:52:00")), pilot)
-        if shown:
-            await until(lambda: f"nothing is kept at {typed}: shown is {shown}, the nearest" in foot(app), pilot)
-        else:
-            assert "nothing is kept" not in foot(app)
+        for typed, seconds, shown in SPARSE:
+            await run_named(app, pilot, typed)
+            await until(lambda seconds=seconds: abs(ago(app) - seconds) < 0.01, pilot)  # type: ignore[misc]
+            await until(lambda: title(app).strip().endswith(("08:52:20", "08:52:00")), pilot)
+            if shown:
+                notice = f"nothing is kept at {typed}: shown is {shown}, the nearest"
+                await until(lambda notice=notice: notice in foot(app), pilot)  # type: ignore[misc]
+            else:
+                assert "nothing is kept" not in foot(app)
+            await type_keys(app, pilot, "end")
+            await until(lambda: ago(app) == 0, pilot)
 
 
 async def test_a_time_that_is_not_kept_names_the_command_for_recordings() -> None:

@@ -29,6 +29,7 @@ from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
 from gpumon.tui.triage_words import EVENTS, legend
 from gpumon.tui.widgets.triage_pane import TriagePane
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.detail_scenes import flat, page_of
@@ -104,7 +105,7 @@ LOST = Action("drain this server and power-cycle it (a reboot is often not enoug
 COOL = Action("check_cooling", {"index": 3.0})
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@each_row("width", [80, 120])
 def test_a_critical_verdict_is_read_whole_what_to_do_first_and_the_command_in_one_piece(width: int) -> None:
     of = scenes.snapshot()
     cause = "slowed down by heat (the hardware's own protection), 1.37 of 1.98 GHz, 91 °C, for over a minute by now"
@@ -171,7 +172,7 @@ def test_what_changed_of_late_stands_in_one_line() -> None:
     assert body(snapshot, 80, 2)[1] == "   last 10 min: nothing changed"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sources", "width", "column"),
     [
         (("nvml",), 80, 4),
@@ -215,7 +216,7 @@ def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
     assert any("since 08:52:48: memory_full: 79 GB" in line for line in body(scenes.snapshot(), 80, 9, happened(given)))
 
 
-@pytest.mark.parametrize("said", [(), ("healthy",)])
+@each_row("said", [(), ("healthy",)])
 def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     of = scenes.snapshot()
     found = tuple(verdicts.healthy(each) for each in (*of.engines, *of.gpus)) if said else ()
@@ -515,12 +516,12 @@ def test_every_limit_and_event_has_its_words() -> None:
     assert all(cells(word) <= 13 for word in NARROW.values())
     assert all(cells(word) <= 9 for word in BRIEF.values())
     assert set(EVENTS) == set(EventKind)
-    assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 8
+    assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 9
     assert all(plain.isascii() for _, plain, _ in EVENTS.values())
     assert legend([event(1.0, EventKind.VERDICT), event(2.0, EventKind.XID)], "ascii") == "X Xid V verdict"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "name", "full"),
     [
         ("kv@http://127.0.0.1:8000", "KV cache", 1.0),
@@ -540,7 +541,7 @@ def test_a_series_has_a_chart_by_its_key(key: str, name: str, full: float) -> No
     assert cells(name) <= 13
 
 
-@pytest.mark.parametrize("key", ["nonsense", "nonsense:3", "nonsense@host", ""])
+@each_row("key", ["nonsense", "nonsense:3", "nonsense@host", ""])
 def test_a_key_that_means_nothing_has_no_chart(key: str) -> None:
     assert chart_of(key) is None
 

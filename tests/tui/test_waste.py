@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.config.schema import Config
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.tui.detail.cell import explained
 from gpumon.tui.engine_table import TABLE, wasted_gpus
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -19,7 +18,7 @@ from tests.tui.test_keys import type_keys
 SNAPSHOT = scenes.SCENES["live"]()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("count", "mfu", "mbu", "wanted"),
     [
         (8.0, 0.25, 0.5, 4.0),
