@@ -139,9 +139,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 WORKS_S: Final = {
-    "accuracy/test_triage.py": 50,
+    "accuracy/test_triage.py": 25,
     "tui/test_keys.py": 20,
-    "accuracy/test_hostile_pages.py": 20,
+    "accuracy/test_hostile_pages.py": 10,
     "tui/test_sizing_panel.py": 10,
 }
 """Processor seconds of the dearest modules: they come before the others, so that none of them is the last to run."""

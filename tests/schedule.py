@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-PARTS: Final = {"tests/accuracy/test_triage.py": 6, "tests/tui/test_keys.py": 2}
+PARTS: Final = {"tests/accuracy/test_triage.py": 3, "tests/tui/test_keys.py": 2}
 """Number of parts of a module that works for long, so that it is not the last one to run. The tests of one parameter
 stay together: what is set up for it is set up once.
 """

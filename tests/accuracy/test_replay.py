@@ -6,15 +6,16 @@ One variant is an engine's own gauge: its bound says how far that may be off.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing
 from tests.accuracy.judged import Result
-from tests.accuracy.replay import CAPTURES, VARIANTS, WITHOUT_TOKENS, Replay, judge, replays
+from tests.accuracy.replay import CAPTURES, WITHOUT_TOKENS, Replay, judge, replays
 from tests.accuracy.requests import COMPARED, got
 from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
@@ -24,12 +25,27 @@ STARVED = "vllm-starved-host"
 
 NOT_LIVE_HERE = frozenset({"llamacpp-two-scrapers", "llamacpp-lifecycle"})
 """Recorded without /slots: only ended answers are counted."""
-ALL = (*CAPTURES, *VARIANTS, *WITHOUT_TOKENS)
+WIDE = frozenset({"llamacpp-basic", "prometheus-api", "vllm-poisson"})
+"""Captures of an engine and a version that others are of, too: vllm-basic, llamacpp-slots."""
+
+
+def wide_of(names: Iterable[str]) -> list[ParameterSet]:
+    """Cases of a test, by capture."""
+    return [pytest.param(name, marks=pytest.mark.wide if name in WIDE else ()) for name in names]
+
+
+class Played(dict[str, Replay]):
+    """Replays by name, each played once, when it is asked for."""
+
+    def __missing__(self, name: str) -> Replay:
+        """Play it."""
+        (self[name],) = replays([name])
+        return self[name]
 
 
 @pytest.fixture(scope="module", name="replays")
-def played_once() -> dict[str, Replay]:
-    return dict(zip(ALL, replays(ALL), strict=True))
+def played_once() -> Played:
+    return Played()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +59,7 @@ def result_of(replays: dict[str, Replay]) -> Callable[[str], Result]:
     return judged
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", wide_of(CAPTURES))
 def test_totals_are_what_the_client_counted(result_of: Callable[[str], Result], name: str):
     result = result_of(name)
     assert result.decode_truth > 1000
@@ -52,17 +68,17 @@ def test_totals_are_what_the_client_counted(result_of: Callable[[str], Result], 
     assert result.prompt_error <= 0.01
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTURES if name != STARVED])
+@pytest.mark.parametrize("name", wide_of([name for name in CAPTURES if name != STARVED]))
 def test_steady_rates_are_what_the_client_saw(result_of: Callable[[str], Result], name: str):
     result = result_of(name)
     assert result.rate_error <= 0.05
 
 
 def test_enough_steady_windows_were_compared(result_of: Callable[[str], Result]):
-    assert sum(len(result_of(name).rate_errors) for name in CAPTURES if name != STARVED) >= 60
+    assert sum(len(result_of(name).rate_errors) for name in CAPTURES if name not in {STARVED, *WIDE}) >= 60
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", wide_of(CAPTURES))
 def test_nothing_is_negative_and_nothing_spikes(result_of: Callable[[str], Result], name: str):
     result = result_of(name)
     assert not result.negative
@@ -91,7 +107,7 @@ BUSY = frozenset({"vllm-0.9", "sglang-two-scrapers"})
 engine's. Their tokens, which are exact, are compared like all others."""
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTURES if name not in {STARVED, *BUSY}])
+@pytest.mark.parametrize("name", wide_of([name for name in CAPTURES if name not in {STARVED, *BUSY}]))
 def test_what_stands_beside_the_tokens_is_what_the_client_saw(result_of: Callable[[str], Result], name: str):
     beside = result_of(name).beside
     for told, truth in (beside.cached, beside.requests):
@@ -105,7 +121,7 @@ def test_what_stands_beside_the_tokens_is_what_the_client_saw(result_of: Callabl
     assert told != told or truth != truth or told == pytest.approx(truth, rel=0.2)
 
 
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("name", wide_of(COMPARED))
 def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dict[str, Replay], name: str):
     requests = got(replays[name])
     # SGLang's page has this mean from 0.5.22 on; all of these have the others.
@@ -114,7 +130,7 @@ def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dic
     assert max(share.error for share in shares) <= 0.05
 
 
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("name", wide_of(COMPARED))
 def test_lengths_outcomes_and_phases_are_those_of_the_clients_requests(replays: dict[str, Replay], name: str):
     requests = got(replays[name])
     assert requests.ended[0] == requests.ended[1]

@@ -55,14 +55,14 @@ class Gaps(Histogram):
 @functools.cache
 def seen(seed: int) -> Observed:
     """What is learnt of the engine while it is walked up the stairs."""
-    stairs, calibration = Staircase(ACTOR, [(120.0, clients) for clients in STEPS], seed=seed, **MIX), Calibration()
+    stairs, calibration = Staircase(ACTOR, [(80.0, clients) for clients in STEPS], seed=seed, **MIX), Calibration()
     for snapshot in snapshots(stairs.pages(), Where(llm_catalogue().find(ACTOR.model), GPU, 1)):
         calibration.take(snapshot)
     return calibration.observed()[0]
 
 
 def truth_s(clients: int, seed: int) -> float:
-    stairs = Staircase(ACTOR, [(300.0, clients)], seed=seed, **MIX)
+    stairs = Staircase(ACTOR, [(200.0, clients)], seed=seed, **MIX)
     stairs.model.counters.itl = gaps = Gaps(stairs.model.counters.itl.bounds)
     for _ in stairs.pages():
         pass
