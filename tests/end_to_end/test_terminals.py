@@ -26,6 +26,11 @@ DEMO = [GPUMON, "demo", "--scenario", "healthy-chat"]
 SGR = re.compile(rb"\x1b\[([\d;]*)m")
 
 
+def also(*values: object) -> list[object]:
+    """Further cases, for `make properties`."""
+    return [pytest.param(value, marks=pytest.mark.wide) for value in values]
+
+
 def colours(written: bytes) -> set[int]:
     """All numbers in codes for colours and attributes."""
     return {int(number) for codes in SGR.findall(written) for number in codes.split(b";") if number}
@@ -53,14 +58,14 @@ def test_truecolor_where_the_terminal_says_so() -> None:
         assert b"38;5;" not in process.written
 
 
-@pytest.mark.parametrize("terminal", ["xterm-256color", "tmux-256color", "screen-256color"])
+@pytest.mark.parametrize("terminal", ["screen-256color", *also("xterm-256color", "tmux-256color")])
 def test_256_colours_without_colorterm(terminal: str) -> None:
     with running(80, 24, FAULTS, TERM=terminal, COLORTERM="") as process:
         assert b"38;5;" in process.written
         assert b"38;2;" not in process.written
 
 
-@pytest.mark.parametrize("terminal", ["screen", "xterm", "linux"])
+@pytest.mark.parametrize("terminal", ["screen", "linux", *also("xterm")])
 def test_16_colours(terminal: str) -> None:
     """Of the bright ones none: the Linux console shows them as blinking or not at all."""
     with running(80, 24, FAULTS, TERM=terminal, COLORTERM="") as process:
@@ -72,7 +77,7 @@ def test_16_colours(terminal: str) -> None:
 
 @pytest.mark.parametrize(
     "environ",
-    [{"TERM": "linux"}, {"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "en_US.ISO-8859-1"}],
+    [{"TERM": "linux"}, {"LANG": "C"}, *also({"LC_ALL": "POSIX"}, {"LANG": "en_US.ISO-8859-1"})],
     ids=["linux", "C", "POSIX", "latin1"],
 )
 def test_ascii_where_there_is_no_unicode(environ: dict[str, str]) -> None:
@@ -85,7 +90,7 @@ def test_ascii_where_there_is_no_unicode(environ: dict[str, str]) -> None:
         assert "#" in text or "=" in text
 
 
-@pytest.mark.parametrize("terminal", ["xterm-256color", "xterm-kitty", "screen", "linux"])
+@pytest.mark.parametrize("terminal", ["xterm-kitty", "linux", *also("xterm-256color", "screen")])
 def test_no_color_writes_no_colour(terminal: str) -> None:
     """Bold and reverse are what is left to mark levels with."""
     with running(80, 24, FAULTS, TERM=terminal, NO_COLOR="1") as process:
