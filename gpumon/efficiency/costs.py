@@ -264,8 +264,9 @@ def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -
 
 def _is_unused_without_engine(track: GpuTrack, alone: Missing) -> bool | Missing:
     """Whether a GPU on which no engine is known computes nothing, whoever holds it; why that is not known."""
-    if track.reading.busy_ratio == 0.0:
-        return True
+    busy = track.reading.busy_ratio
+    if not isinstance(busy, Missing):
+        return busy == 0.0
     if alone.reason is Reason.NO_ENGINE:
         return is_free(track.reading)
     return alone

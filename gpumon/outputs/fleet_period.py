@@ -62,6 +62,9 @@ def report(period: FleetPeriod, width: int = 100) -> str:
         lines += ["", "not in these figures"]
         for text in limits:
             lines += labelled("-", text, width, "", 2)
+    lines += ["", "words"]
+    for text in _words(period):
+        lines += labelled("-", text, width, "", 2)
     return cut_lines(lines, width)
 
 
@@ -81,7 +84,19 @@ def markdown(period: FleetPeriod) -> str:
     if limits:
         lines += ["", "### Not in these figures", ""]
         lines += [f"- {md.safe(text)}" for text in limits]
+    lines += ["", "### Words", ""]
+    lines += [f"- {md.safe(text)}" for text in _words(period)]
     return "\n".join(lines) + "\n"
+
+
+def _words(period: FleetPeriod) -> Iterator[str]:
+    """What the words of the tables mean, for a reader who has only the report."""
+    yield "unused: no engine on the GPU ran a request; without an engine it computed nothing, whoever held it"
+    yield "mfu, mbu: arithmetic and memory traffic that the tokens need, as shares of what the GPUs could do"
+    if goodput_text(period.total.goodput):
+        yield "ttft ok, itl ok: requests whose first token came, and whose tokens followed, within the goals of [goals]"
+    if not isinstance(period.total.cost, Missing):
+        yield "cost: in your currency, by [prices]; $/1M out: per million generated tokens; tok/$: tokens for one of it"
 
 
 def _title(period: FleetPeriod) -> str:

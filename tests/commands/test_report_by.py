@@ -196,7 +196,9 @@ def test_markdown_has_totals_above_the_groups_and_says_what_is_left_out(past: Pa
     lines = told.splitlines()
     assert lines[0].startswith("## GPUs by host")
     total = next(at for at, line in enumerate(lines) if line.startswith("| GPUs | 10 GPUs, "))
-    heads = [lines.index(f"### {head}") for head in ("By host", "Most unused", "Incidents", "Not in these figures")]
+    heads = [
+        lines.index(f"### {head}") for head in ("By host", "Most unused", "Incidents", "Not in these figures", "Words")
+    ]
     assert [total, *heads] == sorted([total, *heads])
     rows = [line.split(" | ")[0] for line in lines[heads[0] : heads[1]]]
     assert {"| gpu-0", "| gpu-1", "| gpu-2", "| total"} <= set(rows)

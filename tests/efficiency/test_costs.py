@@ -75,6 +75,16 @@ def test_a_gpu_without_an_engine_is_unused_while_no_kernel_runs_whoever_holds_it
     assert snapshot.gpus[0].unused_cost == pytest.approx(60.0 * 0.001)
 
 
+def test_a_gpu_of_a_host_whose_engines_cannot_be_placed_is_used_while_a_kernel_runs() -> None:
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        lost = replace(polled(float(tick), 1.0), gpus=(), gpus_source="unmapped")
+        cards = (gpu(0, float(tick), busy_ratio=1.0), gpu(1, float(tick), busy_ratio=0.0))
+        snapshot = deriver.derive(frame(float(tick), cards, (lost,))).snapshot
+    assert [card.mfu_ratio for card in snapshot.gpus] == [Missing(Reason.UNMAPPED)] * 2
+    assert [card.unused_s for card in snapshot.gpus] == [0.0, 60.0]
+
+
 def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
     snapshot = after(PRICES, busy_ticks=21)
     costs = snapshot.costs

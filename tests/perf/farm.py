@@ -52,8 +52,8 @@ DOWN_EVERY, DOWN_AT = 25, 8
 """One host in so many is down as a whole; of the next one the exporter alone."""
 BARE_EVERY, BARE_AT = 25, 3
 """One host in so many has no engine that is scraped: its GPUs train."""
-BARE_METAL_EVERY: Final = 3
-"""One host in so many does not run in Kubernetes: its series have no pods."""
+NAMESPACES: Final = ("chat", "search", "")
+"""Namespaces of the pods of a host, in turn; a host without one does not run in Kubernetes: its series have no pods."""
 
 
 class Target(NamedTuple):
@@ -82,7 +82,7 @@ def _host(number: int, gpus: int, most: int, started_s: float) -> list[Target]:
     host = f"gpu-{number:03}"
     load = LOADS[number % len(LOADS)]
     down = number % DOWN_EVERY == DOWN_AT
-    namespace = "" if number % BARE_METAL_EVERY == BARE_METAL_EVERY - 1 else "serving"
+    namespace = NAMESPACES[number % len(NAMESPACES)]
     found: list[Target] = []
     cards: list[Gpu] = []
     training = number % BARE_EVERY == BARE_AT

@@ -16,7 +16,7 @@ from gpumon.tui.view import View
 
 SCOPE: Final = "requests"
 """Scope of its own keys."""
-_REMARK: Final = "never recorded"
+_REMARK: Final = "requests are kept nowhere"
 _CLOCKS: Final = {RequestClock.READ: "read ", RequestClock.AFTER: "after "}
 """Before a time that is not the request's own."""
 _STATUS: Final = 6
@@ -225,7 +225,7 @@ def _counts_row(shown: RequestView, width: int) -> Row:
     pieces: list[Piece] = [(f" {counted(total, 'request')}", "text")]
     polls = ""
     if shown.polls:
-        polls = f"  {counted(shown.polls, 'poll')} apart"
+        polls = f"  {counted(shown.polls, 'poll')} not listed"
     if shown.failed_polls:
         polls += f" ({shown.failed_polls} failed)"
     room = width - cells(pieces[0][0]) - cells(polls) - 1
