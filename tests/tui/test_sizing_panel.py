@@ -608,7 +608,12 @@ async def test_hostile_names_stay_text(size: tuple[int, int]) -> None:
             assert "failed" not in text
 
 
-SCENES = ("empty", "crowded", "engines_down", "engines_only")
+SCENES = (
+    "empty",
+    "engines_down",
+    pytest.param("crowded", marks=pytest.mark.wide),
+    pytest.param("engines_only", marks=pytest.mark.wide),
+)
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -685,7 +690,7 @@ def most_blank_lines(app: MonitorApp) -> int:
     return max((run.count("\n") for run in runs), default=0)
 
 
-@pytest.mark.parametrize("height", [22, 26])
+@pytest.mark.parametrize("height", [22, pytest.param(26, marks=pytest.mark.wide)])
 async def test_a_picture_that_was_asked_for_is_drawn_with_any_number_of_models(height: int) -> None:
     """Between the least room and the room it wants there was nothing, and no words either."""
     async with running(watched(), 80, height) as (app, pilot):

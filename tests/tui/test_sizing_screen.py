@@ -56,7 +56,15 @@ async def test_a_state(name: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("keys", [("s",), ("s", "enter"), ("s", "5"), ("s", "v"), ("s", "g", "escape")])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("s",),
+        ("s", "enter"),
+        ("s", "v"),
+        *(pytest.param(keys, marks=pytest.mark.wide) for keys in (("s", "5"), ("s", "g", "escape"))),
+    ],
+)
 async def test_every_size_has_the_figures_and_the_row_of_the_cursor(keys: tuple[str, ...]) -> None:
     async with running(watched(), 60, 15) as (app, pilot):
         await type_keys(app, pilot, *keys)
@@ -87,7 +95,7 @@ def read_until(terminal: Terminal, text: str) -> None:
     terminal.run(1.0)
 
 
-@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("slow", [pytest.param(False, marks=pytest.mark.wide), True])
 def test_patches_and_shifts_leave_what_a_full_paint_would(slow: bool) -> None:
     """Charts move beside the panel, figures change, numbers are typed: at the end every cell is where it belongs."""
     environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "LC_ALL", "LC_CTYPE")}
