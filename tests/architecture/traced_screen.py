@@ -56,7 +56,11 @@ CHARTS: Final = (
     "tui/widgets/history_pane.py",
 )
 SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
-KEPT: Final = ("sources/last_seen/", "efficiency/since_start.py", "sizing/")
+KEPT: Final = (
+    *("sources/last_seen/", "efficiency/since_start.py", "sizing/"),
+    *("efficiency/facts.py", "triage/gains.py"),  # every ten seconds: a trace may end before
+    "tui/repaint.py",  # in the thread that writes to the terminal: so may it here
+)
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
 GPUS: Final = ("efficiency/gpu.py", "tui/gpu_table.py", "tui/wall/", "tui/widgets/wall_pane.py")
 KEY_ENTRIES: Final = (
@@ -137,7 +141,7 @@ class User:
         self._until(lambda: self._answer() is not before)
         self._until(lambda: self._has_painted(f"[{TYPED}"))
         mark = digit_mark(before, self._app.call_from_thread(self._answer))
-        self.ways["digit"] = way_of(self._taken(), mark, "", TICKS)
+        self.ways["digit"] = way_of(self._taken(), mark, "", (*TICKS, *KEPT))
 
     def _type(self, key: str) -> None:
         os.write(self._keyboard, key.encode())
