@@ -40,7 +40,11 @@ class Sshd:
             subprocess.run(command, check=True, timeout=30)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where sshd drops its privileges to
-        variables = {"PATH": f"{path}:/usr/bin:/bin" if system else str(path), **(environment or {})}
+        variables = {
+            "PATH": f"{path}:/usr/bin:/bin" if system else str(path),
+            "XDG_STATE_HOME": f"{folder}/state",  # a login knows nothing of what this user's gpumon has seen
+            **(environment or {}),
+        }
         user = pwd.getpwuid(os.geteuid()).pw_name
         (folder / "sshd_config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\n"
