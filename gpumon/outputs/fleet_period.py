@@ -90,7 +90,7 @@ def markdown(period: FleetPeriod) -> str:
 
 
 def _words(period: FleetPeriod) -> Iterator[str]:
-    """What the words of the tables mean, for a reader who has only the report."""
+    """The words of the tables explained, for a reader who has only the report."""
     yield "unused: no engine on the GPU ran a request; without an engine it computed nothing, whoever held it"
     yield "mfu, mbu: arithmetic and memory traffic that the tokens need, as shares of what the GPUs could do"
     if goodput_text(period.total.goodput):

@@ -9,6 +9,7 @@ from textual.worker import WorkType
 
 from gpumon.readings.format import cells
 from gpumon.readings.text import clean
+from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
@@ -54,6 +55,8 @@ class FollowedPage(Pane, Generic[ReadT]):
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
     PRIVATE: ClassVar[bool] = True
+    SCOPE: ClassVar[str]
+    """Scope of the page's keys in the keymap."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -90,6 +93,18 @@ class FollowedPage(Pane, Generic[ReadT]):
     def broken(self, fault: str) -> ReadT:
         """The result that stands for a read that failed."""
         raise NotImplementedError
+
+    def run(self, command: str) -> None:
+        """One of the commands of the page."""
+        raise NotImplementedError
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+        """The keys of the page itself."""
+        command = scoped(self.view.keymap, self.SCOPE).get(key)
+        if command is None:
+            return False
+        self.run(command)
+        return True
 
     def on_mount(self) -> None:
         """Look what is added while the page is shown."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import ClassVar, Final
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.log_text import LogLevel, LogLine, LogView
-from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
-SCOPE: Final = "log"
-"""Scope of its own keys."""
 _FAR: Final = 1_000_000
 _INDENT: Final = "  "
 """Before the rest of a line that is longer than the screen is wide."""
@@ -30,6 +27,8 @@ _TONES: Final = {
 
 class LogPage(FollowedPage[LogView]):
     """Follows the end of a log until it is scrolled."""
+
+    SCOPE: ClassVar[str] = "log"
 
     def __init__(self, palette: Palette, view: View, say: Callable[[str], None]) -> None:
         """`say`: shows a notice."""
@@ -112,14 +111,6 @@ class LogPage(FollowedPage[LogView]):
         """The same for the other places."""
         self.follows = False
         super().step_match(by)
-
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """The keys of the page itself."""
-        command = scoped(self.view.keymap, SCOPE).get(key)
-        if command is None:
-            return False
-        self.run(command)
-        return True
 
     def run(self, command: str) -> None:
         """One of the commands of a log."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.format import cells, counted, cut, left, right, seconds
 from gpumon.readings.request_feed import RequestView
 from gpumon.readings.request_lines import Request, RequestClock
-from gpumon.tui.keys import scoped
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
-SCOPE: Final = "requests"
-"""Scope of its own keys."""
 _REMARK: Final = "requests are kept nowhere"
 _CLOCKS: Final = {RequestClock.READ: "read ", RequestClock.AFTER: "after "}
 """Before a time that is not the request's own."""
@@ -59,6 +56,8 @@ class Made(NamedTuple):
 
 class RequestsPage(FollowedPage[RequestView]):
     """The newest requests at the top, as they come; while the page is scrolled its rows stay."""
+
+    SCOPE: ClassVar[str] = "requests"
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -164,14 +163,6 @@ class RequestsPage(FollowedPage[RequestView]):
         elif self._held is None:
             self._held = self._shown
         self.update()
-
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """The keys of the page itself."""
-        command = scoped(self.view.keymap, SCOPE).get(key)
-        if command is None:
-            return False
-        self.run(command)
-        return True
 
     def run(self, command: str) -> None:
         """One of the commands of the page."""
