@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,8 +124,8 @@ def has_line(path: Path) -> bool:
 
 
 def started_here() -> set[str]:
-    """Ids of the processes that this one has started and that are not yet waited for."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    """Ids of the processes that this thread has started and that are not yet waited for."""
+    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
 
 
 async def assert_gone(task: asyncio.Task[None], pids: Path) -> None:
