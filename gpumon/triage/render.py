@@ -263,7 +263,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "remap_failed": "a memory row could not be remapped" + _UNUSED,
     "remap_pending": "a memory row waits to be remapped: the next reset does it",
     "ecc_rising": "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + _UNUSED,
-    "ecc": "{count:count} uncorrectable ECC errors since the driver was loaded",
+    "ecc": "{count:ecc_errors} since the driver was loaded",
     "xid": "Xid {xid:count}: {xid:xid}" + _UNUSED,
     "xid_program": "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
     # clocks
@@ -416,8 +416,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
     "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:lasted} ago)",
     "remap_failed": "row remapping failed",
     "remap_pending": "a row waits to be remapped",
-    "ecc_uncorrected": "{value:count} uncorrectable ECC errors since the driver was loaded[, {risen:count} of them in the "
-    "last 3 min]",
+    "ecc_uncorrected": "{value:ecc_errors} since the driver was loaded[, {risen:count} of them in the last 3 min]",
     "throttle_share": "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]",
     "temperature": "{value:count} °C now",
     "sm_clock": "SM clock {value:ghz} of {limit:ghz} GHz, mean of 60 s[; now {newest:ghz} GHz]",
@@ -925,6 +924,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "mib": lambda value: f"{value / (1 << 20):,.0f} MiB",
     "bytes": _bytes,
     "gpus": lambda value: counted(round(value), "GPU"),
+    "ecc_errors": lambda value: counted(round(value), "uncorrectable ECC error"),
     "per_minute": lambda value: f"about {min(value * 60.0, 1e9):.0f}" if value * 60.0 >= 0.5 else "less than one",
     "others": lambda value: "s are" if value > 1.0 else " is",
     "xid": lambda value: xid_of(int(value)).text,
