@@ -49,7 +49,9 @@ COMMANDS: Final = "gpumon.cli"
 """Module whose `main` runs a command."""
 SCREEN_DRIVER: Final = "tests.tui.screen_driver"
 """Module whose `main` runs the screen on a made-up feed."""
-LOADED_FOR: Final = {COMMANDS: (), SCREEN_DRIVER: ("tests.tui.scenes", "tests.tui.feed")}
+DRIVER_PROGRAM: Final = "tests.fakes.nvml.forked"
+"""Module whose `main` runs a program on the driver library, or a driver's worker."""
+LOADED_FOR: Final = {COMMANDS: (), SCREEN_DRIVER: ("tests.tui.scenes", "tests.tui.feed"), DRIVER_PROGRAM: ()}
 """Modules that can be run, and what each of them imports when it runs."""
 MOST_BYTES: Final = 1 << 20
 """Largest request: arguments and environment."""
@@ -78,6 +80,8 @@ class Run(NamedTuple):
     """Its `main` is called."""
     in_terminal: bool = False
     """stdin is the controlling terminal of a session of its own."""
+    in_session: bool = False
+    """It is in a session of its own, without a terminal."""
 
 
 def spent_s() -> float:
@@ -95,17 +99,24 @@ def run_gpumon(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, `text` on its stdin; `stdout` is a descriptor. Raises TimeoutExpired."""
     environ = dict(os.environ if env is None else env)
-    if _differs_at_start(environ):
+    if differs_at_start(environ):
         return _run_program(arguments, environ, text, stdout, cwd, timeout_s)
+    return completed(Run(list(arguments), environ, str(cwd or Path.cwd())), text, stdout, timeout_s)
+
+
+def completed(
+    run: Run, text: str = "", stdout: int | None = None, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """A run at its end, `text` on its stdin; `stdout` is a descriptor. Raises TimeoutExpired."""
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         stdin, out, err = files
         stdin.write(text.encode())
         stdin.seek(0)
         descriptors = [stdin.fileno(), out.fileno() if stdout is None else stdout, err.fileno()]
-        with Process(Run(list(arguments), environ, str(cwd or Path.cwd())), descriptors) as process:
+        with Process(run, descriptors) as process:
             code = process.wait(timeout_s)
-        return subprocess.CompletedProcess(list(arguments), code, _read(out), _read(err))
+        return subprocess.CompletedProcess(run.arguments, code, _read(out), _read(err))
 
 
 def loaded_run(command: Sequence[str], environ: Mapping[str, str], folder: object = None) -> Run | None:
@@ -121,7 +132,7 @@ def loaded_run(command: Sequence[str], environ: Mapping[str, str], folder: objec
         module = SCREEN_DRIVER
         words = words[2:]
     locale = next((environ[name] for name in LOCALE if environ.get(name)), "")
-    if not module or _differs_at_start(environ) or locale.lower() not in UTF_8:
+    if not module or differs_at_start(environ) or locale.lower() not in UTF_8:
         return None
     return Run(words, dict(environ), str(folder or Path.cwd()), module)
 
@@ -169,7 +180,7 @@ def started(
 Started: TypeAlias = "Process | subprocess.Popen[str]"
 
 
-def _differs_at_start(environ: Mapping[str, str]) -> bool:
+def differs_at_start(environ: Mapping[str, str]) -> bool:
     """Whether a variable differs that a process reads as it starts: a fork would not see it."""
     names = {name for name in (*environ, *os.environ) if name.startswith(AT_START)}
     return any(environ.get(name) != os.environ.get(name) for name in names)
@@ -206,10 +217,17 @@ class Process:
     """A run that goes on, with the methods of `Popen`."""
 
     def __init__(
-        self, run: Run, descriptors: Sequence[int], *, stdout: IO[str] | None = None, stderr: IO[str] | None = None
+        self,
+        run: Run,
+        descriptors: Sequence[int],
+        *,
+        stdin: IO[bytes] | None = None,
+        stdout: IO[Any] | None = None,
+        stderr: IO[Any] | None = None,
     ) -> None:
-        """`descriptors`: its stdin, stdout and stderr. `stdout`, `stderr`: where they can be read."""
+        """`descriptors`: its stdin, stdout and stderr. `stdin`, `stdout`, `stderr`: the other ends of their pipes."""
         self.args = run.arguments
+        self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
         self.returncode: int | None = None
@@ -225,7 +243,7 @@ class Process:
     ) -> None:
         self.kill()
         self.wait()
-        for pipe in (self.stdout, self.stderr):
+        for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
                 pipe.close()
 
@@ -399,8 +417,9 @@ def end(running: Mapping[int, Child]) -> None:
 
 def become(run: Run, descriptors: Sequence[int]) -> None:
     """Take over folder, environment, and standard files of a run."""
-    if run.in_terminal:
+    if run.in_terminal or run.in_session:
         os.setsid()
+    if run.in_terminal:
         fcntl.ioctl(descriptors[0], termios.TIOCSCTTY, 0)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)

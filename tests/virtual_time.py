@@ -90,4 +90,12 @@ def played(main: Coroutine[Any, Any, Found], clock: Clock) -> Found:
         try:
             return loop.run_until_complete(main)
         finally:
+            loop.run_until_complete(end_all(asyncio.all_tasks(loop)))
             loop.close()
+
+
+async def end_all(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks that are left, as `asyncio.run` does, so that they close what they have opened."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

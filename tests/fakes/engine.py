@@ -244,6 +244,7 @@ class LoopEngine:
 
     async def __aexit__(self, *_: object) -> None:
         self._following.cancel()
+        await asyncio.wait({self._following})
         self._refuse()
         self._place.close()
 

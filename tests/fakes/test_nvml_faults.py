@@ -182,9 +182,25 @@ def test_a_bad_script_at_the_start_ends_the_program(fake_driver: FakeDriver) -> 
     assert "fake nvml" in failure.value.stderr
 
 
+COMPILER = """\
+#!/bin/sh
+echo >> {begun}
+until [ $(wc -l < {begun}) -ge 2 ]; do sleep 0.01; done
+until [ "$1" = -o ]; do shift; done
+echo built > "$2"
+"""
+"""Stands in for gcc: it ends once two have begun."""
+
+
 def test_two_builds_at_once_agree(tmp_path: Path) -> None:
+    compiler = tmp_path / "bin" / "gcc"
+    compiler.parent.mkdir()
+    compiler.write_text(COMPILER.format(begun=tmp_path / "begun"))
+    compiler.chmod(0o755)
+    folder = tmp_path / "built"
+    folder.mkdir()
     program = "from tests.fakes.nvml.driver import build; print(build())"
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    env = {**os.environ, "TMPDIR": str(folder), "PATH": f"{compiler.parent}:{os.environ['PATH']}"}
     builds = [
         subprocess.Popen([sys.executable, "-c", program], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -192,7 +208,7 @@ def test_two_builds_at_once_agree(tmp_path: Path) -> None:
     folders = {one.communicate(timeout=60)[0].strip() for one in builds}
     assert [one.returncode for one in builds] == [0, 0]
     assert len(folders) == 1
-    assert sorted(tmp_path.iterdir()) == [Path(*folders)]
+    assert sorted(folder.iterdir()) == [Path(*folders)]
     assert (Path(*folders) / "libnvidia-ml.so.1").is_file()
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def gpustat(driver: FakeDriver) -> dict[str, Any]:
     return answer
 
 
-def test_gpustat_reads_the_scripts_numbers(fake_driver: FakeDriver) -> None:
+def test_gpustat_reads_the_scripts_numbers_and_sees_a_live_process(fake_driver: FakeDriver) -> None:
     fake_driver.write(SERVER.format(pid=os.getpid()))
     answer = gpustat(fake_driver)
     assert answer["driver_version"] == "575.57.08"
@@ -90,10 +91,7 @@ def test_gpustat_reads_the_scripts_numbers(fake_driver: FakeDriver) -> None:
     ]
     assert [(gpu["utilization.enc"], gpu["utilization.dec"]) for gpu in answer["gpus"]][2] == (35, 17)
 
-
-def test_gpustat_sees_a_live_process(fake_driver: FakeDriver) -> None:
-    fake_driver.write(SERVER.format(pid=os.getpid()))
-    processes = [gpu["processes"] for gpu in gpustat(fake_driver)["gpus"]]
+    processes = [gpu["processes"] for gpu in answer["gpus"]]
     seen = [[(p["pid"], p["gpu_memory_usage"]) for p in gpu] for gpu in processes]
     assert seen == [[(os.getpid(), mib)] if mib else [] for mib in (70000, 2048, 0, 100, 30000)]
     assert processes[0][0]["full_command"] == psutil.Process().cmdline()
@@ -151,30 +149,32 @@ def test_nvitop_prints_mig_slices(fake_driver: FakeDriver) -> None:
     ]
 
 
-def watch(driver: FakeDriver, command: list[str], seconds: float) -> tuple[int, str, int | None]:
-    """Run a screen program in a 160x50 terminal, press q: bytes written, the screen before q, exit status."""
+def watch(driver: FakeDriver, command: list[str], shows: Callable[[str], bool]) -> tuple[str, int | None]:
+    """Run a screen program in a 160x50 terminal and press q once it shows what it should: its screen, its exit status.
+
+    What it shows within a minute is its screen.
+    """
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
     screen = pyte.Screen(160, 50)
-    stream, count = pyte.ByteStream(screen), 0
+    stream = pyte.ByteStream(screen)
+    text = ""
     env = driver.env(TERM="xterm-256color", LC_ALL="C.UTF-8")
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env) as process:
         os.close(terminal)
         try:
-            end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0 and process.poll() is None:
-                if select.select([controller], [], [], left)[0]:
-                    chunk = os.read(controller, 65536)
-                    stream.feed(chunk)
-                    count += len(chunk)
-            text = "\n".join(screen.display)
+            end = time.monotonic() + 60.0
+            while not shows(text) and time.monotonic() < end and process.poll() is None:
+                if select.select([controller], [], [], 0.1)[0]:
+                    stream.feed(os.read(controller, 65536))
+                    text = "\n".join(screen.display)
             alive = process.poll() is None
             os.write(controller, b"q")
             drain_until_exit(controller, process)
         finally:
             process.kill()
             os.close(controller)
-    return count, text, process.returncode if alive else None
+    return text, process.returncode if alive else None
 
 
 def drain_until_exit(controller: int, process: subprocess.Popen[bytes]) -> None:
@@ -190,11 +190,13 @@ def drain_until_exit(controller: int, process: subprocess.Popen[bytes]) -> None:
 def test_nvitops_screen_runs(fake_driver: FakeDriver) -> None:
     mixed = "gpu 1 profile h100-mig\ngpu 2 fault lost\ngpu 3 profile gb10\n"
     fake_driver.write(fake_driver.busy_h100s(4) + mixed)
-    count, screen, status = watch(fake_driver, [str(BIN / "nvitop"), "--monitor", "full"], 3)
+    sampled = "nvmlDeviceGetUtilizationRates"
+
+    def is_whole(screen: str) -> bool:
+        named = all(text in screen for text in ("H100 80GB HBM3", "3g.40gb", "GPU is Lost"))
+        return named and fake_driver.calls()[sampled] > 4
+
+    screen, status = watch(fake_driver, [str(BIN / "nvitop"), "--monitor", "full"], is_whole)
     assert status == 0
-    assert count > 1000
-    assert "H100 80GB HBM3" in screen
-    assert "3g.40gb" in screen
-    assert "GPU is Lost" in screen
+    assert is_whole(screen), screen
     assert "Traceback" not in screen
-    assert fake_driver.calls()["nvmlDeviceGetUtilizationRates"] > 4

@@ -21,16 +21,16 @@ async def server(answer: list[bytes], status: str = "200 OK") -> AsyncIterator[t
     asked: list[dict[str, object]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.partition("content-length:")[2].split()[0])
-        asked.append(json.loads(await reader.readexactly(length)))
-        writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\n".encode())
-        with contextlib.suppress(OSError):
-            for chunk in answer:
-                writer.write(chunk)
-                await writer.drain()
-                await asyncio.sleep(CHUNK_S)
-        writer.close()
+        with contextlib.closing(writer):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(head.partition("content-length:")[2].split()[0])
+            asked.append(json.loads(await reader.readexactly(length)))
+            writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\n".encode())
+            with contextlib.suppress(OSError):
+                for chunk in answer:
+                    writer.write(chunk)
+                    await writer.drain()
+                    await asyncio.sleep(CHUNK_S)
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:

@@ -100,7 +100,7 @@ def vllm(load: Load, model: str, target: str = 'job="vllm", instance="gpu01:8000
 
 def sglang(load: Load, model: str, repeats: int = 2) -> list[str]:
     """One server whose tensor-parallel ranks all report the same."""
-    target = f'job="sglang", instance="gpu02:30000", model_name="{model}", engine_type="unified"'
+    target = f'job="sglang", instance="{model}:30000", model_name="{model}", engine_type="unified"'
     lines = []
     for rank in range(repeats):
         labels = f'{target}, tp_rank="{rank}", pp_rank="0", moe_ep_rank="0"'

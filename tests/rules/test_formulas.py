@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, Prices, Ruled, Scope, rules_yaml
+from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, ModelFacts, Prices, Ruled, Scope, rules_yaml
 from gpumon.sources.engines.sglang import QUEUES
-from tests.rules.checked import NAN, SCOPE, check, facts, spec
+from gpumon.specs.llm import LlmSpec
+from tests.rules.checked import AT, NAN, SCOPE, check, check_times, facts, spec
 from tests.rules.loads import PEAK, Expected, Load, counter, dcgm, expected, gauge, llamacpp, sglang, vllm
 
 MODELS = {
@@ -22,14 +25,34 @@ MODELS = {
 }
 
 
-def figures(kind: str, load: Load, found: Expected) -> dict[str, float]:
-    def of(name: str) -> str:
-        return f'gpumon:engine_{name}{{engine_kind="{kind}"}}'
+BUCKETS = ONE_TWO_FIVE[:13]
+"""Bounds of the lengths that vLLM and llama.cpp tell."""
 
+
+class Case(NamedTuple):
+    """An engine that serves a model of its own."""
+
+    series: list[str]
+    told: tuple[ModelFacts, ...]
+    """Facts of its model; none of one that is not known."""
+    asked: dict[str, float]
+    """Expressions that name its model, and their values."""
+
+
+def figures(kind: str, model: str, load: Load, found: Expected) -> dict[str, float]:
+    """All that is recorded of an engine and its model."""
+
+    def of(name: str) -> str:
+        return f'gpumon:engine_{name}{{engine_kind="{kind}", model_name="{model}"}}'
+
+    def of_model(name: str) -> str:
+        return f'gpumon:model_{name}{{model_name="{model}"}}'
+
+    cached = load.cached if kind != "llamacpp" else NAN
     return {
         of("decode_tokens:rate"): load.decode,
         of("prefill_tokens:rate"): load.computed,
-        of("cached_tokens:rate"): load.cached if kind != "llamacpp" else NAN,
+        of("cached_tokens:rate"): cached,
         of("steps:rate"): sum(load.steps),
         of("requests_running:sum"): load.running,
         of("requests_waiting:sum"): 2.0 * len(load.steps),
@@ -41,132 +64,186 @@ def figures(kind: str, load: Load, found: Expected) -> dict[str, float]:
         of("mfu_decode:ratio"): found.decode_flops / load.gpus / PEAK,
         of("mfu_prefill:ratio"): found.prefill_flops / load.gpus / PEAK,
         of("mbu:ratio"): found.mbu,
-        "gpumon:model_mfu:ratio": found.mfu,
-        "gpumon:model_mbu:ratio": found.mbu,
-        "gpumon:model_decode_tokens:rate": load.decode,
-        "gpumon:model_prefill_tokens:rate": load.computed,
-        "gpumon:model_cached_tokens:rate": load.cached if kind != "llamacpp" else NAN,
+        of_model("mfu:ratio"): found.mfu,
+        of_model("mbu:ratio"): found.mbu,
+        of_model("decode_tokens:rate"): load.decode,
+        of_model("prefill_tokens:rate"): load.computed,
+        of_model("cached_tokens:rate"): cached,
     }
 
 
-@pytest.mark.parametrize("name", MODELS.values(), ids=list(MODELS))
-def test_vllm(tmp_path: Path, name: str):
-    llm, load = spec(name), Load()
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    check(tmp_path, ruled, vllm(load, "m"), figures("vllm", load, found))
+def of_vllm(model: str, llm: LlmSpec, load: Load, **told: float) -> Case:
+    """A vLLM with every figure that the formulas give."""
+    context = 900.0 + 120.0 if told.get("pool") == 0.0 else None
+    found = expected(llm, load, BUCKETS, context=context)
+    return Case(vllm_of(model, load), (facts(llm, model, load, **told),), figures("vllm", model, load, found))
 
 
-@pytest.mark.parametrize("cached", [0.0, 20.0, 1000.0])
-def test_prompts_outgrow_the_window_while_they_are_prefilled(tmp_path: Path, cached: float):
+def vllm_of(model: str, load: Load) -> list[str]:
+    """The series of a vLLM on a host of its own."""
+    return vllm(load, model, f'job="vllm", instance="{model}:8000"')
+
+
+def each_architecture() -> Iterator[Case]:
+    """Every kind of model, served by vLLM and by SGLang."""
+    for name in MODELS:
+        yield of_vllm(f"vllm {name}", spec(MODELS[name]), Load())
+    for name in MODELS:
+        llm = spec(MODELS[name])
+        load = Load()
+        model = f"sglang {name}"
+        found = expected(llm, load, SGLANG_BOUNDS[:20])
+        told = facts(llm, model, load)
+        yield Case(sglang(load, model), (told,), figures("sglang", model, load, found))
+
+
+def prompts_that_outgrow_the_window() -> Iterator[Case]:
     """A window of 128: the first tokens of a prompt see less, unless as many are cached."""
-    llm, load = spec(MODELS["window"]), Load(cached=cached)
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
-    hit = cached / (cached + load.computed)
-    begin, whole = found.biased * hit, found.biased
-    seen = sum(min(begin + (whole - begin) * (at + 0.5) / 1e5, 128.0) for at in range(100_000)) / 1e5
-    asked = figures("vllm", load, found) | {"gpumon:engine_cached_tokens:rate": cached}
-    assert (begin < 128.0) == (seen < 127.999)
-    near = f"(abs(gpumon:engine_prefill_window_tokens:mean - {seen!r}) <= bool 0.001)"
-    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), asked | {near: 1.0})
+    llm = spec(MODELS["window"])
+    for cached in (0.0, 20.0, 1000.0):
+        load = Load(cached=cached)
+        model = f"{cached:g} cached"
+        engine = of_vllm(model, llm, load)
+        hit = cached / (cached + load.computed)
+        whole = expected(llm, load, BUCKETS).biased
+        begin = whole * hit
+        seen = sum(min(begin + (whole - begin) * (at + 0.5) / 1e4, 128.0) for at in range(10_000)) / 1e4
+        assert (begin < 128.0) == (seen < 127.999)
+        window = f'gpumon:engine_prefill_window_tokens:mean{{model_name="{model}"}}'
+        near = f"(abs({window} - {seen!r}) <= bool 0.001)"
+        yield engine._replace(asked=engine.asked | {near: 1.0})
 
 
-@pytest.mark.parametrize("name", [MODELS["dense"], MODELS["moe"], MODELS["mla"]])
-@pytest.mark.parametrize("steps", [(25.0, 20.0, 24.0, 21.0), (25.0,) * 8])
-def test_data_parallel_ranks_share_experts_and_have_their_own_kv_cache(
-    tmp_path: Path, name: str, steps: tuple[float, ...]
-):
-    """Of 8 GPUs with 8 ranks each reads the KV cache of its own requests alone, of MLA, too."""
-    llm, load = spec(name), Load(steps=steps)
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    check(tmp_path, ruled, vllm(load, "m"), figures("vllm", load, found))
+def data_parallel_ranks() -> Iterator[Case]:
+    """Of 8 GPUs with 8 ranks each reads the KV cache of its own requests alone, of MLA, too; experts are shared."""
+    for name in ("dense", "moe", "mla"):
+        for steps in ((25.0, 20.0, 24.0, 21.0), (25.0,) * 8):
+            yield of_vllm(f"{len(steps)} ranks {name}", spec(MODELS[name]), Load(steps=steps))
 
 
-def test_ranks_that_the_page_does_not_show_are_told(tmp_path: Path):
-    llm, load = spec(MODELS["mla"]), Load(ranks=4)
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
-    one = expected(llm, load._replace(ranks=0), ONE_TWO_FIVE[:13])
-    assert one.mbu > 1.02 * found.mbu
-    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), figures("vllm", load, found))
+def ranks_that_the_page_does_not_show() -> Case:
+    """They are told."""
+    llm = spec(MODELS["mla"])
+    load = Load(ranks=4)
+    one_rank = load._replace(ranks=0)
+    assert expected(llm, one_rank, BUCKETS).mbu > 1.02 * expected(llm, load, BUCKETS).mbu
+    return of_vllm("told ranks", llm, load)
 
 
-def test_sglang_ranks_have_their_own_kv_cache(tmp_path: Path):
-    llm, load = spec(MODELS["mla"]), Load()
-    lines = sglang(load, "m")
+def sglang_ranks() -> Case:
+    """Each has a KV cache of its own."""
+    model = "sglang ranks"
+    load = Load()
+    lines = sglang(load, model)
     second = [line.replace('tp_rank="', 'dp_rank="1", tp_rank="') for line in lines if 'tp_rank="' in line]
     first = [line.replace('tp_rank="', 'dp_rank="0", tp_rank="') for line in lines]
     asked = {
-        "gpumon:engine_ranks:count": 2.0,
-        "gpumon:engine_kv_copies:ratio": 4.0,
-        "gpumon:engine_requests_running:sum": 2.0 * load.running,
+        f'gpumon:engine_ranks:count{{model_name="{model}"}}': 2.0,
+        f'gpumon:engine_kv_copies:ratio{{model_name="{model}"}}': 4.0,
+        f'gpumon:engine_requests_running:sum{{model_name="{model}"}}': 2.0 * load.running,
     }
-    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), [*first, *second], asked)
+    return Case([*first, *second], (facts(spec(MODELS["mla"]), model, load),), asked)
 
 
-@pytest.mark.parametrize("name", [MODELS["dense"], MODELS["moe"]])
-def test_steps_that_prefill_alone_read_no_weights_for_decode(tmp_path: Path, name: str):
-    llm, load = spec(name), Load(decode=0.0)
-    asked = {
-        "gpumon:engine_steps:rate": 25.0,
-        "gpumon:engine_weight_read_bytes:rate": 0.0,
-        "gpumon:engine_kv_read_bytes:rate": 0.0,
-        "gpumon:engine_mbu:ratio": 0.0,
-        "gpumon:model_mbu:ratio": 0.0,
-    }
-    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), asked)
+def steps_that_prefill_alone() -> Iterator[Case]:
+    """They read no weights for decode."""
+    load = Load(decode=0.0)
+    for name in ("dense", "moe"):
+        model = f"prefill {name}"
+        asked = {
+            f'gpumon:engine_steps:rate{{model_name="{model}"}}': 25.0,
+            f'gpumon:engine_weight_read_bytes:rate{{model_name="{model}"}}': 0.0,
+            f'gpumon:engine_kv_read_bytes:rate{{model_name="{model}"}}': 0.0,
+            f'gpumon:engine_mbu:ratio{{model_name="{model}"}}': 0.0,
+            f'gpumon:model_mbu:ratio{{model_name="{model}"}}': 0.0,
+        }
+        yield Case(vllm_of(model, load), (facts(spec(MODELS[name]), model, load),), asked)
 
 
-def test_speculation_and_an_fp8_cache(tmp_path: Path):
-    llm, load = spec(MODELS["dense"]), Load(accepted_per_draft=1.5, fp8_cache=True)
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    asked = figures("vllm", load, found) | {"gpumon:engine_tokens_per_step:ratio": 2.5}
-    check(tmp_path, ruled, vllm(load, "m"), asked)
+def speculation_and_an_fp8_cache() -> Case:
+    load = Load(accepted_per_draft=1.5, fp8_cache=True)
+    engine = of_vllm("speculation", spec(MODELS["dense"]), load)
+    tokens = 'gpumon:engine_tokens_per_step:ratio{model_name="speculation"}'
+    return engine._replace(asked=engine.asked | {tokens: 2.5})
 
 
-def test_without_a_pool_the_context_is_the_prompt_and_half_the_answer(tmp_path: Path):
-    llm, load = spec(MODELS["dense"]), Load()
-    found = expected(llm, load, ONE_TWO_FIVE[:13], context=900.0 + 120.0)
-    ruled = Ruled((facts(llm, "m", load, pool=0.0),), SCOPE)
-    check(tmp_path, ruled, vllm(load, "m"), figures("vllm", load, found))
+def without_a_pool() -> Case:
+    """The context is the prompt and half the answer."""
+    return of_vllm("no pool", spec(MODELS["dense"]), Load(), pool=0.0)
 
 
-@pytest.mark.parametrize("name", MODELS.values(), ids=list(MODELS))
-def test_sglang(tmp_path: Path, name: str):
-    llm, load = spec(name), Load()
-    found = expected(llm, load, SGLANG_BOUNDS[:20])
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    check(tmp_path, ruled, sglang(load, "m"), figures("sglang", load, found))
+def of_llamacpp() -> Case:
+    llm = spec(MODELS["dense"])
+    load = Load(cached=0.0, steps=(120.0,))
+    found = expected(llm, load, BUCKETS, context=700.0, apart=True)
+    told = facts(llm, "llamacpp", load, context=700.0)
+    return Case(llamacpp(load, "llamacpp"), (told,), figures("llamacpp", "llamacpp", load, found))
 
 
-def test_llamacpp(tmp_path: Path):
-    llm, load = spec(MODELS["dense"]), Load(cached=0.0, steps=(120.0,))
-    found = expected(llm, load, ONE_TWO_FIVE[:13], context=700.0, apart=True)
-    ruled = Ruled((facts(llm, "m", load, context=700.0),), SCOPE)
-    check(tmp_path, ruled, llamacpp(load, "m"), figures("llamacpp", load, found))
-
-
-def test_of_an_unknown_model_tokens_are_there_and_no_share_is(tmp_path: Path):
+def of_an_unknown_model() -> Case:
+    """Tokens are there, and no share of a peak is."""
     load = Load()
     asked = {
-        "gpumon:model_decode_tokens:rate": load.decode,
-        "gpumon:model_mfu:ratio": NAN,
-        "gpumon:model_mbu:ratio": NAN,
-        "gpumon:engine_flops:rate": NAN,
+        'gpumon:model_decode_tokens:rate{model_name="unknown"}': load.decode,
+        'gpumon:model_mfu:ratio{model_name="unknown"}': NAN,
+        'gpumon:model_mbu:ratio{model_name="unknown"}': NAN,
+        'gpumon:engine_flops:rate{model_name="unknown"}': NAN,
     }
-    check(tmp_path, Ruled((), SCOPE), vllm(load, "m"), asked)
+    return Case(vllm_of("unknown", load), (), asked)
+
+
+def several_api_servers() -> Case:
+    """Each would count every step, so there is no step counter: then it is duty / mean gap."""
+    llm = spec(MODELS["dense"])
+    load = Load()
+    model = "api servers"
+    series = [line for line in vllm_of(model, load) if "process_start_time" not in line]
+    labels = f'job="vllm", instance="{model}:8000", model_name="{model}", engine="0"'
+    series.append(counter("vllm:inter_token_latency_seconds_count", labels, load.decode))
+    series.append(counter("vllm:inter_token_latency_seconds_sum", labels, load.decode / 20.0))
+    found = expected(llm, load._replace(steps=(20.0,)), BUCKETS)
+    asked = {
+        f'gpumon:engine_steps:rate{{model_name="{model}"}}': 20.0,
+        f'gpumon:engine_mbu:ratio{{model_name="{model}"}}': found.mbu,
+    }
+    return Case(series, (facts(llm, model, load),), asked)
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    yield from each_architecture()
+    yield from prompts_that_outgrow_the_window()
+    yield from data_parallel_ranks()
+    yield ranks_that_the_page_does_not_show()
+    yield sglang_ranks()
+    yield from steps_that_prefill_alone()
+    yield speculation_and_an_fp8_cache()
+    yield without_a_pool()
+    yield of_llamacpp()
+    yield of_an_unknown_model()
+    yield several_api_servers()
+
+
+def test_every_figure_of_every_engine_is_that_of_the_formulas(tmp_path: Path):
+    """The engines are one fleet: promtool evaluates the rules once for all, and names the expressions that are off."""
+    series: list[str] = []
+    told: list[ModelFacts] = []
+    asked: dict[str, float] = {}
+    for case in cases():
+        assert not case.asked.keys() & asked.keys()
+        series += case.series
+        told += case.told
+        asked |= case.asked
+    check(tmp_path, Ruled(tuple(told), SCOPE), series, asked)
 
 
 def test_an_idle_engine_does_no_work_and_an_engine_that_is_gone_has_no_figure(tmp_path: Path):
-    llm, load = (
-        spec(MODELS["dense"]),
-        Load(decode=0.0, computed=0.0, cached=0.0, prompts=0.0, steps=(0.0,), running=0.0),
-    )
+    llm = spec(MODELS["dense"])
+    load = Load(decode=0.0, computed=0.0, cached=0.0, prompts=0.0, steps=(0.0,), running=0.0)
     ruled = Ruled((facts(llm, "m", load),), SCOPE)
     zero = {"gpumon:engine_mfu:ratio": 0.0, "gpumon:engine_mbu:ratio": 0.0}
-    check(tmp_path, ruled, vllm(load, "m"), zero)
-    check(tmp_path, ruled, vllm(load, "m"), dict.fromkeys(zero, NAN), at="26m")
+    gone = dict.fromkeys(zero, NAN)
+    check_times(tmp_path, ruled, vllm(load, "m"), {AT: zero, "26m": gone})
 
 
 def test_two_engines_of_one_model_add_up_and_two_models_do_not_mix(tmp_path: Path):
@@ -174,8 +251,8 @@ def test_two_engines_of_one_model_add_up_and_two_models_do_not_mix(tmp_path: Pat
     other = load._replace(decode=300.0, running=12.0, steps=(10.0,))
     series = vllm(load, "m") + vllm(other, "m", 'job="vllm", instance="gpu02:8000"')
     series += vllm(load, "n", 'job="vllm", instance="gpu03:8000"')
-    one, two = (expected(llm, each, ONE_TWO_FIVE[:13]) for each in (load, other))
-    third = expected(small, load, ONE_TWO_FIVE[:13])
+    one, two = (expected(llm, each, BUCKETS) for each in (load, other))
+    third = expected(small, load, BUCKETS)
     ruled = Ruled((facts(llm, "m", load), facts(small, "n", load)), SCOPE)
     asked = {
         'gpumon:model_decode_tokens:rate{model_name="m"}': 1500.0,
@@ -186,18 +263,6 @@ def test_two_engines_of_one_model_add_up_and_two_models_do_not_mix(tmp_path: Pat
         'gpumon:model_kv_usage:max{model_name="m"}': 0.25,
     }
     check(tmp_path, ruled, series, asked)
-
-
-def test_several_api_servers_have_no_step_counter(tmp_path: Path):
-    """Each would count every step: then it is duty / mean gap."""
-    llm, load = spec(MODELS["dense"]), Load()
-    series = [line for line in vllm(load, "m") if "process_start_time" not in line]
-    labels = 'job="vllm", instance="gpu01:8000", model_name="m", engine="0"'
-    series.append(counter("vllm:inter_token_latency_seconds_count", labels, load.decode))
-    series.append(counter("vllm:inter_token_latency_seconds_sum", labels, load.decode / 20.0))
-    found = expected(llm, load._replace(steps=(20.0,)), ONE_TWO_FIVE[:13])
-    asked = {"gpumon:engine_steps:rate": 20.0, "gpumon:engine_mbu:ratio": found.mbu}
-    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), series, asked)
 
 
 def test_a_restart_is_no_spike(tmp_path: Path):
@@ -356,7 +421,7 @@ def test_a_matcher_on_a_label_of_engines_leaves_the_other_rules_alive(tmp_path: 
         *vllm(load, "n", 'job="vllm", instance="gpu02:8000"'),
     ]
     ruled = Ruled((facts(llm, "m", load),), SCOPE._replace(match='model_name="m"'))
-    found = expected(llm, load, ONE_TWO_FIVE[:13])
+    found = expected(llm, load, BUCKETS)
     asked = {
         "gpumon:engine_mbu:ratio": found.mbu,
         "gpumon:engine_steps:rate": 25.0,

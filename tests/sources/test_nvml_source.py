@@ -15,7 +15,7 @@ from typing import IO
 import psutil
 import pytest
 
-from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.driver.source import DriverSource, Limits, spawn
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, library_with, running
@@ -167,7 +167,7 @@ async def test_what_the_driver_library_prints_does_not_reach_the_pipe(fake_drive
     code = "import ctypes; ctypes.CDLL('libnvidia-ml.so.1')"
     loaded = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, check=True)
     assert b"driver noise" in loaded.stdout
-    async with running(fake_driver, TWO, env=env) as rig:
+    async with running(fake_driver, TWO, env=env, spawn=spawn) as rig:
         found = await rig.until(lambda found: bool(found.gpus) and not found.faults)
     assert found.faults == ()
     assert len(found.gpus) == 2

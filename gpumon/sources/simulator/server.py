@@ -77,9 +77,10 @@ class LoopbackServer:
         except asyncio.LimitOverrunError:
             _send(writer, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), keep=False)
         except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+            pass
         finally:
             self._open.discard(writer)
+            writer.close()
 
     def _request(self, lines: list[str], writer: asyncio.StreamWriter) -> None:
         words = lines[0].split(" ")

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 import textwrap
 from collections import Counter
@@ -16,7 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import program as programs
+
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 SONAME = "libnvidia-ml.so.1"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
 LIBRARY_FLAGS = ("-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,-soname,{SONAME}")
@@ -138,8 +140,8 @@ class FakeDriver:
         Raises ProgramError, or TimeoutExpired.
         """
         text = f"{PRELUDE}{textwrap.dedent(program)}\nprint(json.dumps(answer))"
-        command = [sys.executable, "-c", text]
-        done = subprocess.run(command, env=self.env(), capture_output=True, text=True, timeout=timeout_s)
+        run = programs.Run(["-c", text], self.env(), str(Path.cwd()), programs.DRIVER_PROGRAM)
+        done = programs.completed(run, timeout_s=timeout_s)
         if done.returncode != 0:
             raise ProgramError(done.returncode, done.stderr)
         return json.loads(done.stdout)

@@ -11,6 +11,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.sources.driver.source import spawn
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
@@ -85,7 +86,7 @@ def reason(reading: GpuReading, field: str) -> Reason | None:
 
 
 async def test_every_figure_of_an_h100(fake_driver: FakeDriver) -> None:
-    async with running(fake_driver, H100) as rig:
+    async with running(fake_driver, H100, spawn=spawn) as rig:
         (gpu,) = await rig.gpus()
         found = await rig.poll()
         workers = [psutil.Process(pid).cmdline() for pid in found.pids]
