@@ -4,31 +4,43 @@
 
 The captures are of real engines with small models of other architectures than Llama's; tests/data/oracle/served.csv
 has what a token and a pair of tokens cost in their real code (tests/oracle/served.py). Each is served as it was
-recorded, with its model's config.json at hand, and watched by `gpumon watch --json` as an engine on an H100: the shown
-MFU times the peak, over all of the time, is to be what the client's tokens needed.
+recorded, with its model's config.json at hand, and watched by gpumon's collector as an engine on an H100, in virtual
+time: the MFU that `gpumon watch --json` shows times the peak, over all of the time, is to be what the client's tokens
+needed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 import json
-import os
-import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.fakes.engine import Capture, FakeEngine
+from gpumon.collector import Collector
+from gpumon.config.schema import Endpoint
+from gpumon.efficiency.deriver import Deriver
+from gpumon.outputs.json import encode
+from gpumon.readings.frame import HostReading
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.packaged import gpu_catalogue
+from tests.fakes.engine import Capture, LoopEngine, Recorded
 from tests.fakes.http_server import Reply
+from tests.virtual_time import Clock, played
 
 ORACLE: Final = Path(__file__).parent.parent / "data" / "oracle" / "served.csv"
 GPU: Final = "H100 SXM 80GB"
 PEAK: Final = 989.4e12
 """Dense bf16 FLOP/s of an H100 SXM (NVIDIA's data sheet)."""
 INTERVAL_S: Final = 1.0
+POLL_S: Final = 2.0
+"""Interval between two polls of an engine, as by default."""
 AFTER_S: Final = 3.0
 
 
@@ -82,6 +94,14 @@ class Compared(NamedTuple):
         return self.shown / (self.prefill + self.decode) - 1.0
 
 
+class NoMachine:
+    """No figures of the machine itself: those are measured in real time."""
+
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        """A machine with a name."""
+        return HostReading("box")
+
+
 def costs() -> Mapping[str, tuple[str, Cost]]:
     """The oracle's figures: capture -> `model_type` and costs."""
     with ORACLE.open(newline="") as lines:
@@ -106,23 +126,35 @@ def needed(capture: Capture, cost: Cost) -> tuple[float, float]:
 
 
 def watched(names: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """Each engine as `gpumon watch` shows it at each tick; all captures run side by side at recorded speed."""
+    """Each engine as `gpumon watch --json` shows it at each tick; all captures run side by side, in virtual time."""
     captures = [Capture(name) for name in names]
-    seconds = max(capture.scrapes[-1].t for capture in captures) + AFTER_S
-    with contextlib.ExitStack() as running, tempfile.TemporaryDirectory() as folder:
-        config = "[discovery]\nenabled = false\n"
-        for capture in captures:
-            served = FakeEngine(capture.folder, root=str(capture.folder.resolve()), change=_named(capture))
-            url = running.enter_context(served).url
-            config += f'[[endpoint]]\nurl = "{url}"\nname = "{capture.folder.name}"\n'
-            config += f'gpu_type = "{GPU}"\ngpu_count = 1\n'
-        Path(folder, "config.toml").write_text(config)
-        command = [sys.executable, "-m", "gpumon", "watch", "--json", "--no-nvml", "--config", "config.toml"]
-        command += ["--interval", str(INTERVAL_S), "--count", str(round(seconds / INTERVAL_S))]
-        env = {**os.environ, "XDG_CONFIG_HOME": folder, "HF_HOME": folder}
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=True)
-    ticks = [{engine["name"]: engine for engine in json.loads(line)["engines"]} for line in done.stdout.splitlines()]
+    ticks = [_engines(snapshot) for snapshot in played(_snapshots(captures), Clock())]
     return [[tick[capture.folder.name] for tick in ticks] for capture in captures]
+
+
+def _engines(snapshot: Snapshot) -> dict[str, Any]:
+    """Each engine of a snapshot as JSON, by its name."""
+    return {engine["name"]: engine for engine in json.loads(encode(snapshot))["engines"]}
+
+
+async def _snapshots(captures: Sequence[Capture]) -> list[Snapshot]:
+    """The snapshots of a collector that polls a server of each capture from its start to its end."""
+    seconds = max(capture.scrapes[-1].t for capture in captures) + AFTER_S
+    snapshots: list[Snapshot] = []
+    async with contextlib.AsyncExitStack() as running:
+        endpoints = []
+        for capture in captures:
+            recorded = Recorded(capture.folder, str(capture.folder.resolve()), _named(capture))
+            served = await running.enter_async_context(LoopEngine(recorded, 0.0))
+            endpoints.append(Endpoint(url=served.url, name=capture.folder.name, gpu_type=GPU, gpu_count=1))
+        sources = [EndpointSource(endpoint, POLL_S, time.monotonic) for endpoint in endpoints]
+        listed = {source.reading.key: source.endpoint for source in sources}
+        facts = EngineFacts(listed, (), None, env={}, nvml=False)
+        collector = Collector(sources, Deriver(gpu_catalogue()), NoMachine(), facts, interval_s=INTERVAL_S)
+        running.push_async_callback(collector.stop)
+        await collector.start(snapshots.append)
+        await asyncio.sleep(seconds)
+    return snapshots
 
 
 def _named(capture: Capture) -> Any:

@@ -1,12 +1,13 @@
-"""A `/snapshot.json` that lies, in a process of its own: `python -m tests.fakes.lying_host KIND` prints its URL."""
+"""Hosts whose `/snapshot.json` lies, in one process: `python -m tests.fakes.lying_host KIND ...` prints their URLs."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -77,32 +78,48 @@ KINDS: dict[str, Callable[[], Any]] = {
 """Name of a lie -> what the host sends."""
 
 
-def main(kind: str) -> None:
-    """Serve until stdin ends. What is costly to make is made once; the rest has the time of each request."""
-    body = KINDS[kind]()
-    whole = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-    time_then = b"" if isinstance(body, bytes) else json.dumps(body["time"]).encode()
+class Page:
+    """The page of one host. It is made when it is asked for first; the time in it is that of each request."""
 
-    def answer(_: object) -> Reply:
-        fresh = whole.replace(time_then, json.dumps(now()).encode()) if time_then else whole
-        return Reply(body=fresh, content_type="application/json")
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._time_then = b""
 
-    with LoopbackServer(answer) as server:
-        print(server.url, flush=True)
+    @functools.cached_property
+    def _whole(self) -> bytes:
+        body = KINDS[self._kind]()
+        if isinstance(body, bytes):
+            return body
+        self._time_then = json.dumps(body["time"]).encode()
+        return json.dumps(body, ensure_ascii=False).encode()
+
+    def answer(self, _: object) -> Reply:
+        """The page of now."""
+        body = self._whole
+        if self._time_then:
+            body = body.replace(self._time_then, json.dumps(now()).encode())
+        return Reply(body=body, content_type="application/json")
+
+
+def main(kinds: Sequence[str]) -> None:
+    """Serve a host of each kind until stdin ends."""
+    with contextlib.ExitStack() as running:
+        servers = [running.enter_context(LoopbackServer(Page(kind).answer)) for kind in kinds]
+        print(json.dumps([server.url for server in servers]), flush=True)
         sys.stdin.read()
 
 
 @contextlib.contextmanager
-def lying(kind: str) -> Iterator[str]:
-    """Such a host; its URL."""
-    command = [sys.executable, "-m", "tests.fakes.lying_host", kind]
+def lying(*kinds: str) -> Iterator[list[str]]:
+    """Such hosts; their URLs."""
+    command = [sys.executable, "-m", "tests.fakes.lying_host", *kinds]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip()
+            yield json.loads(process.stdout.readline())
         finally:
             process.kill()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])
