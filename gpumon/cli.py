@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.commands import command
-from gpumon.commands.options import Usage, understood
+from gpumon.commands.options import UsageError, understood
 from gpumon.commands.streams import FAILED, OK, USAGE, Failed, complain, forget_stdout, write
 
 INTERRUPTED: Final = 130
@@ -59,7 +59,7 @@ def _run(arguments: list[str]) -> int:
         except SystemExit:  # argparse has printed --help or --version
             code = OK
         write(b"")
-    except Usage as refused:
+    except UsageError as refused:
         return complain(str(refused), USAGE)
     except ConfigError as refused:
         for line in refused.lines:

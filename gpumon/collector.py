@@ -40,7 +40,7 @@ class Attachment(Protocol):
         """The GPUs, with the engine's name at each process that belongs to one; returns at once."""
 
 
-class Memory(Protocol):
+class Remembering(Protocol):
     """Remembers engines and GPUs that were there, and puts those that are gone into each tick."""
 
     async def start(self) -> None:
@@ -61,7 +61,7 @@ class Memory(Protocol):
         """Keep what is remembered, within a quarter of a second."""
 
 
-class Keeper(Protocol):
+class TickKeeper(Protocol):
     """Keeps ticks."""
 
     def keep(self, kept: Tick) -> None:
@@ -105,11 +105,11 @@ class Collector:
         wall: Callable[[], float] = time.time,
         see_gpus: Callable[[tuple[GpuReading, ...]], None] | None = None,
         triage: Triage | None = None,
-        keepers: Sequence[Keeper] = (),
+        keepers: Sequence[TickKeeper] = (),
         alerts: Alerts | None = None,
         on_alert: Callable[[AlertChange, Snapshot], None] | None = None,
         troubles: Sequence[Callable[[float], Fault | None]] = (),
-        memory: Memory | None = None,
+        memory: Remembering | None = None,
         past: AsyncIterator[Round] | None = None,
         push: Push | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class Collector:
         self._broken: dict[int, tuple[str, float]] = {}
 
     @property
-    def memory(self) -> Memory | None:
+    def memory(self) -> Remembering | None:
         """The engines and GPUs that were there before."""
         return self._memory
 
@@ -424,7 +424,7 @@ def _first_named(names: Iterable[str]) -> str:
     return ""
 
 
-def _kept(keeper: Keeper, kept: Tick) -> Fault | None:
+def _kept(keeper: TickKeeper, kept: Tick) -> Fault | None:
     """Give a keeper a tick; what it fails on costs neither the screen nor the other keepers."""
     try:
         keeper.keep(kept)

@@ -32,16 +32,16 @@ COMMANDS: Final = {
 """Name and summary, in the order of the help."""
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """A module of this folder."""
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options and words."""
 
     def run(self, chosen: argparse.Namespace) -> int:
-        """Do it; returns the exit code. Raises Usage, ConfigError or Failed, which end in one line on stderr."""
+        """Do it; returns the exit code. Raises UsageError, ConfigError or Failed, which end in one line on stderr."""
 
 
-def command(name: str) -> Command:
+def command(name: str) -> CommandModule:
     """The module of a command; "" is the screen."""
-    return cast("Command", importlib.import_module(f"gpumon.commands.{name.replace('-', '_') or 'screen'}"))
+    return cast("CommandModule", importlib.import_module(f"gpumon.commands.{name.replace('-', '_') or 'screen'}"))

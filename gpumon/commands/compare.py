@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import MOMENT, Usage, add_config, add_forms, length, settings
+from gpumon.commands.options import MOMENT, UsageError, add_config, add_forms, length, settings
 from gpumon.commands.streams import OK, tell_progress, width, write
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.outputs import before_after as printed
 
     if chosen.file and chosen.prometheus:
-        raise Usage("FILE and --prometheus are two pasts: give one of them")
+        raise UsageError("FILE and --prometheus are two pasts: give one of them")
     if not chosen.file and not chosen.prometheus and Path(chosen.after).exists():
-        raise Usage(f"TO is missing before {chosen.after[:80]!a}: gpumon compare FROM TO FILE")
+        raise UsageError(f"TO is missing before {chosen.after[:80]!a}: gpumon compare FROM TO FILE")
     config = settings(chosen).loaded.config
     if chosen.prometheus:
         answer = asyncio.run(_of_prometheus(chosen, config))

@@ -27,7 +27,7 @@ class Word(NamedTuple):
     """Values to choose from; empty: files where the value is one, else anything."""
 
 
-class Level(NamedTuple):
+class WordLevel(NamedTuple):
     """The words that may follow `path`: `gpumon`, `gpumon models show`, ..."""
 
     path: str
@@ -63,7 +63,7 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Level]:
+def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[WordLevel]:
     """A parser and all below it."""
     options = []
     words = None
@@ -75,7 +75,7 @@ def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Le
     nested = subcommands(parser)
     abouts = _abouts(parser)
     commands = [Word((name,), abouts.get(name, "")) for name in nested]
-    yield Level(path, tuple(commands), tuple(options), words)
+    yield WordLevel(path, tuple(commands), tuple(options), words)
     for name, inner in nested.items():
         yield from levels(inner, f"{path} {name}")
 
@@ -112,7 +112,7 @@ def _choices(action: argparse.Action) -> tuple[str, ...]:
     return ()
 
 
-def _deeper(every: Sequence[Level]) -> list[str]:
+def _deeper(every: Sequence[WordLevel]) -> list[str]:
     deeper = []
     for level in every:
         for word in level.commands:
@@ -131,7 +131,7 @@ def _pattern(names: Iterable[str]) -> str:
     return "|".join(f'"{name}"' for name in names)
 
 
-def _walk(every: Sequence[Level], words: str, current: str, first: int) -> tuple[str, ...]:
+def _walk(every: Sequence[WordLevel], words: str, current: str, first: int) -> tuple[str, ...]:
     """Shell lines that set `at` to the path of the commands that stand before the word to complete."""
     valued: list[Word] = []
     for level in every:
@@ -149,7 +149,7 @@ def _walk(every: Sequence[Level], words: str, current: str, first: int) -> tuple
     )
 
 
-def _values(every: Sequence[Level], value: Callable[[Word], str]) -> Iterator[str]:
+def _values(every: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterator[str]:
     """Shell lines that complete the value of the option before."""
     yield '  case "$at $before" in'
     for level in every:
@@ -185,7 +185,7 @@ def bash() -> str:
     )
 
 
-def _bash_level(level: Level) -> str:
+def _bash_level(level: WordLevel) -> str:
     """Shell line that completes a word behind a command."""
     return f'    ("{level.path}") {_bash_value(level.words)}; _gpumon_of "{" ".join(level.names)}" ;;'
 
@@ -220,7 +220,7 @@ def zsh() -> str:
     )
 
 
-def _zsh_level(level: Level) -> str:
+def _zsh_level(level: WordLevel) -> str:
     """Shell line that completes a word behind a command."""
     return f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_described(level)}) ;;'
 
@@ -233,7 +233,7 @@ def _zsh_value(word: Word | None) -> str:
     return ":"
 
 
-def _zsh_described(level: Level) -> str:
+def _zsh_described(level: WordLevel) -> str:
     texts = []
     for word in (*level.commands, *level.options):
         about = word.about.replace("'", "'\\''")
@@ -262,7 +262,7 @@ def fish() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish_level(level: Level) -> Iterator[str]:
+def _fish_level(level: WordLevel) -> Iterator[str]:
     """Commands that complete a word behind a command."""
     place = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
     for word in level.commands:
@@ -346,7 +346,7 @@ def man() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _man_options(level: Level) -> Iterator[str]:
+def _man_options(level: WordLevel) -> Iterator[str]:
     for word in level.options:
         if "--help" in word.names and level.path != "gpumon":
             continue

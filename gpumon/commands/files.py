@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Scenario
-    from gpumon.tui.control import Incident
+    from gpumon.tui.control import BundleFacts
 
 _MOST_NAMES: Final = 99
 """Bundles of one second that get names of their own."""
 
 
-class Files:
+class ScreenFiles:
     """The screen's `Files` (`tui.control`)."""
 
     def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
@@ -124,7 +124,7 @@ class Files:
             raise ConfigError(f"{clean(name, 60)} is no name for a scenario")
         return folder / f"{name}.toml"
 
-    async def save_bundle(self, incident: Incident) -> str:
+    async def save_bundle(self, incident: BundleFacts) -> str:
         """Write a new folder `gpumon-HOST-TIME`: the recording that is kept, the snapshot, verdicts, screen, versions.
         Of a fleet it is `gpumon-fleet-TIME`, without a recording: its past is in the Prometheus.
 
@@ -157,7 +157,7 @@ class Files:
             return f"WITHOUT {RECORDING} ({why}): {said}"
         return said
 
-    def _write_texts(self, incident: Incident, span: tuple[float, float] | None) -> Path | str:
+    def _write_texts(self, incident: BundleFacts, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
         from gpumon.history.summary import incidents
         from gpumon.outputs.bundle import fleet_texts, texts

@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpumon.commands.options import Usage
+from gpumon.commands.options import UsageError
 from gpumon.commands.streams import tell_progress
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
-    from gpumon.fleet.grouping import Grouping
-    from gpumon.fleet.period import Basis, HostSums, Recorded
+    from gpumon.fleet.grouping import ReportGrouping
+    from gpumon.fleet.period import Basis, HostSums, RecordedIncidents
     from gpumon.history.reader import Recording
     from gpumon.readings.fleet_period import FleetPeriod
     from gpumon.sources.prometheus.source import FleetSource
@@ -36,19 +36,19 @@ EARLY_S: Final = 0.01
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
 
 
-class Work(NamedTuple):
+class ReportWork(NamedTuple):
     """Basis, groups and deriver that the looks at all hosts share."""
 
     basis: Basis
-    grouping: Grouping
+    grouping: ReportGrouping
     make: Make
 
 
 def check_by(by: str) -> str:
-    """The label that was asked for. Raises Usage if it cannot be the name of a label."""
+    """The label that was asked for. Raises UsageError if it cannot be the name of a label."""
     if _LABEL.fullmatch(by):
         return by
-    raise Usage(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")
+    raise UsageError(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")
 
 
 def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
@@ -59,8 +59,8 @@ def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPe
 async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
     from gpumon.commands.past_load import prometheus_source, scraped_span
     from gpumon.config.errors import ConfigError
-    from gpumon.fleet.grouping import Grouping
-    from gpumon.fleet.period import Stretch, summed_up
+    from gpumon.fleet.grouping import ReportGrouping
+    from gpumon.fleet.period import ReportedTime, summed_up
     from gpumon.session.build import maker
     from gpumon.sources.prometheus.incidents import recorded_incidents
 
@@ -71,14 +71,14 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
         names, notes = await source.hosts_between(begin_s, end_s)
         least_s = max(newest.interval_s, config.prometheus.interval_s)
         step_s = _step_s(end_s - begin_s, len(names), least_s, chosen.every_s)
-        grouping = Grouping(by)
-        work = Work(_basis(config, step_s, grouping), grouping, maker(config))
+        grouping = ReportGrouping(by)
+        work = ReportWork(_basis(config, step_s, grouping), grouping, maker(config))
         hosts, refused = await _hosts(source, names, (begin_s, end_s), work)
         if not any(sums.measured_s for sums in hosts.values()):
             raise ConfigError(_nothing(begin_s, end_s, step_s, bool(names)))
         recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
     return _with_label(
-        summed_up(hosts, Stretch(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
+        summed_up(hosts, ReportedTime(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
     )
 
 
@@ -110,7 +110,7 @@ def _step_s(seconds: float, hosts: int, least_s: float, asked_s: float) -> float
     return math.floor(1e3 * seconds / max(1, round(seconds / step_s))) / 1e3
 
 
-def _basis(config: Config, step_s: float, grouping: Grouping) -> Basis:
+def _basis(config: Config, step_s: float, grouping: ReportGrouping) -> Basis:
     from gpumon.config.prices import goals_of, running_prices
     from gpumon.fleet.period import Basis
     from gpumon.sources.packaged import gpu_catalogue
@@ -120,7 +120,7 @@ def _basis(config: Config, step_s: float, grouping: Grouping) -> Basis:
 
 
 async def _hosts(
-    source: FleetSource, names: tuple[str, ...], span: tuple[float, float], work: Work
+    source: FleetSource, names: tuple[str, ...], span: tuple[float, float], work: ReportWork
 ) -> tuple[Mapping[str, HostSums], list[str]]:
     """The sums of each host, and what was refused. Raises ApiFault where host after host fails."""
     from gpumon.fleet.period import HostSums
@@ -144,11 +144,11 @@ async def _hosts(
     return hosts, notes
 
 
-async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], work: Work, sums: HostSums) -> None:
+async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], work: ReportWork, sums: HostSums) -> None:
     """Take all looks at a host into its sums. Raises ApiFault."""
     from gpumon.efficiency.tracks import GAP
     from gpumon.fleet.course import HostCourse
-    from gpumon.fleet.period import Look
+    from gpumon.fleet.period import HostLook
     from gpumon.fleet.snapshot import HostShown
 
     begin_s, end_s = span
@@ -169,10 +169,10 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
                 ready=frame.ready is not None,
                 owners=frame.owners,
             )
-            sums.take(Look(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
+            sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
 
 
-def _with_label(period: FleetPeriod, grouping: Grouping) -> FleetPeriod:
+def _with_label(period: FleetPeriod, grouping: ReportGrouping) -> FleetPeriod:
     """The same. Raises ConfigError where nothing has the label that it is grouped by."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.text import clean
@@ -186,13 +186,13 @@ def _with_label(period: FleetPeriod, grouping: Grouping) -> FleetPeriod:
 def recording_report(recording: Recording, config: Config, by: str, span: tuple[float, float]) -> FleetPeriod:
     """A stretch of a recording by model, host or namespace. Reads a disk."""
     from gpumon.efficiency.deriver import Deriver
-    from gpumon.fleet.grouping import Grouping
-    from gpumon.fleet.period import HostSums, Look, Stretch, summed_up
+    from gpumon.fleet.grouping import ReportGrouping
+    from gpumon.fleet.period import HostLook, HostSums, ReportedTime, summed_up
     from gpumon.fleet.snapshot import HostShown
     from gpumon.history.summary import SAMPLE_S, derived_samples
     from gpumon.sources.packaged import gpu_catalogue
 
-    grouping = Grouping(by)
+    grouping = ReportGrouping(by)
     basis = _basis(config, SAMPLE_S, grouping)
     sums = HostSums(basis)
     gpus = gpu_catalogue(config.gpu)
@@ -200,14 +200,14 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     for sample in derived_samples(recording, lambda: Deriver(gpus, basis.goals, basis.prices), *span):
         name = sample.snapshot.host.name
         frame = sample.frame
-        sums.take(Look(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))
-    period = summed_up({name: sums}, Stretch(*span, by), basis, _recorded(recording, name, *span))
+        sums.take(HostLook(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))
+    period = summed_up({name: sums}, ReportedTime(*span, by), basis, _recorded(recording, name, *span))
     return _with_label(period, grouping)
 
 
-def _recorded(recording: Recording, name: str, from_s: float, to_s: float) -> Recorded:
+def _recorded(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
     """The incidents of a recording, which has all of them."""
-    from gpumon.fleet.period import VERDICT, IncidentSeen, Recorded
+    from gpumon.fleet.period import VERDICT, IncidentSeen, RecordedIncidents
     from gpumon.history.summary import incidents
     from gpumon.readings.format import wall_of
 
@@ -222,4 +222,4 @@ def _recorded(recording: Recording, name: str, from_s: float, to_s: float) -> Re
                 *(incident.level, begin_s, end_s, incident.ended, VERDICT),
             )
         )
-    return Recorded(tuple(seen), everywhere=True)
+    return RecordedIncidents(tuple(seen), everywhere=True)

@@ -27,7 +27,7 @@ LIST: Final = "list"
 """`--scenario list` prints all scenarios."""
 
 
-class Usage(Exception):  # noqa: N818 - no failure of gpumon
+class UsageError(Exception):
     """The command line cannot be understood; the text says why, in one line."""
 
 
@@ -35,13 +35,13 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are exceptions."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises Usage."""
+        """Raises UsageError."""
         # argparse repeats the value of a switch, which may be a secret.
         before, switch, _ = message.partition("ignored explicit argument")
         reason = ""
         if switch:
             reason = "takes no value"
-        raise Usage(f"{before}{reason} (see {self.prog} --help)")
+        raise UsageError(f"{before}{reason} (see {self.prog} --help)")
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -98,7 +98,7 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
-    """The options, and the command. Options may stand before and after it. Raises Usage."""
+    """The options, and the command. Options may stand before and after it. Raises UsageError."""
     words = list(arguments)
     name = _take_command(words)
     parser: argparse.ArgumentParser
@@ -122,7 +122,7 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
 
 
 def _take_command(words: list[str]) -> str:
-    """The command, taken out of the words; empty: none, which is the screen. Raises Usage."""
+    """The command, taken out of the words; empty: none, which is the screen. Raises UsageError."""
     takes = _takes_value(parser_of(""))
     place = _first_word(words, takes)
     options = []
@@ -138,23 +138,23 @@ def _take_command(words: list[str]) -> str:
         return ""
     name = words.pop(place)
     if name not in COMMANDS:
-        raise Usage(_no_such("command", name, COMMANDS))
+        raise UsageError(_no_such("command", name, COMMANDS))
     return name
 
 
 def _check_known(words: Sequence[str], everything: argparse.ArgumentParser) -> None:
-    """Refuse an option that no command has. Raises Usage."""
+    """Refuse an option that no command has. Raises UsageError."""
     takes = _takes_value(everything)
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in takes:
-            raise Usage(f"{_unrecognized([word])}{_hint([word], None, everything)} (see gpumon --help)")
+            raise UsageError(f"{_unrecognized([word])}{_hint([word], None, everything)} (see gpumon --help)")
 
 
 def _parser_of_action(
     parser: argparse.ArgumentParser, words: list[str]
 ) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
     """The parser of a command's action (`profiles add`), which is taken out of the words, and the one above it.
-    Raises Usage."""
+    Raises UsageError."""
     above = None
     while nested := subcommands(parser):
         place = _first_word(words, _takes_value(parser))
@@ -162,7 +162,7 @@ def _parser_of_action(
             break
         action = LIST if place is None else words[place]
         if action not in nested:
-            raise Usage(f"{parser.prog}: {_no_such('action', action, nested)}")
+            raise UsageError(f"{parser.prog}: {_no_such('action', action, nested)}")
         if place is not None:
             del words[place]
         above = parser
@@ -457,9 +457,9 @@ def add_span(parser: argparse.ArgumentParser) -> None:
 
 
 def check_span(chosen: argparse.Namespace) -> None:
-    """Raises Usage where a span is asked for without a recording or a Prometheus that has it."""
+    """Raises UsageError where a span is asked for without a recording or a Prometheus that has it."""
     if (chosen.since or chosen.until) and not (chosen.recording or chosen.scraped):
-        raise Usage("--from and --to are times of --from-recording FILE or --from-prometheus: give one of these")
+        raise UsageError("--from and --to are times of --from-recording FILE or --from-prometheus: give one of these")
 
 
 def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
@@ -503,7 +503,7 @@ class Settings(NamedTuple):
 
 
 def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
-    """The settings with what the command line says of hosts without gpumon. Raises Usage."""
+    """The settings with what the command line says of hosts without gpumon. Raises UsageError."""
     changes: dict[str, object] = {}
     if getattr(chosen, "host_install", False):
         changes["install"] = True
@@ -512,7 +512,7 @@ def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
     if not changes:
         return loaded
     if not loaded.config.host:
-        raise Usage("--host-install and --host-wheels: go with --host, or [[host]] of the config")
+        raise UsageError("--host-install and --host-wheels: go with --host, or [[host]] of the config")
     from msgspec.structs import replace
 
     hosts = tuple(replace(host, **changes) for host in loaded.config.host)
@@ -520,19 +520,19 @@ def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
 
 
 def settings(chosen: argparse.Namespace) -> Settings:
-    """The config file with the environment and the options above it. Raises Usage and ConfigError."""
+    """The config file with the environment and the options above it. Raises UsageError and ConfigError."""
     from gpumon.config.load import load
     from gpumon.config.options import Options
 
     if getattr(chosen, "host", None) and getattr(chosen, "prometheus", None):
-        raise Usage("--host and --prometheus are two ways to the same screen: give one of them")
+        raise UsageError("--host and --prometheus are two ways to the same screen: give one of them")
     loaded = load(chosen.config or "", os.environ, _overrides(chosen))
     loaded = _with_fleet(loaded, chosen)
     loaded = _with_guests(loaded, chosen)
     demo = getattr(chosen, "demo", False)
     scenario = getattr(chosen, "scenario", None)
     if scenario and not demo:
-        raise Usage("--scenario is for the simulated server: add --demo")
+        raise UsageError("--scenario is for the simulated server: add --demo")
     options = Options(
         nvml=not getattr(chosen, "no_nvml", False),
         demo=demo,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpumon.readings.frame import Frame
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Catalogues, Scenario
-    from gpumon.sizing.simulate.traffic import Recorded
+    from gpumon.sizing.simulate.traffic import RecordedTraffic
     from gpumon.sources.prometheus.source import FleetSource
     from gpumon.specs.llm import LlmSpec
 
@@ -155,7 +155,7 @@ async def _loads(
     return found
 
 
-def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Recorded]:
+def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, RecordedTraffic]:
     """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
     from gpumon.commands.stretch import opened
     from gpumon.config.errors import ConfigError
@@ -182,7 +182,7 @@ def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]
         chunk_s = recording.after(end_s)
 
 
-async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, Recorded]:
+async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, RecordedTraffic]:
     """Arrivals and lengths of what a Prometheus scraped, of the last `usual_s` unless asked otherwise. Raises
     ConfigError where no request was seen to arrive."""
     from gpumon.config.errors import ConfigError

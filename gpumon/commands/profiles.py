@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpumon.commands.options import Usage, add_action, number, settings
+from gpumon.commands.options import UsageError, add_action, number, settings
 from gpumon.commands.streams import FAILED, OK, USAGE, complain, width, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
@@ -151,7 +151,7 @@ def _files(words: Sequence[str]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     if len(words) > MOST_FILES:
-        raise Usage(f"profiles add takes 1 to {MOST_FILES} files")
+        raise UsageError(f"profiles add takes 1 to {MOST_FILES} files")
     for word in dict.fromkeys(words):
         if total <= MOST_IMPORT_BYTES:
             files["standard input" if word == "-" else word] = content = _content(word)

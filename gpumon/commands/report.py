@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import Usage, add_config, add_forms, add_recording, add_span, length, settings
+from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, length, settings
 from gpumon.commands.streams import OK, width, write
 from gpumon.commands.stretch import opened, tell_damage
 
@@ -66,11 +66,11 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _check(chosen: argparse.Namespace) -> None:
-    """Raises Usage where the options do not go together."""
+    """Raises UsageError where the options do not go together."""
     if chosen.file and chosen.prometheus:
-        raise Usage("FILE and --prometheus are two pasts: give one of them")
+        raise UsageError("FILE and --prometheus are two pasts: give one of them")
     if chosen.every_s and not chosen.prometheus:
-        raise Usage("--every is for --prometheus URL: a recording is looked at once a minute")
+        raise UsageError("--every is for --prometheus URL: a recording is looked at once a minute")
 
 
 def _by_group(chosen: argparse.Namespace, config: Config) -> int:

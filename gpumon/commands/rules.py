@@ -21,14 +21,14 @@ from gpumon.config.schema import Config
 from gpumon.efficiency.flops import compute_peak
 from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
 from gpumon.outputs.dashboard import dashboard_json
-from gpumon.outputs.rules import ModelFacts, Prices, Ruled, Scope, number, rules_yaml
+from gpumon.outputs.rules import ModelFacts, Ruled, RulePrices, Scope, number, rules_yaml
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.inventory import Pool, Seen, seen
+from gpumon.sources.prometheus.inventory import KvPool, ScrapedThings, seen
 from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -43,7 +43,7 @@ MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
 
 
-class Size(NamedTuple):
+class EngineSize(NamedTuple):
     """GPUs of one engine."""
 
     gpus: int
@@ -112,10 +112,10 @@ def run(chosen: argparse.Namespace) -> int:
     return OK
 
 
-def _prometheus_contents(config: Config) -> Seen:
+def _prometheus_contents(config: Config) -> ScrapedThings:
     """Models and GPUs of the config's Prometheus; none if there is no Prometheus. Raises Failed and ConfigError."""
     if not config.prometheus.url:
-        return Seen()
+        return ScrapedThings()
     try:
         return asyncio.run(seen(config))
     except ApiFault as fault:
@@ -136,7 +136,7 @@ def _put_out(text: str, output: str | None) -> None:
 
 
 def _models(
-    chosen: argparse.Namespace, config: Config, has: Seen, warnings: list[str]
+    chosen: argparse.Namespace, config: Config, has: ScrapedThings, warnings: list[str]
 ) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...], bool]:
     """The models, those without known dimensions and why, and whether anything is scraped. Raises ConfigError."""
     names = _model_names(chosen, config, has)
@@ -171,7 +171,7 @@ def _given(chosen: argparse.Namespace, names: Sequence[str]) -> _Given:
     )
 
 
-def _model_names(chosen: argparse.Namespace, config: Config, has: Seen) -> list[str]:
+def _model_names(chosen: argparse.Namespace, config: Config, has: ScrapedThings) -> list[str]:
     """The models of `--model`, else those of the Prometheus, else those that the config names. Raises ConfigError."""
     names: Iterable[str] = chosen.model or has.models
     if not names and not has.served:
@@ -218,7 +218,9 @@ class _Given(NamedTuple):
     """Whether the models were named, not looked up: their configs may be in files here."""
 
 
-def _facts_of(name: str, given: _Given, config: Config, has: Seen, warnings: list[str]) -> tuple[ModelFacts, Size]:
+def _facts_of(
+    name: str, given: _Given, config: Config, has: ScrapedThings, warnings: list[str]
+) -> tuple[ModelFacts, EngineSize]:
     """The constants of a model, and the GPUs of its engines. Raises _LeftOut where it has none, ConfigError."""
     views = []
     if given.by_name:
@@ -232,7 +234,7 @@ def _facts_of(name: str, given: _Given, config: Config, has: Seen, warnings: lis
     gpu = _gpu(config, given.gpus.get(name, given.gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
     size = _size_of(name, given.counts, has, warnings, config.prometheus.gpus_per_engine)
     _check_fits(name, facts.spec, gpu, size.gpus)
-    return _model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), given.context), size
+    return _model(name, facts.spec, gpu, size, has.pools.get(name, KvPool()), given.context), size
 
 
 def _nothing(config: Config) -> str:
@@ -246,17 +248,19 @@ def _nothing(config: Config) -> str:
     )
 
 
-def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str], asked: Mapping[str, int]) -> Size:
+def _size_of(
+    name: str, counts: Mapping[str, str], has: ScrapedThings, warnings: list[str], asked: Mapping[str, int]
+) -> EngineSize:
     """GPUs of an engine: those given, else those that labels in the Prometheus tell, else 1."""
     given = counts.get(name, counts.get("", ""))
     if given:
         return _size(given)
     for glob, gpus in asked.items():
         if fnmatchcase(name, glob):
-            return Size(gpus, source="as [prometheus] gpus_per_engine says")
+            return EngineSize(gpus, source="as [prometheus] gpus_per_engine says")
     sizes = has.sizes.get(name)
     if not sizes:
-        return Size(1, source=ASSUMED)
+        return EngineSize(1, source=ASSUMED)
     most = max(sizes, key=lambda size: (sizes[size], size))
     if len(sizes) > 1:
         counts_of_gpus = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
@@ -264,10 +268,10 @@ def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str
             f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({counts_of_gpus}), and the rules "
             f"know one per model: MFU and MBU are right where it is {most}"
         )
-    return Size(most, source="as its labels in the Prometheus say")
+    return EngineSize(most, source="as its labels in the Prometheus say")
 
 
-def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
+def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool: KvPool, context: float) -> ModelFacts:
     flops_per_s = 0.0
     bandwidth_bytes_per_s = 0.0
     gpu_name = ""
@@ -325,13 +329,13 @@ def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec
     )
 
 
-def _size(text: str) -> Size:
+def _size(text: str) -> EngineSize:
     """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
     numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
     if numbers:
-        size = Size(int(numbers[1]), int(numbers[2] or 0))
+        size = EngineSize(int(numbers[1]), int(numbers[2] or 0))
     else:
-        size = Size(0)
+        size = EngineSize(0)
     if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
         raise ConfigError(
             f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "
@@ -354,7 +358,7 @@ def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> Non
     )
 
 
-def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
+def _prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
     """Prices by NVML name; `--price` is that of every GPU without one of its own."""
     catalogue = gpu_catalogue(config.gpu)
     try:
@@ -371,4 +375,4 @@ def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
     other = ""
     if "" in prices:
         other = number(prices[""])
-    return Prices({price: tuple(names) for price, names in by_price.items()}, other)
+    return RulePrices({price: tuple(names) for price, names in by_price.items()}, other)

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import Usage, add_fleet, add_monitor, add_screen, settings
+from gpumon.commands.options import UsageError, add_fleet, add_monitor, add_screen, settings
 
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded
@@ -38,32 +38,32 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
-    """Raises Usage where there is no terminal that can show the screen."""
+    """Raises UsageError where there is no terminal that can show the screen."""
     from gpumon.tui.terminal import refusal
 
     isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
     if refused := refusal(os.environ, isatty, demo=demo, recording=recording):
-        raise Usage(refused)
+        raise UsageError(refused)
 
 
 def show(control: Control, loaded: Loaded) -> int:
     """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
     gc.disable()  # it finds nothing in what is imported, and takes a twentieth of the time; the screen enables it
-    from gpumon.commands.files import Files
+    from gpumon.commands.files import ScreenFiles
     from gpumon.tui.app import MonitorApp
     from gpumon.tui.app import run as show_app
 
-    files = Files(loaded, os.environ)
+    files = ScreenFiles(loaded, os.environ)
     app = MonitorApp(control, files.first_theme(), loaded.config, files)
     return show_app(app, mouse=loaded.config.general.mouse)
 
 
 def show_fleet(control: FleetControl, loaded: Loaded) -> int:
     """The screen of a fleet; returns the exit code. Raises ConfigError."""
-    from gpumon.commands.files import Files
+    from gpumon.commands.files import ScreenFiles
     from gpumon.tui.app import run as show_app
     from gpumon.tui.fleet.app import FleetApp
 
-    files = Files(loaded, os.environ)
+    files = ScreenFiles(loaded, os.environ)
     app = FleetApp(control, files.first_theme(), loaded.config, files)
     return show_app(app, mouse=loaded.config.general.mouse)

@@ -21,7 +21,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
-from gpumon.outputs.http import Answer, HttpServer, Login, bound, host_of
+from gpumon.outputs.http import HttpResponse, HttpServer, Login, bound, host_of
 from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
@@ -36,7 +36,7 @@ FRONT: Final = (
     b'<p><a href="/metrics">Metrics</a> for a Prometheus</p>'
     b'<p><a href="/snapshot.json">The snapshot</a> as JSON</p><p><a href="/healthz">Health</a></p></html>\n'
 )
-STRANGE: Final = Answer(403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n")
+STRANGE: Final = HttpResponse(403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n")
 _REFUSED: Final = {
     errno.EADDRINUSE: "the port is in use: stop what listens there, or give another with --listen",
     errno.EADDRNOTAVAIL: "this host has no such address: give one of its own, 127.0.0.1, or 0.0.0.0 for all",
@@ -73,7 +73,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     alone = _is_loopback(address) and login is None
 
-    def answered(path: str, headers: Mapping[str, str]) -> Answer:
+    def answered(path: str, headers: Mapping[str, str]) -> HttpResponse:
         if alone and not is_own(headers):
             return STRANGE
         return answer(page, path, headers)
@@ -117,26 +117,26 @@ async def _collect(config: Config, given: Options, take: Callable[[Snapshot], No
         await collector.stop()
 
 
-def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> Answer:
+def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> HttpResponse:
     """The answer at a path."""
     if path == "/metrics":
         shown = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
         encoding = {"Content-Encoding": shown.encoding} if shown.encoding else {}
         varying = {"Vary": "Accept, Accept-Encoding", **encoding}
-        return Answer(200, shown.body, shown.content_type, varying)
+        return HttpResponse(200, shown.body, shown.content_type, varying)
     if path == "/healthz":
         trouble = page.trouble()
-        return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+        return HttpResponse(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
     if path == "/snapshot.json":
         snapshot = page.newest
         if snapshot is None:
-            return Answer(503, f"{page.trouble()}\n".encode())
-        return Answer(
+            return HttpResponse(503, f"{page.trouble()}\n".encode())
+        return HttpResponse(
             200, encode(without_processes(snapshot)) + b"\n", "application/json", {"Server": f"gpumon/{__version__}"}
         )
     if path == "/":
-        return Answer(200, FRONT, "text/html; charset=utf-8")
-    return Answer(404, b"there are /metrics, /snapshot.json and /healthz\n")
+        return HttpResponse(200, FRONT, "text/html; charset=utf-8")
+    return HttpResponse(404, b"there are /metrics, /snapshot.json and /healthz\n")
 
 
 def _listener(address: str) -> socket.socket:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import Usage, add_config, add_forms, add_span, check_span, length, number, settings
+from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span, length, number, settings
 from gpumon.commands.past_load import (
     TRAFFIC_S,
     known_of,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.scenario import Catalogues, Scenario, Workload
     from gpumon.sizing.simulate.experiment import Conditions
-    from gpumon.sizing.simulate.traffic import Recorded
+    from gpumon.sizing.simulate.traffic import RecordedTraffic
     from gpumon.specs.llm import LlmSpec
 
 ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
@@ -132,53 +132,53 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse options that contradict each other, or that lack another one."""
     sources = (chosen.file, chosen.model, chosen.recording, chosen.scraped)
     if not any(sources):
-        raise Usage("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
+        raise UsageError("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
     check_span(chosen)
     _check_source(chosen, config)
     _check_rate(chosen)
     if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
-        raise Usage("--prefix-groups and --shared-tokens belong together")
+        raise UsageError("--prefix-groups and --shared-tokens belong together")
     if chosen.duration == 0.0:
-        raise Usage("--duration must be above 0")
+        raise UsageError("--duration must be above 0")
     _check_traffic(chosen)
 
 
 def _check_source(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse two sources of one kind, and a Prometheus without an address."""
     if chosen.recording and chosen.scraped:
-        raise Usage("--from-recording and --from-prometheus: one of them at a time")
+        raise UsageError("--from-recording and --from-prometheus: one of them at a time")
     if chosen.file and chosen.model:
-        raise Usage("a scenario file and --model: the file has its models, --workload NAME chooses one")
+        raise UsageError("a scenario file and --model: the file has its models, --workload NAME chooses one")
     if chosen.scraped and not config.prometheus.url:
-        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+        raise UsageError("which Prometheus? Give --prometheus URL, or set [prometheus].url")
 
 
 def _check_rate(chosen: argparse.Namespace) -> None:
     """Refuse two amounts of traffic, or none where only a model is given."""
     if chosen.rate is not None and chosen.concurrency is not None:
-        raise Usage("--rate and --concurrency: one of them at a time")
+        raise UsageError("--rate and --concurrency: one of them at a time")
     if not chosen.model or chosen.recording or chosen.scraped:
         return
     if chosen.rate is None and chosen.concurrency is None:
-        raise Usage("how many requests? Give --rate or --concurrency")
+        raise UsageError("how many requests? Give --rate or --concurrency")
 
 
 def _check_traffic(chosen: argparse.Namespace) -> None:
     """Refuse options of arrivals and lengths that would change nothing."""
     if chosen.burstiness is not None and chosen.concurrency is not None:
-        raise Usage("--burstiness is of a --rate: with --concurrency each request follows an answer")
+        raise UsageError("--burstiness is of a --rate: with --concurrency each request follows an answer")
     if not (chosen.recording or chosen.scraped):
         return
     if chosen.rate is not None or chosen.concurrency is not None:
-        raise Usage("--rate and --concurrency: the arrivals that were recorded are played")
+        raise UsageError("--rate and --concurrency: the arrivals that were recorded are played")
     for name in ("prompt", "answer"):
         if getattr(chosen, f"{name}_variation") is not None and getattr(chosen, name) is None:
-            raise Usage(f"--{name}-variation: the lengths that were recorded are played, unless you give --{name}")
+            raise UsageError(f"--{name}-variation: the lengths that were recorded are played, unless you give --{name}")
 
 
 def _asked_scenario(
     chosen: argparse.Namespace, config: Config
-) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, Recorded]]:
+) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, RecordedTraffic]]:
     """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
     from msgspec.structs import replace
 
@@ -193,7 +193,7 @@ def _asked_scenario(
     else:
         scenario = base_of(config)
     own: Mapping[str, LlmSpec] = MappingProxyType({})
-    traffic: Mapping[str, Recorded] = MappingProxyType({})
+    traffic: Mapping[str, RecordedTraffic] = MappingProxyType({})
     if chosen.recording:
         scenario, own = recorded_load(chosen, config, scenario)
         traffic = recorded_traffic(chosen, named(chosen.recording))
@@ -206,13 +206,13 @@ def _asked_scenario(
 
 
 def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:
-    """The scenario on the type of `--gpu`. Raises Usage for one that the catalogue does not have."""
+    """The scenario on the type of `--gpu`. Raises UsageError for one that the catalogue does not have."""
     from gpumon.sizing.compare import gpu_type, on_gpu
 
     try:
         gpu = gpu_type(text, catalogues)
     except ValueError as wrong:
-        raise Usage(f"--gpu: {wrong}") from None
+        raise UsageError(f"--gpu: {wrong}") from None
     own = scenario.server[0] if scenario.server else None
     is_own = own is not None and catalogues.gpu_name(own.gpu) == gpu
     return on_gpu(scenario, own, own.gpu if own is not None and is_own else gpu)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import Usage, add_config, add_forms, add_span, check_span, settings
+from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span, settings
 from gpumon.commands.past_load import LOAD_S, known_of, recorded_load, recorded_traffic, scraped_load, scraped_traffic
 from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.plan import Decide
-    from gpumon.sizing.running import ModelKey, Served
+    from gpumon.sizing.running import ModelEngines, ModelKey
     from gpumon.sizing.scenario import Catalogues, Scenario
     from gpumon.specs.llm import LlmSpec
 
@@ -103,27 +103,27 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
-    """Raises Usage where the options do not go together, or where there is nothing to size."""
+    """Raises UsageError where the options do not go together, or where there is nothing to size."""
     _check_load(chosen)
     if chosen.simulate and chosen.compared:
-        raise Usage("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
+        raise UsageError("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
     if chosen.scraped and not config.prometheus.url:
-        raise Usage("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+        raise UsageError("which Prometheus? Give --prometheus URL, or set [prometheus].url")
 
 
 def _check_load(chosen: argparse.Namespace) -> None:
-    """Raises Usage where no load is named, or more than one."""
+    """Raises UsageError where no load is named, or more than one."""
     if not chosen.file and not chosen.recording and not chosen.scraped:
-        raise Usage("size needs a scenario file, --from-recording FILE or --from-prometheus")
+        raise UsageError("size needs a scenario file, --from-recording FILE or --from-prometheus")
     if not chosen.against:
         check_span(chosen)
     elif not chosen.file or chosen.recording or chosen.scraped:
-        raise Usage("--against compares the plan of a scenario FILE with what ran: without --from-...")
+        raise UsageError("--against compares the plan of a scenario FILE with what ran: without --from-...")
     if chosen.recording and chosen.scraped:
-        raise Usage("--from-recording and --from-prometheus: one of them at a time")
+        raise UsageError("--from-recording and --from-prometheus: one of them at a time")
 
 
-def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Served]:
+def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, ModelEngines]:
     """Engines of each model in the recording of --against. Raises ConfigError."""
     from gpumon.commands.stretch import opened, tell_damage
     from gpumon.history.derivation import Derivation, moments
@@ -230,15 +230,15 @@ def _print(form: str, answer: Answer, scenario: Scenario) -> None:
 
 
 def _gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
-    """The types of `--compare`. Raises Usage for one that the catalogue does not have."""
+    """The types of `--compare`. Raises UsageError for one that the catalogue does not have."""
     from gpumon.sizing.compare import gpu_types
 
     try:
         types = gpu_types(text, catalogues)
     except ValueError as wrong:
-        raise Usage(f"--compare: {wrong}") from None
+        raise UsageError(f"--compare: {wrong}") from None
     if not types:
-        raise Usage("--compare needs GPU types, such as H100,H200,B200")
+        raise UsageError("--compare needs GPU types, such as H100,H200,B200")
     return types
 
 

@@ -14,11 +14,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print it."""
-    from gpumon.sources.topology import UnreadableError, topology
+    from gpumon.sources.topology import UnreadableTopologyError, topology
 
     try:
         found = topology()
-    except UnreadableError as unreadable:
+    except UnreadableTopologyError as unreadable:
         raise Failed(str(unreadable)) from None
     if chosen.json:
         import msgspec

@@ -28,7 +28,7 @@ from gpumon.commands.streams import (
 from gpumon.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gpumon.collector import Keeper
+    from gpumon.collector import TickKeeper
     from gpumon.config.options import Options
     from gpumon.config.schema import Config
     from gpumon.fleet.snapshot import FleetSnapshot, HostShown
@@ -96,7 +96,7 @@ def watch(
     config: Config,
     options: Options,
     sink: Callable[[Snapshot], None],
-    keepers: Sequence[Keeper] = (),
+    keepers: Sequence[TickKeeper] = (),
     *,
     although_nothing: bool = False,
 ) -> int:
@@ -154,7 +154,7 @@ class _Watched:
         return OK
 
 
-async def _watch(config: Config, options: Options, keepers: Sequence[Keeper], watched: _Watched) -> int:
+async def _watch(config: Config, options: Options, keepers: Sequence[TickKeeper], watched: _Watched) -> int:
     """Collect until the run is over."""
     from gpumon.session.build import build, open_hardware
 

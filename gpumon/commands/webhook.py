@@ -65,12 +65,12 @@ def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
 async def _tested(webhook: Webhook, name: str) -> bool:
     """Send a test message and print it with its answer; returns whether it arrived."""
     from gpumon.push.checks import test_messages
-    from gpumon.push.delivery import Result
+    from gpumon.push.delivery import DeliveryResult
 
     attempts = await test_messages(webhook, name)
     for attempt in attempts:
         write(_printed(name, webhook.kind, attempt))
-    return attempts[-1].result is Result.DELIVERED
+    return attempts[-1].result is DeliveryResult.DELIVERED
 
 
 def _printed(name: str, kind: str, attempt: Attempt) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from gpumon.config.errors import Path, Refused, error
+from gpumon.config.errors import KeyPath, Refused, error
 from gpumon.config.schema import Config
 from gpumon.config.validate import described
 
@@ -61,14 +61,14 @@ def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str])
     return Override(origin=origin, path=path, value=value)
 
 
-def _kind(path: Path) -> Any:
+def _kind(path: KeyPath) -> Any:
     table: Any = Config
     for name in path:
         table = next(field.type for field in msgspec.structs.fields(table) if field.name == name)
     return table
 
 
-def _read(origin: str, text: str, kind: Any, path: Path) -> Any:
+def _read(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
     try:
         if kind is bool:
             return _WORDS[text.lower()]

@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.config.urls import without_secrets
 from gpumon.readings.text import clean
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Place of a setting: `("endpoint", 0, "url")`."""
 
 HIDDEN: Final = object()
@@ -37,7 +37,7 @@ class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns
     `others` are those behind it in the same file.
     """
 
-    def __init__(self, path: Path, text: str, value: object = HIDDEN) -> None:
+    def __init__(self, path: KeyPath, text: str, value: object = HIDDEN) -> None:
         super().__init__(text)
         self.path = path
         self.text = text
@@ -62,7 +62,7 @@ def error(where: str, refused: Refused, named: str = "") -> ConfigError:
     return ConfigError(f"{key}{equals if value else ''}{value}: {refused.text}")
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """`("endpoint", 0, "url")` as `endpoint[0].url`."""
     text = ""
     for part in path:

@@ -14,7 +14,7 @@ from gpumon.config.selector import selector
 from gpumon.readings import quantities as q
 
 
-class Kind(str, Enum):
+class MetricType(str, Enum):
     """Type of the metric that a quantity is read from."""
 
     COUNTER = "counters"
@@ -32,14 +32,14 @@ _GAUGES: Final = (
 )
 _HISTOGRAMS: Final = (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
 _NAMES: Final = {
-    Kind.COUNTER: _COUNTERS,
-    Kind.GAUGE: _GAUGES,
-    Kind.HISTOGRAM: _HISTOGRAMS,
+    MetricType.COUNTER: _COUNTERS,
+    MetricType.GAUGE: _GAUGES,
+    MetricType.HISTOGRAM: _HISTOGRAMS,
 }
-QUANTITIES: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(_COUNTERS, Kind.COUNTER),
-    **dict.fromkeys(_GAUGES, Kind.GAUGE),
-    **dict.fromkeys(_HISTOGRAMS, Kind.HISTOGRAM),
+QUANTITIES: Final[Mapping[str, MetricType]] = {
+    **dict.fromkeys(_COUNTERS, MetricType.COUNTER),
+    **dict.fromkeys(_GAUGES, MetricType.GAUGE),
+    **dict.fromkeys(_HISTOGRAMS, MetricType.HISTOGRAM),
 }
 """Every quantity that a feed may map."""
 TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMPLE_RATE})
@@ -132,7 +132,7 @@ def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed that reads lines of a file."""
     if not all(_KEY_PATH.fullmatch(text) for text in f.quantities.values()):
         yield "quantities", "of a file are read from keys, such as tokens or a.b: only a url has labels"
-    if any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities):
+    if any(QUANTITIES[name] is MetricType.HISTOGRAM for name in f.quantities):
         yield "quantities", "of a file are single numbers: a histogram needs a url"
     if f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify:
         yield "file", "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out"

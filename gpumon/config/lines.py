@@ -8,23 +8,23 @@ from typing import Final
 
 import tomli
 
-from gpumon.config.errors import Path
+from gpumon.config.errors import KeyPath
 
 _NAME: Final = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?\s*(?:#.*)?")
 _KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 
 
-def places(text: str) -> dict[Path, int]:
+def places(text: str) -> dict[KeyPath, int]:
     """The line (from 1) of every header and of every setting that begins a line of a TOML text that parses."""
-    known: dict[Path, int] = {}
+    known: dict[KeyPath, int] = {}
     for line, path in _places(text):
         for length in range(1, len(path) + 1):
             known.setdefault(path[:length], line)
     return known
 
 
-def line_among(lines: Mapping[Path, int], path: Path) -> int:
+def line_among(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
     """Line of the setting at `path`, of its first entry, or of the nearest table around it; else 0."""
     return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), 0)
 
@@ -41,9 +41,9 @@ def end_of(text: str, table: str) -> int:
     return end
 
 
-def _places(text: str) -> Iterator[tuple[int, Path]]:
-    table: Path = ()
-    counts: dict[Path, int] = {}
+def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.fullmatch(line.rstrip("\r")):
             names = _names(header[2])

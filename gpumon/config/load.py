@@ -19,8 +19,7 @@ import tomli
 
 from gpumon.config import urls
 from gpumon.config.environment import Override, from_environment
-from gpumon.config.errors import MOST_REFUSED, ConfigError, Refused, dotted, error
-from gpumon.config.errors import Path as Place
+from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error
 from gpumon.config.lines import line_among, places
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
@@ -184,7 +183,7 @@ def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] =
     return ConfigError(lines[0], lines[1:])
 
 
-def _error(refused: Refused, path: str, lines: Mapping[Place, int], origins: Mapping[str, str]) -> ConfigError:
+def _error(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: Mapping[str, str]) -> ConfigError:
     for length in range(len(refused.path), 0, -1):
         origin = origins.get(dotted(refused.path[:length]), "file")
         if origin != "file":

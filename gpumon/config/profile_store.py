@@ -41,7 +41,7 @@ class _Schema(msgspec.Struct, frozen=True):
     schema: int
 
 
-class Stored(NamedTuple):
+class ProfileFolder(NamedTuple):
     """Content of the folder: the profiles that can be read, by name, and a line for each file that cannot."""
 
     profiles: Mapping[str, Profile]
@@ -77,17 +77,17 @@ def profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
     return builtin() | stored_profiles(environ).observed()
 
 
-def stored_profiles(environ: Mapping[str, str]) -> Stored:
+def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
     """The user's own profiles. Blocks; never raises: what is wrong stands in `broken`."""
     place = folder(environ)
     if place is None:
-        return Stored({}, ())
+        return ProfileFolder({}, ())
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
     except FileNotFoundError:
-        return Stored({}, ())
+        return ProfileFolder({}, ())
     except OSError as failure:
-        return Stored({}, (f"{named(place)}: cannot be read: {failure.strerror}",))
+        return ProfileFolder({}, (f"{named(place)}: cannot be read: {failure.strerror}",))
     stored: dict[str, Profile] = {}
     broken = []
     for path in paths[:_MOST_FILES]:
@@ -98,7 +98,7 @@ def stored_profiles(environ: Mapping[str, str]) -> Stored:
             broken.append(f"{named(path)}: {read}")
     if len(paths) > _MOST_FILES:
         broken.append(f"{named(place)}: {len(paths) - _MOST_FILES} of its files are left out")
-    return Stored(stored, tuple(broken))
+    return ProfileFolder(stored, tuple(broken))
 
 
 def safe_name(text: str) -> str:
@@ -154,7 +154,7 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
     return path
 
 
-def absent(name: str, stored: Stored) -> str:
+def absent(name: str, stored: ProfileFolder) -> str:
     """Why there is no profile of this name: its file cannot be read, or there is none; near names with it."""
     broken = (line for line in stored.broken if line.partition(".json: ")[0].endswith(f"/{name}"))
     return next(broken, "") or unknown(name, {**builtin(), **stored.profiles})

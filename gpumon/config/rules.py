@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.config import feed_rules, keymap, urls
 from gpumon.config.checks import FieldRule, gpu_type_problem, hours_problem, same_gpu, same_hours
-from gpumon.config.errors import Path
+from gpumon.config.errors import KeyPath
 from gpumon.config.schema import (
     Config,
     Dcgm,
@@ -70,7 +70,7 @@ class Rulebook(msgspec.Struct, frozen=True):
     """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
     """Ranges of fields whose own type has none."""
-    moved: Mapping[Path, str] = {}
+    moved: Mapping[KeyPath, str] = {}
     """Settings of earlier versions -> where they stand now."""
 
 

@@ -90,7 +90,7 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
     ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""
-    gpus: checks.Gpus = "auto"
+    gpus: checks.GpuChoice = "auto"
     """Indices of the GPUs that it runs on; auto finds them through the listening process."""
     gpu_type: checks.GpuType = ""
     """GPU type of an engine on another host, e.g. "H100 SXM 80GB"; with gpu_count."""
@@ -112,7 +112,7 @@ class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
     """Use of its tokens: served, or trained on."""
     model: str = ""
     """Name of a [[model]] entry, a catalogue row, or a Hugging Face id whose files are here."""
-    gpus: checks.Gpus = "auto"
+    gpus: checks.GpuChoice = "auto"
     """Indices of the GPUs that it runs on; auto finds them through the process that listens at the url, and not those
     of a training run, which are other processes' too."""
     gpu_type: checks.GpuType = ""
@@ -249,7 +249,7 @@ class Host(Reached, frozen=True, forbid_unknown_fields=True):
     """A host as ssh takes it (gpu-07, user@gpu-08), or the URL of its serve-metrics (https://gpu-07:9454)."""
     name: str = ""
     """Shown name; default is the address without user and scheme."""
-    command: checks.Command = "gpumon"
+    command: checks.CommandText = "gpumon"
     """Command that runs gpumon there, as its shell takes it; `watch --json` is added. A URL does not use it."""
     install: bool = False
     """If the command is not found: run gpumon there from a temporary folder, which is removed at the end."""
@@ -292,7 +292,7 @@ class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Characters of the charts; auto: braille where the terminal can."""
     span_s: Annotated[float, msgspec.Meta(ge=60.0, le=7200.0)] = 300.0
     """Seconds that the charts go back."""
-    hidden_columns: checks.Columns = ()
+    hidden_columns: checks.ColumnNames = ()
     """Columns not to show: pane.column, such as "gpus.power"."""
     hide_clients: bool = False
     """Leave the clients' addresses out of the page of requests."""

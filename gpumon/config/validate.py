@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from gpumon.config.checks import FieldRule
-from gpumon.config.errors import HIDDEN, MOST_REFUSED, Path, Refused, dotted, joined
+from gpumon.config.errors import HIDDEN, MOST_REFUSED, KeyPath, Refused, dotted, joined
 from gpumon.config.rules import CONFIG, SECRET_ADVICE, SECRET_NAMES, OpenTable, Rulebook
 from gpumon.config.schema import Config
 
@@ -22,7 +22,7 @@ _MOST_DEPTH: Final = 4
 _ANY: Final = FieldRule(lambda _: "")
 
 
-def validated(raw: Mapping[str, Any], kind: type[T], path: Path = (), book: Rulebook = CONFIG) -> T:
+def validated(raw: Mapping[str, Any], kind: type[T], path: KeyPath = (), book: Rulebook = CONFIG) -> T:
     """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order,
     with the others behind it; what settings say together is looked at once each fits."""
     reader = _Reader(book)
@@ -39,11 +39,11 @@ class _Reader:
         self.book = book
         self.refused: list[Refused] = []
 
-    def refuse(self, path: Path, text: str, value: object = HIDDEN) -> None:
+    def refuse(self, path: KeyPath, text: str, value: object = HIDDEN) -> None:
         """Note what is wrong."""
         self.refused.append(Refused(path, text, value))
 
-    def table(self, raw: Mapping[str, Any], kind: type[T], path: Path) -> T | None:
+    def table(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> T | None:
         """The Struct of a table."""
         before = len(self.refused)
         types = _types(kind, self.book)
@@ -65,7 +65,7 @@ class _Reader:
         self.refuse((*path, key), text, refused)
         return None
 
-    def values(self, raw: Mapping[str, Any], kind: type[T], path: Path) -> dict[str, Any]:
+    def values(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> dict[str, Any]:
         """The values of a table, as far as there is no end of what is refused."""
         types = _types(kind, self.book)
         values = {}
@@ -78,7 +78,7 @@ class _Reader:
                 self.refused.append(self.unknown(key, tuple(types), (*path, key)))
         return values
 
-    def unknown(self, key: str, keys: tuple[str, ...], path: Path) -> Refused:
+    def unknown(self, key: str, keys: tuple[str, ...], path: KeyPath) -> Refused:
         """The refusal of a key that no field has; of one that earlier versions had, where it stands now."""
         if path in self.book.moved:
             return Refused(path, self.book.moved[path])
@@ -91,7 +91,7 @@ class _Reader:
                 return fault
         return None
 
-    def value(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
+    def value(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
         """The value of one key."""
         table = _table_of(kind)
         if table is not None:
@@ -107,7 +107,7 @@ class _Reader:
             return self.open_table(value, self.book.open_tables[str(path[-1])], path)
         return self.scalar(value, kind, path, rule)
 
-    def entries(self, items: list[Any], kind: type[T], path: Path, rule: FieldRule) -> Any:
+    def entries(self, items: list[Any], kind: type[T], path: KeyPath, rule: FieldRule) -> Any:
         """The Structs of an array of tables, unlike each other in what must differ."""
         before = len(self.refused)
         tables = [self.table(item, kind, (*path, number)) for number, item in enumerate(items)]
@@ -127,11 +127,11 @@ class _Reader:
             return self.refuse(path, text)
         return tuple(tables)
 
-    def open_table(self, value: Any, table: OpenTable, path: Path) -> Any:
+    def open_table(self, value: Any, table: OpenTable, path: KeyPath) -> Any:
         """A table whose keys the user chooses."""
         if not isinstance(value, dict):
             return self.refuse(path, f"must be a table: [{path[-1]}]", value)
-        places: dict[str, Path] = {}
+        places: dict[str, KeyPath] = {}
         values: dict[str, Any] = {}
         for place, item in _leaves(value, path):
             name = ".".join(map(str, place[len(path) :]))
@@ -147,7 +147,7 @@ class _Reader:
             return self.refuse(places[name], text, values[name])
         return values
 
-    def open_value(self, name: str, item: Any, table: OpenTable, place: Path) -> Any:
+    def open_value(self, name: str, item: Any, table: OpenTable, place: KeyPath) -> Any:
         """The value of one key of a table whose keys the user chooses."""
         if table.names and name not in table.names:
             self.refused.append(_unknown(name, table.names, place, self.book.root))
@@ -163,7 +163,7 @@ class _Reader:
             return self.refuse(place, fault, value)
         return value
 
-    def scalar(self, value: Any, kind: Any, path: Path, rule: FieldRule) -> Any:
+    def scalar(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
         """A number, a text, or a list of them."""
         shown = value
         if rule.hidden:
@@ -254,7 +254,7 @@ def _without_nothing(raw: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _unknown(key: str, keys: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
+def _unknown(key: str, keys: tuple[str, ...], path: KeyPath, root: type[msgspec.Struct]) -> Refused:
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
     if len(path) == 1:
@@ -288,7 +288,7 @@ def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
     return places
 
 
-def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     """Settings of a table and of those inside it: TOML makes tables of a name with dots that has no quotes."""
     for key, value in table.items():
         if isinstance(value, dict) and len(path) < _MOST_DEPTH:

@@ -19,7 +19,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Names of this host, at which one server answers by each of them."""
 USUAL_PORT: Final = {"http": 80, "https": 443}
 
-Server = tuple[str, int]
+HostPort = tuple[str, int]
 """Host and port."""
 
 
@@ -92,9 +92,9 @@ def with_polled_backends(engines: Sequence[Engine]) -> list[Engine]:
     return result
 
 
-def _names_by_server(engines: Iterable[Engine]) -> dict[Server, str]:
+def _names_by_server(engines: Iterable[Engine]) -> dict[HostPort, str]:
     """Server -> name of the engine that is polled there; of several models of one server that of the first."""
-    names: dict[Server, str] = {}
+    names: dict[HostPort, str] = {}
     for engine in engines:
         server = server_of(engine.url)
         if server is not None:
@@ -102,7 +102,7 @@ def _names_by_server(engines: Iterable[Engine]) -> dict[Server, str]:
     return names
 
 
-def _named(front_end: Engine, names: dict[Server, str]) -> Iterable[Backend]:
+def _named(front_end: Engine, names: dict[HostPort, str]) -> Iterable[Backend]:
     for backend in front_end.backends:
         server = server_of(backend.address)
         name = ""
@@ -113,7 +113,7 @@ def _named(front_end: Engine, names: dict[Server, str]) -> Iterable[Backend]:
         yield msgspec.structs.replace(backend, engine=name)
 
 
-def server_of(address: str) -> Server | None:
+def server_of(address: str) -> HostPort | None:
     """Host and port of an address such as `http://127.0.0.1:8000/v1`; None where it is none, such as a pod's name."""
     if "://" not in address:
         return None

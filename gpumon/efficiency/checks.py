@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import rank_decode
 from gpumon.efficiency.ratio import per, plus
-from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, Track, Window
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
@@ -220,7 +220,7 @@ def _role(reading: EngineReading) -> str:
     return ""
 
 
-def _gauge_mean(window: Window, gauge: str) -> float | None:
+def _gauge_mean(window: CounterWindow, gauge: str) -> float | None:
     """Mean of a gauge's samples; None where there are too few."""
     samples = window.samples(gauge)
     if len(samples) < LEAST_POLLS:
@@ -228,7 +228,7 @@ def _gauge_mean(window: Window, gauge: str) -> float | None:
     return sum(samples) / len(samples)
 
 
-def _mean_latency_s(window: Window, quantity: str) -> float | None:
+def _mean_latency_s(window: CounterWindow, quantity: str) -> float | None:
     """Mean of a latency; all means in the first bucket are alike: that one is as fast as its engine looks at."""
     histogram = window.histogram(quantity)
     if histogram is None or histogram.count < ENOUGH:
@@ -240,7 +240,7 @@ def _mean_latency_s(window: Window, quantity: str) -> float | None:
     return max(histogram.sum / histogram.count, first_bound)
 
 
-class Row(NamedTuple):
+class ReplicaCheck(NamedTuple):
     """Quantity that replicas are compared by: worse is a factor and a difference of at least so much, both."""
 
     quantity: str
@@ -268,16 +268,16 @@ def _decode(replica: Minute) -> float | None:
 
 ROWS: Final = (
     # Equal replicas behind one balancer stay within some ten per cent of each other.
-    Row("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less=True, loaded=True),
-    Row("replica_decode", _decode, 1 / 0.7, 20.0, less=True, loaded=True),
+    ReplicaCheck("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less=True, loaded=True),
+    ReplicaCheck("replica_decode", _decode, 1 / 0.7, 20.0, less=True, loaded=True),
     # A queue of three is one burst of arrivals.
-    Row("replica_queue", attrgetter("waiting"), 3.0, 4.0),
+    ReplicaCheck("replica_queue", attrgetter("waiting"), 3.0, 4.0),
     # As between ranks: requests of one mix fill the caches of equal replicas alike.
-    Row("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, loaded=True),
+    ReplicaCheck("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, loaded=True),
     # The ITL grows with the batch; at equal shares of the load half as much again is a slower replica.
-    Row("replica_itl", attrgetter("itl_s"), 1.5, 0.005, loaded=True),
+    ReplicaCheck("replica_itl", attrgetter("itl_s"), 1.5, 0.005, loaded=True),
     # The TTFT is mostly queue and prompt: it varies more, and 100 ms more is nothing that a user notes.
-    Row("replica_ttft", attrgetter("ttft_s"), 2.0, 0.1),
+    ReplicaCheck("replica_ttft", attrgetter("ttft_s"), 2.0, 0.1),
 )
 """Quantities that are compared, each with the reason for its thresholds."""
 _Claim = tuple[str, str]
@@ -356,7 +356,7 @@ def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
     return claims
 
 
-def _compared_by(row: Row, fed: Sequence[Minute], *, loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
+def _compared_by(row: ReplicaCheck, fed: Sequence[Minute], *, loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
     """Whether each replica is worse in one quantity, with its figure and the median of the others."""
     known: list[tuple[float, Minute]] = []
     for replica in fed:
@@ -384,7 +384,7 @@ def _beside(place: int, other: int) -> int:
     return other + 1 if other >= place else other
 
 
-def _is_worse(row: Row, value: float, replica: Minute, other: float, than: Minute) -> bool:
+def _is_worse(row: ReplicaCheck, value: float, replica: Minute, other: float, than: Minute) -> bool:
     """Whether a figure of a replica is worse than that of another."""
     low = value if row.less else other
     high = other if row.less else value

@@ -15,7 +15,7 @@ from gpumon.efficiency.engine import EngineView, known_of, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.peaks import Peak, Peaks
-from gpumon.efficiency.points import Totals, chart_points
+from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
 from gpumon.efficiency.tracks import RATE_S, grown
@@ -68,7 +68,7 @@ class Deriver:
         self._goals = goals
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
-        self._totals = Totals()
+        self._totals = SumsOfThings()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
         """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""

@@ -35,8 +35,7 @@ from gpumon.efficiency.service import (
     service_of,
 )
 from gpumon.efficiency.since_start import since_start
-from gpumon.efficiency.tracks import GAP, TOTALS, Track
-from gpumon.efficiency.tracks import Window as PollWindow
+from gpumon.efficiency.tracks import GAP, TOTALS, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
@@ -607,7 +606,7 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
     if not (track.counts(q.OWN_FLOPS) or track.counts(q.OWN_READ_BYTES)):
         return OwnEstimate()
 
-    def over(window: PollWindow, counter: str) -> Reading:
+    def over(window: CounterWindow, counter: str) -> Reading:
         counted = track.counted(counter)
         rates = window.rank_rates(counter)
         if counted is None:
@@ -686,7 +685,7 @@ def _sources(
     )
 
 
-def _whole_s(window: PollWindow) -> int:
+def _whole_s(window: CounterWindow) -> int:
     """Length of a window in whole seconds, at least one."""
     return max(1, round(window.length_s))
 

@@ -17,7 +17,7 @@ from gpumon.efficiency.provenance import (
     MEMORY_V2,
     OTHER_LIBRARIES,
     SYSFS_INTEL,
-    Exporter,
+    ExporterPart,
     gpu_sources,
 )
 from gpumon.efficiency.ratio import busy, per, plus
@@ -393,7 +393,7 @@ def _sources(
         reader = reading.source
         if reader == "sysfs" and reading.name.startswith("Intel"):
             reader = SYSFS_INTEL
-    exporter = Exporter(
+    exporter = ExporterPart(
         reading.from_dcgm,
         round(reading.activity_interval_s),
         alone=reading.source == DCGM,

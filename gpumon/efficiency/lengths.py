@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon.efficiency.quantiles import ENOUGH, size_biased_mean
-from gpumon.efficiency.tracks import Track, Window
+from gpumon.efficiency.tracks import CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import UNTOLD, Advance, EngineReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
@@ -88,7 +88,7 @@ class _Booked(NamedTuple):
     firsts: float
 
 
-def _booked(track: Track, window: Window) -> _Booked:
+def _booked(track: Track, window: CounterWindow) -> _Booked:
     """Prompts that got their first token in a window; zeros where they are not told.
 
     Between two polls the squares are those of equal prompts: of no others is the sum less. A prompt that is counted in
@@ -238,7 +238,7 @@ def _shared_pool(reading: EngineReading) -> bool:
     return _mixed(reading) and reading.live.get(q.POOL_TOKENS, "").endswith(q.BLOCK_PRODUCT)
 
 
-def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Reading:
+def prompt_length(track: Track, prefill: CounterWindow, context_tokens: Reading) -> Reading:
     """Size-biased mean prompt, cached tokens included, of the prompts of the prefill rate over its window.
 
     The histogram has the lengths of requests that ended: those of the shortest window with enough of them, unless they
@@ -259,7 +259,7 @@ def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Rea
     return mean
 
 
-def _ended_prompt(track: Track, prefill: Window, booked: _Booked) -> float | None:
+def _ended_prompt(track: Track, prefill: CounterWindow, booked: _Booked) -> float | None:
     """Size-biased mean prompt of requests that ended in the shortest window with enough of them.
 
     None where they were much longer than those that got their first token in it; `booked` are those of the prefill's.

@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 _ANSWERS: Final = _Part()
 
 
-class Totals:
+class SumsOfThings:
     """Sums over things that come and go; remembers when each of them fell silent."""
 
     def __init__(self) -> None:
@@ -98,10 +98,10 @@ def chart_points(
     ticks: Sequence[Reading],
     traffic: Sequence[Reading],
     host: Host,
-    totals: Totals,
+    totals: SumsOfThings,
     now_s: float,
 ) -> dict[str, float]:
-    """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `Totals`).
+    """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `SumsOfThings`).
 
     `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick. What is charted always comes
     first, for a history that is full takes no more.

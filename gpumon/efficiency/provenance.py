@@ -185,7 +185,7 @@ _KEPT: Final = (
 """Formulas among `_CALLS`."""
 
 
-class Exporter(NamedTuple):
+class ExporterPart(NamedTuple):
     """Part of a dcgm-exporter in the figures of a GPU."""
 
     fields: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Exporter(NamedTuple):
     """They come from another library than NVML: `amdsmi`, `sysfs`, or `SYSFS_INTEL`."""
 
 
-NO_EXPORTER: Final = Exporter()
+NO_EXPORTER: Final = ExporterPart()
 
 
 @lru_cache(maxsize=64)
@@ -213,7 +213,7 @@ def gpu_sources(
     precision: str,
     achieved_source: str = "",
     window_s: int = round(RATE_S),
-    exporter: Exporter = NO_EXPORTER,
+    exporter: ExporterPart = NO_EXPORTER,
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
@@ -251,7 +251,7 @@ def _without_calls(sources: dict[str, str]) -> dict[str, str]:
     return calls
 
 
-def _measured_by(exporter: Exporter) -> dict[str, str]:
+def _measured_by(exporter: ExporterPart) -> dict[str, str]:
     """The sources of the figures that a dcgm-exporter measured."""
     mean = f"mean of the exporter's {exporter.interval_s} s"
     sources = {}

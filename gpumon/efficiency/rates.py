@@ -9,8 +9,8 @@ from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
 from gpumon.efficiency.ratio import per, times
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
-from gpumon.efficiency.tracks import MOST_KEPT_S, Track, Window
-from gpumon.efficiency.traffic import Spread
+from gpumon.efficiency.tracks import MOST_KEPT_S, CounterWindow, Track
+from gpumon.efficiency.traffic import WeightSharing
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
@@ -149,7 +149,7 @@ class Rates(NamedTuple):
     """Decode rate between the two newest polls, for charts."""
     prompts: Reading
     """Requests per second that got their first token."""
-    spread: Spread
+    spread: WeightSharing
     """How its ranks share the weights that a step reads."""
     context: Reading
     """Mean tokens in context of a running sequence."""
@@ -157,7 +157,7 @@ class Rates(NamedTuple):
     """Size-biased mean prompt, cached tokens included."""
     per_step: float
     """Tokens per step and sequence: 1 without speculation, and where that is not known."""
-    prefill: Window
+    prefill: CounterWindow
     """Window of the prefill rate."""
     advances: dict[str, str]
     """Field of `Engine` -> when what it stands on moves."""
@@ -178,7 +178,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     per_step = number(tokens_per_step) or 1.0
     made = steps(reading, track, split, per_step, decode)
     steps_per_s = made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank)
-    flows["steps_per_s"] = Flow(steps_per_s, made.advance, made.source)
+    flows["steps_per_s"] = AmountPerSecond(steps_per_s, made.advance, made.source)
     sources = {}
     for field, rate in flows.items():
         if rate.source:
@@ -216,7 +216,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     )
 
 
-def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
+def _spread(by_rank: list[float] | Missing, split: Layout) -> WeightSharing:
     """How ranks with so many steps per second share the weights that a step reads."""
     pace = 0.0
     if not isinstance(by_rank, Missing):
@@ -225,10 +225,10 @@ def _spread(by_rank: list[float] | Missing, split: Layout) -> Spread:
             pace = max(by_rank, default=0.0)
         else:
             pace = sum(by_rank)
-    return Spread(pace, max(1.0, split.together / split.dp), split.attention_alone)
+    return WeightSharing(pace, max(1.0, split.together / split.dp), split.attention_alone)
 
 
-class Flow(NamedTuple):
+class AmountPerSecond(NamedTuple):
     """An amount per second."""
 
     per_s: Reading
@@ -242,10 +242,10 @@ def flow(
     track: Track,
     counter: str,
     gauge: str = "",
-    window: Window | None = None,
+    window: CounterWindow | None = None,
     *,
     steady: bool = False,
-) -> Flow:
+) -> AmountPerSecond:
     """The rate of a counter over a window (that of the rates), else the engine's own gauge of that rate.
 
     Few tokens make a coarse rate: `steady` takes the long window where that is the same to within a token.
@@ -259,7 +259,7 @@ def flow(
     if moves is not None and moves is not Advance.END:
         if steady:
             window = _finer(track, counter, window)
-        return Flow(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
+        return AmountPerSecond(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
     if gauge:
         samples = track.short.samples(gauge)
     else:
@@ -273,13 +273,13 @@ def flow(
             per_s = 0.0
         else:
             per_s = sum(samples) / len(samples)
-        return Flow(per_s, how, _named(_GAUGE[how], reading.live.get(gauge, ""), track.short))
+        return AmountPerSecond(per_s, how, _named(_GAUGE[how], reading.live.get(gauge, ""), track.short))
     if moves is None:
-        return Flow(NOT_EXPOSED, source=metric)
-    return Flow(NOT_LIVE, moves, _named(_COUNTER[moves], metric, window))
+        return AmountPerSecond(NOT_EXPOSED, source=metric)
+    return AmountPerSecond(NOT_LIVE, moves, _named(_COUNTER[moves], metric, window))
 
 
-def _finer(track: Track, counter: str, window: Window) -> Window:
+def _finer(track: Track, counter: str, window: CounterWindow) -> CounterWindow:
     """The long window where this one has few tokens, and the two tell the same to within one of them."""
     brief = number(window.rate(counter))
     if not brief or brief * window.length_s >= COARSE:
@@ -290,7 +290,7 @@ def _finer(track: Track, counter: str, window: Window) -> Window:
     return window
 
 
-def _named(text: str, metric: str, window: Window) -> str:
+def _named(text: str, metric: str, window: CounterWindow) -> str:
     if metric:
         return text.format(metric=metric, span_s=max(1, round(window.length_s)))
     return ""
@@ -330,7 +330,7 @@ def rank_decode(track: Track, rank: str) -> Reading:
     return sum(samples) / len(samples)
 
 
-def _advances(flows: dict[str, Flow]) -> dict[str, str]:
+def _advances(flows: dict[str, AmountPerSecond]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
     moves = {}
     advances = {}
@@ -348,7 +348,9 @@ def _advances(flows: dict[str, Flow]) -> dict[str, str]:
     return advances
 
 
-def _flows(reading: EngineReading, track: Track, service: Service, prefill: Window) -> dict[str, Flow]:
+def _flows(
+    reading: EngineReading, track: Track, service: Service, prefill: CounterWindow
+) -> dict[str, AmountPerSecond]:
     """Every rate but that of the steps, by field of `EngineRates`."""
     flows = {}
     for field, quantity in COUNTERS.items():
@@ -363,20 +365,20 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill: Wind
         flows["prefill_tokens_per_s"] = flow(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
         flows["cached_tokens_per_s"] = flow(reading, track, q.PREFILL_CACHED, window=prefill)
     else:
-        flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = Flow(no_prefill)
+        flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = AmountPerSecond(no_prefill)
     if no_decode is None:
         flows["decode_tokens_per_s"] = flow(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
     else:
-        flows["decode_tokens_per_s"] = Flow(no_decode)
+        flows["decode_tokens_per_s"] = AmountPerSecond(no_decode)
     if service is Service.TRAINING:
         flows["trained_tokens_per_s"], flows["samples_per_s"] = trained(reading, track)
     else:
-        flows["trained_tokens_per_s"] = Flow(NOT_EXPOSED)
-        flows["samples_per_s"] = Flow(NOT_EXPOSED)
+        flows["trained_tokens_per_s"] = AmountPerSecond(NOT_EXPOSED)
+        flows["samples_per_s"] = AmountPerSecond(NOT_EXPOSED)
     return flows
 
 
-def _prefill_window(reading: EngineReading, track: Track) -> tuple[Window, bool]:
+def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow, bool]:
     """Window of computed prefill, and whether the polls go back far enough for it.
 
     An engine that books a whole prompt at its first token (vLLM) needs a window as long as the longest prefill in it;
@@ -641,7 +643,7 @@ def gaps_are_steps(reading: EngineReading) -> bool:
     return reading.kind in STEP_GAPS or "vllm" in reading.live.get(q.ITL, "")
 
 
-def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
+def trained(reading: EngineReading, track: Track) -> tuple[AmountPerSecond, AmountPerSecond]:
     """Tokens and samples per second of a training run, from counters that move once per step.
 
     What only one of them tells gives the other, by the tokens of a sample.
@@ -658,21 +660,21 @@ def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
     return tokens, samples
 
 
-def _scaled(of: Flow, factor: float, how: str) -> Flow:
+def _scaled(of: AmountPerSecond, factor: float, how: str) -> AmountPerSecond:
     source = ""
     if of.source:
         source = f"{of.source} {how}"
-    return Flow(times(of.per_s, factor), Advance.DERIVED, source)
+    return AmountPerSecond(times(of.per_s, factor), Advance.DERIVED, source)
 
 
-def _stepped(reading: EngineReading, track: Track, counter: str, gauge: str) -> Flow:
+def _stepped(reading: EngineReading, track: Track, counter: str, gauge: str) -> AmountPerSecond:
     moves = track.moves(counter)
     if moves is None or moves is Advance.END:
         return flow(reading, track, counter, gauge)
     source = ""
     if reading.live.get(counter):
         source = f"{reading.live[counter]} between whole steps"
-    return Flow(stepped_rate(track, counter), moves, source)
+    return AmountPerSecond(stepped_rate(track, counter), moves, source)
 
 
 def stepped_rate(track: Track, counter: str) -> Reading:

@@ -18,7 +18,7 @@ from gpumon.readings.snapshot import Engine
 _IDLE = Missing(Reason.IDLE)
 
 
-class Standing(NamedTuple):
+class RooflinePoint(NamedTuple):
     """An engine below its roof."""
 
     mbu: Reading
@@ -56,10 +56,10 @@ class Standing(NamedTuple):
         return self.mbu >= self.mfu
 
 
-def standing(engine: Engine) -> Standing:
+def standing(engine: Engine) -> RooflinePoint:
     """The place of an engine, all its GPUs together."""
     efficiency = engine.efficiency
-    return Standing(
+    return RooflinePoint(
         efficiency.mbu_ratio,
         efficiency.mfu_ratio,
         efficiency.mfu_decode_ratio,

@@ -78,7 +78,7 @@ class ThingKey(NamedTuple):
     key: str
 
 
-class Count(NamedTuple):
+class CounterMoment(NamedTuple):
     """A counter at one moment (monotonic), by rank."""
 
     time_s: float
@@ -98,7 +98,7 @@ class SpanPart:
         self.counts: dict[str, int] = {}
         self.histograms: dict[str, Stretches[HistogramReading]] = {}
         """The first state is that before the part, if there is one."""
-        self.counters: dict[str, Stretches[Count]] = {}
+        self.counters: dict[str, Stretches[CounterMoment]] = {}
         """Likewise."""
 
 
@@ -157,7 +157,7 @@ class ThingSpan:
         """Codes of facts that changed within the span."""
         self._reasons: dict[str, Missing] = {}
         self._newest: dict[str, HistogramReading] = {}
-        self._counts: dict[str, Count] = {}
+        self._counts: dict[str, CounterMoment] = {}
         self._fastest_hz = 0.0
 
     @property
@@ -184,7 +184,7 @@ class ThingSpan:
         self._take_counters(self.parts[place].counters, reading)
         self._take_histograms(self.parts[place].histograms, reading)
 
-    def _take_counters(self, counters: dict[str, Stretches[Count]], reading: EngineReading) -> None:
+    def _take_counters(self, counters: dict[str, Stretches[CounterMoment]], reading: EngineReading) -> None:
         for counter in COUNTERS:
             by_rank = {}
             for rank in reading.ranks:
@@ -192,7 +192,7 @@ class ThingSpan:
                     by_rank[rank.rank] = rank.counters[counter]
             if not by_rank:
                 continue
-            now = Count(reading.monotonic_s, by_rank)
+            now = CounterMoment(reading.monotonic_s, by_rank)
             before = self._counts.get(counter)
             if before is not None and _growth(before.by_rank, now.by_rank) is None:
                 before = None

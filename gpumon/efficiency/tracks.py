@@ -54,7 +54,7 @@ def grown(shortest_s: float, cadence_s: float) -> float:
     return max(shortest_s, LEAST_INTERVALS * cadence_s)
 
 
-class Point(NamedTuple):
+class PollPoint(NamedTuple):
     """The state of all ranks at one poll."""
 
     monotonic_s: float
@@ -71,7 +71,7 @@ class Point(NamedTuple):
         return _sum_gauges(self.ranks.values(), q.RUNNING)
 
 
-class Observed(NamedTuple):
+class SumAndCount(NamedTuple):
     """Sum and count of a histogram, without its buckets."""
 
     total: float
@@ -86,12 +86,12 @@ class Observed(NamedTuple):
         return Missing(Reason.IDLE)
 
 
-class Window:
+class CounterWindow:
     """Counters and gauges of an engine in the last `seconds`, half a poll more or less."""
 
     __slots__ = ("_histograms", "_track", "inside", "length_s", "points", "seconds")
 
-    def __init__(self, track: Track, seconds: float, points: list[Point] | None = None) -> None:
+    def __init__(self, track: Track, seconds: float, points: list[PollPoint] | None = None) -> None:
         """`points` are the polls to choose from, oldest first; without them those of the track."""
         self._track = track
         self.seconds = seconds
@@ -100,7 +100,7 @@ class Window:
         newest_s = points[-1].monotonic_s if points else 0.0
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
         """The polls of the last `seconds`, oldest first."""
-        self.points: list[Point] = []
+        self.points: list[PollPoint] = []
         """The polls from the one that begins it to the newest; none where there are fewer than two."""
         self.length_s = seconds
         """Its true length; the length that was asked for where there are fewer than two polls."""
@@ -164,7 +164,7 @@ class Window:
             self._histograms[quantity] = merge(differences)
         return self._histograms[quantity]
 
-    def observed(self, quantity: str) -> Observed | None:
+    def observed(self, quantity: str) -> SumAndCount | None:
         """How many observations of a histogram there were, and their sum; None where `histogram` is."""
         observed_by_ranks = []
         for rank in self._newest_ranks():
@@ -175,7 +175,7 @@ class Window:
             return None
         if len(observed_by_ranks) == 1:
             return observed_by_ranks[0]
-        return Observed(*map(sum, zip(*observed_by_ranks, strict=True)))
+        return SumAndCount(*map(sum, zip(*observed_by_ranks, strict=True)))
 
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
@@ -215,7 +215,7 @@ class Window:
             return self._track.not_yet
         return NOT_EXPOSED
 
-    def _ends(self, rank: str, quantity: str) -> tuple[Point, Point] | None:
+    def _ends(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
         """Its first and last poll that had this series of a rank; None with fewer than two of them."""
         if not self.points:
             return None
@@ -248,11 +248,11 @@ class Window:
             return None
         return difference(*both)
 
-    def _observed(self, rank: str, quantity: str) -> Observed | None:
+    def _observed(self, rank: str, quantity: str) -> SumAndCount | None:
         both = self._both(rank, quantity)
         if both is None or both[1].count < both[0].count or both[1].sum < both[0].sum:
             return None
-        return Observed(both[1].sum - both[0].sum, both[1].count - both[0].count)
+        return SumAndCount(both[1].sum - both[0].sum, both[1].count - both[0].count)
 
 
 class Track:
@@ -261,7 +261,7 @@ class Track:
     def __init__(self) -> None:
         self.reading: EngineReading | None = None
         """The newest one, whether it was answered or not."""
-        self.points: list[Point] = []
+        self.points: list[PollPoint] = []
         self.totals: dict[str, float] = {}
         self.polls = 0
         """Good answers taken in."""
@@ -272,9 +272,9 @@ class Track:
         self.keep_s = QUANTILE_S
         self.cadence_s = 0.0
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
-        self._old_points: list[Point] = []
+        self._old_points: list[PollPoint] = []
         """Polls older than those of `points`, one per `MINUTES_MARK_S`."""
-        self.short = self.long = self.minutes = Window(self, 0.0)
+        self.short = self.long = self.minutes = CounterWindow(self, 0.0)
         """The windows of the rates, of the quantiles and of shares of requests at this cadence."""
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
@@ -324,9 +324,9 @@ class Track:
         total = self.totals.get(q.DECODE_TOKENS, 0.0)
         last_s = self.last_s
         added = self._add(reading, wall_s, frames_s)
-        self.short = Window(self, grown(RATE_S, self.cadence_s))
-        self.long = Window(self, self.quantile_s)
-        self.minutes = Window(self, grown(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
+        self.short = CounterWindow(self, grown(RATE_S, self.cadence_s))
+        self.long = CounterWindow(self, self.quantile_s)
+        self.minutes = CounterWindow(self, grown(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
         if added:
             self._extend_mean(reading, self.totals.get(q.DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
         if earlier:
@@ -500,7 +500,7 @@ class Track:
                 lacked[name] = series_of(known)
                 if name in here:
                     lacked[name] -= series_of(here[name])
-        self.points.append(Point(now_s, dict(self._ranks), lacked))
+        self.points.append(PollPoint(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False
         self._leave_behind(bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,)), now_s)
@@ -530,12 +530,12 @@ class Track:
             seen_s = elapsed_s if elapsed_s <= GAP * self.cadence_s else 0.0
             self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)
 
-    def window(self, seconds: float) -> Window:
+    def window(self, seconds: float) -> CounterWindow:
         """The window of the last `seconds`."""
         for window in (self.short, self.long):
             if window.seconds == seconds:
                 return window
-        return Window(self, seconds)
+        return CounterWindow(self, seconds)
 
     @property
     def not_yet(self) -> Missing:
@@ -605,7 +605,7 @@ class SeenLoad:
         self._last_s = float("-inf")
         self._ran = False
 
-    def add(self, point: Point, waiting: Reading, gap_s: float) -> None:
+    def add(self, point: PollPoint, waiting: Reading, gap_s: float) -> None:
         """Take in a poll. A pause of more than `gap_s` tells nothing of what ran in it."""
         elapsed_s = point.monotonic_s - self._last_s
         running = point.running()
@@ -620,7 +620,7 @@ class SeenLoad:
         self.peak_waiting = larger(self.peak_waiting, waiting)
 
 
-def _mark_of(point: Point) -> int:
+def _mark_of(point: PollPoint) -> int:
     """Number of the ten seconds that a poll lies in."""
     return int(point.monotonic_s // MINUTES_MARK_S)
 
@@ -698,7 +698,7 @@ def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     return sum_known(rank.gauges.get(gauge) for rank in ranks)
 
 
-def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | None:
+def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
@@ -713,7 +713,7 @@ def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | Non
     return (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
 
 
-def _began_at_zero(point: Point, rank: RankReading, born: frozenset[str]) -> Point:
+def _began_at_zero(point: PollPoint, rank: RankReading, born: frozenset[str]) -> PollPoint:
     """The point with a rank's newborn series at 0; as it is where it does not know the rank."""
     known = point.ranks.get(rank.rank)
     if known is None:

@@ -26,7 +26,7 @@ def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
     return experts * (1.0 - untouched)
 
 
-class Spread(NamedTuple):
+class WeightSharing(NamedTuple):
     """How data-parallel ranks share weights: which of them read what in a step."""
 
     group_steps_per_s: float
@@ -118,7 +118,7 @@ def step_bytes_per_s(
     tokens_per_step: float = 1.0,
     tp: int = 1,
     kv_precision: Precision | None = None,
-    spread: Spread | None = None,
+    spread: WeightSharing | None = None,
 ) -> float:
     """Bytes per second that the decode steps of one instance read: steps/s * W_read(B) + decode/s * KV(T) / tau.
 
@@ -139,11 +139,11 @@ def step_bytes_per_s(
 
 
 def weight_bytes_per_s(
-    llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: Spread | None = None
+    llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: WeightSharing | None = None
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
     if spread is None:
-        group = Spread(positive("steps_per_s", steps_per_s))
+        group = WeightSharing(positive("steps_per_s", steps_per_s))
     else:
         group = spread
     together = positive("group_steps_per_s", group.group_steps_per_s)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import bare, shown_fault
-from gpumon.efficiency.points import Totals, chart_points
+from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
@@ -41,7 +41,7 @@ class HostCourse:
         self._charted = charted
         self._judged = judged
         self.deriver, self._triage = make()
-        self._totals = Totals()
+        self._totals = SumsOfThings()
         self._seq = 0
         self._last_s = float("-inf")
 
@@ -52,7 +52,7 @@ class HostCourse:
         """
         if wall_s < self._last_s:
             self.deriver, self._triage = self._make()
-            self._totals = Totals()
+            self._totals = SumsOfThings()
         self._last_s = wall_s
         frame = self._frame(host, wall_s, interval_s)
         try:

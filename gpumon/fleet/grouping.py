@@ -75,7 +75,7 @@ class ByModel:
         return self._names.of(engine.model)
 
 
-class Grouping:
+class ReportGrouping:
     """Groups of a report by host, by model, or by a label."""
 
     def __init__(self, by: str) -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.parts import Parts, Placed, Served
-from gpumon.fleet.rows import Row, placed_gpus, row_of, verdicts_on, wholes_of, worker_gpus
+from gpumon.fleet.parts import Parts, RowEngine, RowGpu
+from gpumon.fleet.rows import FleetRow, placed_gpus, row_of, verdicts_on, wholes_of, worker_gpus
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Engine, Gpu, Process
 
@@ -33,11 +33,11 @@ class _Owned(NamedTuple):
     """The things of one owner while they are collected."""
 
     hosts: dict[str, HostShown]
-    gpus: list[Placed]
-    engines: list[Served]
+    gpus: list[RowGpu]
+    engines: list[RowEngine]
 
 
-def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -> list[Row]:
+def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -> list[FleetRow]:
     """A row per value of a label, by name; the last one has the GPUs, engines and hosts without it.
 
     Every GPU and every engine is in one row, so that the rows add up to the fleet. A GPU of several owners is in a row
@@ -82,7 +82,7 @@ def _group(owned: dict[str, _Owned], name: str, host: HostShown) -> _Owned:
     return group
 
 
-def _by_uuid(of_workers: Mapping[str, Sequence[Placed]]) -> dict[str, Placed]:
+def _by_uuid(of_workers: Mapping[str, Sequence[RowGpu]]) -> dict[str, RowGpu]:
     """The GPUs of worker pods, which do what their engine does."""
     by_uuid = {}
     for workers in of_workers.values():

@@ -33,7 +33,7 @@ class Known(NamedTuple):
     of: int
 
 
-class Latency(NamedTuple):
+class RowLatency(NamedTuple):
     """A p95 in seconds over several engines."""
 
     value: Reading
@@ -41,7 +41,7 @@ class Latency(NamedTuple):
     """`one`, `merged` or `worst`."""
 
 
-class Placed(NamedTuple):
+class RowGpu(NamedTuple):
     """A GPU of a row, with the MFU and MBU that are the row's there."""
 
     host: str
@@ -50,7 +50,7 @@ class Placed(NamedTuple):
     mbu: Reading
 
 
-class Served(NamedTuple):
+class RowEngine(NamedTuple):
     """An engine of a row."""
 
     host: str
@@ -78,8 +78,8 @@ class Parts(NamedTuple):
     """All of a row; none is in it twice."""
 
     hosts: tuple[HostShown, ...]
-    gpus: tuple[Placed, ...]
-    engines: tuple[Served, ...]
+    gpus: tuple[RowGpu, ...]
+    engines: tuple[RowEngine, ...]
     prices: Mapping[str, float]
     """Catalogue name of a GPU -> price of one hour; under "" that of all others."""
 
@@ -187,7 +187,7 @@ def idle(gpu: Gpu) -> Reading:
     return max(0.0, 1.0 - gpu.busy_ratio)
 
 
-def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
+def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:
     """The least sure source of the bandwidths that are in a row's share."""
     sources = []
     for placed in gpus:
@@ -196,7 +196,7 @@ def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
     return max(sources, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
 
 
-def tokens_per_j(engines: Sequence[Served]) -> Reading:
+def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
     sharers = _engines_per_gpu(engines)
     tokens: list[float] = []
@@ -215,7 +215,7 @@ def tokens_per_j(engines: Sequence[Served]) -> Reading:
     return rate / power_w
 
 
-def _engines_per_gpu(engines: Sequence[Served]) -> Counter[tuple[str, int]]:
+def _engines_per_gpu(engines: Sequence[RowEngine]) -> Counter[tuple[str, int]]:
     """How many of the engines run on a GPU, by its host and index."""
     sharers: Counter[tuple[str, int]] = Counter()
     for served in engines:
@@ -224,7 +224,7 @@ def _engines_per_gpu(engines: Sequence[Served]) -> Counter[tuple[str, int]]:
     return sharers
 
 
-def _own_share(served: Served, sharers: Mapping[tuple[str, int], int]) -> float | None:
+def _own_share(served: RowEngine, sharers: Mapping[tuple[str, int], int]) -> float | None:
     """The share of its GPUs' watts that an engine stands for; None where its GPUs are not known."""
     gpus = set(served.engine.hardware.gpus)
     if not gpus:
@@ -254,7 +254,7 @@ def kept_itl(goodputs: Sequence[Goodput]) -> Reading:
     return of_requests
 
 
-def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
+def p95(engines: Sequence[RowEngine], field: str, window: str) -> RowLatency:
     """The p95 over all requests of the engines that answer, if all have their buckets; else the worst p95 of theirs.
 
     `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
@@ -273,10 +273,10 @@ def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
         elif not isinstance(latency.p95, Missing):
             all_have_buckets = False
     if not latencies:
-        return Latency(NOT_EXPOSED)
+        return RowLatency(NOT_EXPOSED)
     if len(latencies) == 1:
-        return Latency(latencies[0])
+        return RowLatency(latencies[0])
     merged = merge_common(windows) if all_have_buckets else None
     if merged is None:
-        return Latency(most_known(latencies), WORST)
-    return Latency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
+        return RowLatency(most_known(latencies), WORST)
+    return RowLatency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)

@@ -57,7 +57,7 @@ class Basis(NamedTuple):
     groups: Callable[[HostShown], Groups]
 
 
-class Look(NamedTuple):
+class HostLook(NamedTuple):
     """One moment of a host."""
 
     at_s: float
@@ -98,7 +98,7 @@ class HostSums:
         self._tokens: dict[tuple[str, str], Counted] = {}
         self._served: dict[str, GoodputCount] = {}
 
-    def take(self, look: Look) -> None:
+    def take(self, look: HostLook) -> None:
         """Take in a look."""
         seconds = self._advance(look.at_s)
         shown = look.shown
@@ -124,7 +124,7 @@ class HostSums:
         self.measured_s += seconds
         return seconds
 
-    def _take_gpus(self, look: Look, groups: Groups, readings: Mapping[str, EngineReading], seconds: float) -> None:
+    def _take_gpus(self, look: HostLook, groups: Groups, readings: Mapping[str, EngineReading], seconds: float) -> None:
         """Take in the GPUs whose figures are of this look. A GPU that comes back counts anew."""
         snapshot = look.shown.snapshot
         present = []
@@ -164,7 +164,7 @@ class HostSums:
         engines: Sequence[Engine],
         readings: Mapping[str, EngineReading],
         seconds: float,
-        look: Look,
+        look: HostLook,
     ) -> None:
         card = self.cards.get((gpu.uuid, group))
         if card is None:
@@ -185,7 +185,7 @@ class HostSums:
         card.mbu_s += _weigh(card.mbu.add, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
         self._take_energy(card, gpu, seconds, look)
 
-    def _take_energy(self, card: GpuTally, gpu: Gpu, seconds: float, look: Look) -> None:
+    def _take_energy(self, card: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
         """Count its energy since the look before, if both looks tell it."""
         counted = self._energy.setdefault(gpu.uuid, Counted())
         is_first = counted.last is None
@@ -276,7 +276,7 @@ class IncidentSeen(NamedTuple):
     source: str
 
 
-class Recorded(NamedTuple):
+class RecordedIncidents(NamedTuple):
     """Incidents of a stretch, and of which hosts they are recorded."""
 
     incidents: tuple[IncidentSeen, ...] = ()
@@ -284,7 +284,7 @@ class Recorded(NamedTuple):
     """Rules of gpumon are evaluated, so that of every host is known whether there was an alert."""
 
 
-class Stretch(NamedTuple):
+class ReportedTime(NamedTuple):
     """The time that is reported."""
 
     begin_s: float
@@ -294,7 +294,9 @@ class Stretch(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def summed_up(hosts: Mapping[str, HostSums], stretch: Stretch, basis: Basis, recorded: Recorded) -> FleetPeriod:
+def summed_up(
+    hosts: Mapping[str, HostSums], stretch: ReportedTime, basis: Basis, recorded: RecordedIncidents
+) -> FleetPeriod:
     """All hosts as one record."""
     measured = {name: sums for name, sums in hosts.items() if sums.measured_s > 0.0}
     cards = list(_cards(measured))
@@ -476,7 +478,7 @@ def _unplaced(hosts: Mapping[str, HostSums]) -> tuple[UnplacedEngines, ...]:
     return tuple(unplaced)
 
 
-def _attributed(recorded: Recorded, hosts: Mapping[str, HostSums], by: str) -> tuple[FleetIncident, ...]:
+def _attributed(recorded: RecordedIncidents, hosts: Mapping[str, HostSums], by: str) -> tuple[FleetIncident, ...]:
     """The incidents with their groups, the most urgent and longest first."""
     incidents = []
     for seen in recorded.incidents:
@@ -526,7 +528,7 @@ def _count_incidents(
     groups: dict[str, GroupTally],
     incidents: Iterable[FleetIncident],
     hosts: Mapping[str, HostSums],
-    recorded: Recorded,
+    recorded: RecordedIncidents,
 ) -> None:
     """Add the incidents to their groups; those of groups without a GPU or an engine make a group of their own."""
     for group in groups.values():

@@ -15,10 +15,10 @@ from gpumon.efficiency.service import ROUTERS, adding_up, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.parts import (
     Known,
-    Latency,
     Parts,
-    Placed,
-    Served,
+    RowEngine,
+    RowGpu,
+    RowLatency,
     bandwidth_source,
     idle,
     kept,
@@ -72,7 +72,7 @@ _FULL_KV: Final = 0.98
 """KV usage from which new requests wait."""
 
 
-class Row(msgspec.Struct, frozen=True, eq=False):
+class FleetRow(msgspec.Struct, frozen=True, eq=False):
     """A host, a model, or all of it. Texts are from outside: escape before showing. Whole GPUs only, no MIG slices.
 
     Figures over GPUs say of how many they are known (`Known`); those of engines are of the ones that answer.
@@ -113,8 +113,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     waiting: Reading
     kv_usage_ratio: Reading
     """KV usage of the fullest engine."""
-    ttft_p95_s: Latency
-    itl_p95_s: Latency
+    ttft_p95_s: RowLatency
+    itl_p95_s: RowLatency
     ttft_goal_ratio: Reading
     """Least share of all requests of 2 minutes that kept the TTFT goal, or the assumed one, of their engines."""
     itl_goal_ratio: Reading
@@ -159,10 +159,10 @@ class Whole(NamedTuple):
 
     shown: HostShown
     snapshot: Snapshot
-    served: tuple[Served, ...]
+    served: tuple[RowEngine, ...]
 
 
-def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
+def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetRow]:
     """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
     rows = []
     for whole in wholes_of(snapshot):
@@ -172,11 +172,11 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     return rows
 
 
-def placed_gpus(whole: Whole) -> Iterator[Placed]:
+def placed_gpus(whole: Whole) -> Iterator[RowGpu]:
     """All GPUs of a host, without MIG slices."""
     for gpu in whole.snapshot.gpus:
         if not gpu.parent_uuid:
-            yield Placed(whole.shown.name, _with_slices(gpu, whole.snapshot.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
+            yield RowGpu(whole.shown.name, _with_slices(gpu, whole.snapshot.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
 
 
 def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
@@ -195,7 +195,7 @@ def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
     return msgspec.structs.replace(gpu, busy_ratio=sum_of(shares))
 
 
-def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
+def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetRow]:
     """A row per model that is served or trained, however its name is written; the last ones are what no engine is on,
     and what is on GPUs that nobody can tell.
 
@@ -216,7 +216,7 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
     return rows
 
 
-def _left_over(wholes: Sequence[Whole], of_workers: Mapping[str, Sequence[Placed]]) -> tuple[_Leftover, _Leftover]:
+def _left_over(wholes: Sequence[Whole], of_workers: Mapping[str, Sequence[RowGpu]]) -> tuple[_Leftover, _Leftover]:
     """The hosts and GPUs that no engine is on, and those that engines of their host may be on."""
     with_workers = set()
     for workers in of_workers.values():
@@ -244,9 +244,9 @@ class _Leftover:
 
     def __init__(self) -> None:
         self.hosts: list[HostShown] = []
-        self._gpus: list[Placed] = []
+        self._gpus: list[RowGpu] = []
 
-    def add(self, host: HostShown, gpus: Iterable[Placed]) -> None:
+    def add(self, host: HostShown, gpus: Iterable[RowGpu]) -> None:
         """Adds a host with those of its GPUs that are left over."""
         self.hosts.append(host)
         self._gpus += gpus
@@ -256,16 +256,16 @@ class _Leftover:
         return Parts(tuple(self.hosts), tuple(self._gpus), (), prices)
 
 
-def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tuple[Whole, list[Served]]]]:
+def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tuple[Whole, list[RowEngine]]]]:
     """The hosts of each model with the engines that serve it there, by the key of the model."""
-    replicas: dict[tuple[str, ...], list[tuple[Whole, list[Served]]]] = {}
+    replicas: dict[tuple[str, ...], list[tuple[Whole, list[RowEngine]]]] = {}
     models = set()
     for whole in wholes:
         for served in whole.served:
             if served.engine.kind not in ROUTERS:
                 models.add(model_key(served.engine.model))
     for whole in wholes:
-        here: dict[tuple[str, ...], list[Served]] = {}
+        here: dict[tuple[str, ...], list[RowEngine]] = {}
         for served in whole.served:
             model = model_key(served.engine.model)
             if served.engine.kind in ROUTERS and (not model or model not in models):
@@ -276,7 +276,7 @@ def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tu
     return replicas
 
 
-def _free_gpus(whole: Whole, with_workers: set[str]) -> list[Placed]:
+def _free_gpus(whole: Whole, with_workers: set[str]) -> list[RowGpu]:
     """The GPUs of a host that no engine, and no worker of one, is known to be on."""
     in_use: set[int] = set()
     for served in whole.served:
@@ -285,17 +285,17 @@ def _free_gpus(whole: Whole, with_workers: set[str]) -> list[Placed]:
     for gpu in whole.snapshot.gpus:
         if gpu.parent_uuid or gpu.index in in_use or gpu.uuid in with_workers:
             continue
-        free.append(Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio))
+        free.append(RowGpu(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio))
     return free
 
 
-def worker_gpus(wholes: Sequence[Whole]) -> dict[str, list[Placed]]:
+def worker_gpus(wholes: Sequence[Whole]) -> dict[str, list[RowGpu]]:
     """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
     by_uuid = {}
     for whole in wholes:
         for gpu in whole.snapshot.gpus:
             by_uuid[gpu.uuid] = (whole.shown.name, gpu)
-    workers: dict[str, list[Placed]] = {}
+    workers: dict[str, list[RowGpu]] = {}
     for whole in wholes:
         for served in whole.served:
             engine = served.engine
@@ -306,7 +306,7 @@ def worker_gpus(wholes: Sequence[Whole]) -> dict[str, list[Placed]]:
                 is_own = host == whole.shown.name and gpu.index in engine.hardware.gpus
                 if gpu.parent_uuid or is_own:
                     continue
-                placed = Placed(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
+                placed = RowGpu(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
                 workers.setdefault(f"{whole.shown.name}/{engine.key}", []).append(placed)
     return workers
 
@@ -321,11 +321,11 @@ def _is_unplaced(gpu: Gpu) -> bool:
     return isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
 
 
-def total(rows: Sequence[Row]) -> Row:
+def total(rows: Sequence[FleetRow]) -> FleetRow:
     """All rows as one; what is in several of them counts once."""
     hosts: dict[str, HostShown] = {}
-    gpus: dict[int, Placed] = {}
-    engines: dict[int, Served] = {}
+    gpus: dict[int, RowGpu] = {}
+    engines: dict[int, RowEngine] = {}
     for row in rows:
         for host in row.parts.hosts:
             hosts[host.name] = host
@@ -350,7 +350,7 @@ def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
     for host, known in zip(snapshot.hosts, figures, strict=True):
         served = []
         for engine in known.engines:
-            served.append(Served(host.name, engine, id(engine) in in_totals, host.latencies.get(engine.key)))
+            served.append(RowEngine(host.name, engine, id(engine) in in_totals, host.latencies.get(engine.key)))
         wholes.append(Whole(host, known, tuple(served)))
     return wholes
 
@@ -364,14 +364,14 @@ def _figures_of(host: HostShown) -> Snapshot:
 
 def _model_row(
     model: tuple[str, ...],
-    replicas: Sequence[tuple[Whole, Sequence[Served]]],
-    of_workers: Mapping[str, Sequence[Placed]],
+    replicas: Sequence[tuple[Whole, Sequence[RowEngine]]],
+    of_workers: Mapping[str, Sequence[RowGpu]],
     prices: Mapping[str, float],
-) -> Row:
+) -> FleetRow:
     """The row of a model, of its engines by host."""
     hosts: list[HostShown] = []
-    gpus: list[Placed] = []
-    engines: list[Served] = []
+    gpus: list[RowGpu] = []
+    engines: list[RowEngine] = []
     for whole, served_here in replicas:
         hosts.append(whole.shown)
         engines += served_here
@@ -398,12 +398,12 @@ def _on_other_hosts(engine: Engine) -> int:
     return max(0, round(hardware.gpu_count) - len(set(hardware.gpus)))
 
 
-def _with_others(row: Row, number: int) -> Row:
+def _with_others(row: FleetRow, number: int) -> FleetRow:
     """The row with so many GPUs more, of which no figure is the row's: its figures are known of some of its GPUs."""
     if not number or isinstance(row.gpus, Missing):
         return row
     wider = {}
-    for name in Row.__struct_fields__:
+    for name in FleetRow.__struct_fields__:
         figure = getattr(row, name)
         if isinstance(figure, Known):
             wider[name] = figure._replace(of=figure.of + number)
@@ -413,7 +413,7 @@ def _with_others(row: Row, number: int) -> Row:
     return msgspec.structs.replace(row, gpus=row.gpus + number, gpu_types=types, **wider)
 
 
-def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
+def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[RowGpu]:
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
     host = whole.shown.name
     for gpu in whole.snapshot.gpus:
@@ -430,7 +430,7 @@ def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
         if len(gpu.engines) > len(here):
             mfu = sum_known([engine.efficiency.mfu_ratio for engine in here])
             mbu = sum_known([engine.efficiency.mbu_ratio for engine in here])
-        yield Placed(host, gpu, mfu, mbu)
+        yield RowGpu(host, gpu, mfu, mbu)
 
 
 def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
@@ -445,7 +445,7 @@ def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
                 yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
 
 
-def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
+def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> FleetRow:
     """The row of these parts, under the worst of the verdicts."""
     hosts = parts.hosts
     gpus = parts.gpus
@@ -454,7 +454,7 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
     hbm_peaks = _of_gpus(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
-    return Row(
+    return FleetRow(
         key=key,
         name=name,
         labels=_shared_labels(hosts),
@@ -498,7 +498,7 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Ro
     )
 
 
-def _costs(gpus: Sequence[Placed], in_totals: Sequence[Served], prices: Mapping[str, float]) -> dict[str, Any]:
+def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mapping[str, float]) -> dict[str, Any]:
     """Unused time and prices of the GPUs, and those of the engines' tokens."""
     hourly = [price_of_hour(placed.gpu.gpu_type, prices) for placed in gpus]
     per_hour = total_of(hourly)
@@ -518,13 +518,13 @@ def _costs(gpus: Sequence[Placed], in_totals: Sequence[Served], prices: Mapping[
     }
 
 
-def _of_gpus(gpus: Sequence[Placed], field: str) -> list[Reading]:
+def _of_gpus(gpus: Sequence[RowGpu], field: str) -> list[Reading]:
     """One figure of every GPU, by its flat name."""
     figure = getter(Gpu, field)
     return [figure(placed.gpu) for placed in gpus]
 
 
-def _of_engines(engines: Sequence[Served], field: str) -> list[Reading]:
+def _of_engines(engines: Sequence[RowEngine], field: str) -> list[Reading]:
     """One figure of every engine, by its flat name."""
     figure = getter(Engine, field)
     return [figure(served.engine) for served in engines]
@@ -539,13 +539,13 @@ def _gpu_count(parts: Parts) -> int | Missing:
     return _no_gpus(parts)
 
 
-def _gpu_types(gpus: Sequence[Placed]) -> tuple[tuple[str, int], ...]:
+def _gpu_types(gpus: Sequence[RowGpu]) -> tuple[tuple[str, int], ...]:
     """The types of GPUs with their numbers, most first."""
     types = Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus)
     return tuple(types.most_common())
 
 
-def _silent_engines(engines: Sequence[Served]) -> int:
+def _silent_engines(engines: Sequence[RowEngine]) -> int:
     """The number of engines that do not answer."""
     return sum(not served.answers for served in engines)
 
@@ -564,7 +564,7 @@ def _exporters_down(hosts: Sequence[HostShown]) -> int:
     return down
 
 
-def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
+def _model_names(engines: Sequence[RowEngine]) -> tuple[str, ...]:
     """The models of the engines, each name once, in the order of the engines; a router may have names of its own."""
     names = []
     for served in engines:
@@ -573,7 +573,7 @@ def _model_names(engines: Sequence[Served]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _idle_costs_per_h(gpus: Sequence[Placed], prices: Mapping[str, float]) -> list[Reading]:
+def _idle_costs_per_h(gpus: Sequence[RowGpu], prices: Mapping[str, float]) -> list[Reading]:
     """Price of the idle share of every GPU."""
     return [times(price_of_hour(placed.gpu.gpu_type, prices), idle(placed.gpu)) for placed in gpus]
 
@@ -648,7 +648,7 @@ def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
     return shared
 
 
-def _waste(row: Row) -> tuple[Reading, ...]:
+def _waste(row: FleetRow) -> tuple[Reading, ...]:
     """As coarse as it is noisy, so that hosts of nearly equal waste do not change places at each refresh."""
     cost = row.idle_cost_per_h.value
     if not isinstance(cost, Missing):
@@ -659,7 +659,7 @@ def _waste(row: Row) -> tuple[Reading, ...]:
     return (cost, gpus)
 
 
-def _level(row: Row) -> tuple[Reading, ...]:
+def _level(row: FleetRow) -> tuple[Reading, ...]:
     """The worst level, then who waits, then waste."""
     levels = [*_signs(row)]
     if row.level is not None and not _is_undecided(row):
@@ -672,12 +672,12 @@ def _level(row: Row) -> tuple[Reading, ...]:
     return (-urgency, _queue(row), *_waste(row))
 
 
-def _is_undecided(row: Row) -> bool:
+def _is_undecided(row: FleetRow) -> bool:
     """Whether no verdict tells how a row does: it has none yet, or signals are missing."""
     return row.worst is None or row.worst.code is Limit.UNKNOWN
 
 
-def _signs(row: Row) -> Iterator[Level]:
+def _signs(row: FleetRow) -> Iterator[Level]:
     """Levels of what readings show at once. A verdict needs to see it for a while, and somebody looks before that."""
     if any(placed.gpu.state in _FAILED for placed in row.parts.gpus):
         yield Level.CRITICAL
@@ -691,14 +691,14 @@ def _signs(row: Row) -> Iterator[Level]:
         yield Level.WARN
 
 
-def _queue(row: Row) -> float:
+def _queue(row: FleetRow) -> float:
     """Requests that wait, as coarse as they are noisy; 0 where nobody tells."""
     if isinstance(row.waiting, Missing):
         return 0.0
     return float(f"{row.waiting:.1g}")
 
 
-def worst_level(rows: Sequence[Row]) -> Level:
+def worst_level(rows: Sequence[FleetRow]) -> Level:
     """Critical where a host is; else a warning, as all that `troubles` counts."""
     for row in rows:
         if row.state is not HostState.GONE and row.level is Level.CRITICAL:
@@ -706,7 +706,7 @@ def worst_level(rows: Sequence[Row]) -> Level:
     return Level.WARN
 
 
-def troubles(rows: Sequence[Row]) -> list[str]:
+def troubles(rows: Sequence[FleetRow]) -> list[str]:
     """The number of each kind of trouble over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
     levels: Counter[Level | None] = Counter()
     silent = 0
@@ -729,7 +729,7 @@ def troubles(rows: Sequence[Row]) -> list[str]:
     return troubles
 
 
-SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
+SORTS: Final[dict[str, Callable[[FleetRow], tuple[Reading, ...]]]] = {
     "level": _level,
     "waste": _waste,
     "name": lambda _: (),
@@ -747,14 +747,14 @@ SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
 """Name of a sort -> what it goes by, the largest first; a figure that is missing comes last."""
 
 
-def ordered(rows: Iterable[Row], sort: str = "level") -> list[Row]:
+def ordered(rows: Iterable[FleetRow], sort: str = "level") -> list[FleetRow]:
     """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
 
     By whatever figure, what nothing is known of comes before all that has figures: somebody has to look there.
     """
     figures = SORTS[sort]
 
-    def place(row: Row) -> tuple[object, ...]:
+    def place(row: FleetRow) -> tuple[object, ...]:
         if sort == "name" or row.state is HostState.PARTIAL:
             blank = 0
         else:

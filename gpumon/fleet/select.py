@@ -8,7 +8,7 @@ from fnmatch import translate
 from typing import Final, NamedTuple
 
 from gpumon.fleet.owners import OF_SCRAPED_PODS, owners_on
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
 from gpumon.triage.render import BRIEF, LIMITS, NARROW
@@ -85,11 +85,11 @@ class Selection:
                 labels.append(term.label)
         return tuple(dict.fromkeys(labels))
 
-    def matches(self, row: HostShown | Row) -> bool:
+    def matches(self, row: HostShown | FleetRow) -> bool:
         """Whether a host, or a row, is among what was asked for."""
         if not self._terms:
             return True
-        if isinstance(row, Row):
+        if isinstance(row, FleetRow):
             texts = _texts_of_row(row, self.labels)
         else:
             texts = _texts_of_host(row, self.labels)
@@ -172,7 +172,7 @@ def _texts_of_host(host: HostShown, wanted: Iterable[str]) -> _Texts:
     )
 
 
-def _texts_of_row(row: Row, wanted: Iterable[str]) -> _Texts:
+def _texts_of_row(row: FleetRow, wanted: Iterable[str]) -> _Texts:
     parts = row.parts
     return _Texts(
         _label_values(row.labels, parts.hosts, wanted),
@@ -202,7 +202,7 @@ def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     return _lower(names)
 
 
-def _verdicts_on(row: Row) -> Iterator[Verdict]:
+def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:
     """The verdicts on the hosts of a row, as far as they are about it."""
     keys = {placed.gpu.uuid for placed in row.parts.gpus}
     keys |= {served.engine.key for served in row.parts.engines}

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.fleet.rows import Row, by_host, by_model, total
+from gpumon.fleet.rows import FleetRow, by_host, by_model, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import FaultShown, Host, Self, Snapshot
@@ -20,10 +20,10 @@ class Summed(NamedTuple):
     """One moment of a fleet, and all rows over it."""
 
     fleet: FleetSnapshot
-    hosts: list[Row]
+    hosts: list[FleetRow]
     """By name."""
-    models: list[Row]
-    total: Row
+    models: list[FleetRow]
+    total: FleetRow
 
 
 def summed(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:

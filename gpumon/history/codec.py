@@ -48,7 +48,7 @@ class TooLargeError(ValueError):
     """A row unpacks to more than any that gpumon writes."""
 
 
-class Packed(NamedTuple):
+class PackedFrame(NamedTuple):
     """A frame as msgpack: engines apart, since most of them are as they were in the frame before."""
 
     head: bytes
@@ -101,7 +101,7 @@ class Packer:
         self._readings: tuple[EngineReading, ...] = ()
         self._engines: tuple[bytes, ...] = ()
 
-    def pack(self, frame: Frame) -> Packed:
+    def pack(self, frame: Frame) -> PackedFrame:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
         engines = []
         for place, reading in enumerate(frame.engines):
@@ -111,7 +111,7 @@ class Packer:
             engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
         self._engines = tuple(engines)
         self._readings = frame.engines
-        return Packed(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
+        return PackedFrame(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
 
 
 def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading:
@@ -121,7 +121,7 @@ def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading
     return reading
 
 
-def unpacked(packed: Iterable[Packed]) -> list[Frame]:
+def unpacked(packed: Iterable[PackedFrame]) -> list[Frame]:
     """The frames; engines that share their bytes are one object.
 
     A frame that this gpumon cannot read is left out: a newer one may know more kinds of things.
@@ -147,7 +147,7 @@ def _engine(data: bytes) -> EngineReading:
         return version_0_1.engine_reading(data)
 
 
-def moment(packed: Packed) -> tuple[int, float]:
+def moment(packed: PackedFrame) -> tuple[int, float]:
     """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
     try:
         found = _MOMENT.decode(packed.head)
@@ -156,7 +156,7 @@ def moment(packed: Packed) -> tuple[int, float]:
         raise ValueError(f"damaged: {error}") from None
 
 
-def block(frames: Sequence[Packed], level: int = SMALL) -> bytes:
+def block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
     """Frames that follow each other as one block: what a frame shares with the one before costs next to nothing."""
     parts = [(frame.head, *frame.engines) for frame in frames]
     sizes = list(map(len, parts))
@@ -204,7 +204,7 @@ def _unwoven(woven: bytes, length: int, count: int) -> list[bytes]:
     return rows
 
 
-def unblocked(data: bytes) -> list[Packed]:
+def unblocked(data: bytes) -> list[PackedFrame]:
     """The frames of a block. Raises ValueError where it is damaged, in whatever way."""
     try:
         found = _BLOCK.decode(_inflated(data))
@@ -212,7 +212,7 @@ def unblocked(data: bytes) -> list[Packed]:
         parts = []
         for size in found.sizes:
             parts.append([next(columns[at]) for at in range(size)])
-        return [Packed(each[0], tuple(each[1:])) for each in parts]
+        return [PackedFrame(each[0], tuple(each[1:])) for each in parts]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 

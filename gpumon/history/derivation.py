@@ -29,7 +29,7 @@ CHUNK_S: Final = 60.0
 """Frames are read by the minute."""
 
 
-class Derived(NamedTuple):
+class DerivedMoment(NamedTuple):
     """A moment of the past."""
 
     wall_s: float
@@ -65,7 +65,7 @@ class Derivation:
             yield
         self._log = _Log(self._past, wall_s)
 
-    def take(self, frame: Frame) -> Derived:
+    def take(self, frame: Frame) -> DerivedMoment:
         """The moment of the next frame."""
         if self._last is not None and not _follows(frame, self._last):
             self._renew()
@@ -81,7 +81,7 @@ class Derivation:
             if stood is not None:
                 verdicts = _as_noted(snapshot, stood)
             snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
-        return Derived(frame.wall_s, frame.interval_s, snapshot, points)
+        return DerivedMoment(frame.wall_s, frame.interval_s, snapshot, points)
 
 
 def _thinned(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:

@@ -51,7 +51,7 @@ CREATE INDEX pieces_by_time ON pieces (kind, run, first_s, last_s);
 """
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """Kind of a row of `pieces`. Rows are in the order of their ids; `run` counts how often the clock went back."""
 
     FRAMES = 1

@@ -121,7 +121,7 @@ class FrameStore(Protocol):
         """Notes on the verdicts, oldest first; none if a past was kept without them."""
 
 
-class Cell:
+class PointsCell:
     """The points of one cell of `History`'s coarse tier."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.history import codec
-from gpumon.history.frame_store import Cell, Note, Points, Tick, VerdictLog
+from gpumon.history.frame_store import Note, Points, PointsCell, Tick, VerdictLog
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
@@ -28,7 +28,7 @@ class _Chunk:
         """`run`: how often the clock had gone back before."""
         self.run = run
         self.walls: list[float] = []
-        self.packed: list[codec.Packed] = []
+        self.packed: list[codec.PackedFrame] = []
         self.block = b""
         self.points: list[Points] = []
         self.cells = b""
@@ -39,7 +39,7 @@ class _Chunk:
         self.notes: list[bytes] = []
         self.bytes = 0
 
-    def add(self, kept: Tick, packed: codec.Packed) -> int:
+    def add(self, kept: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
         shared = self.packed[-1].engines if self.packed else ()
         new = []
@@ -85,7 +85,7 @@ class MemoryStore:
         self._most_bytes = most_bytes
         self._chunks: deque[_Chunk] = deque()
         self._packer = codec.Packer()
-        self._cell = Cell()
+        self._cell = PointsCell()
         self._log = VerdictLog()
         self._bytes = 0
         self._turns = 0

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.history.derivation import Derivation, Derived, in_order
+from gpumon.history.derivation import Derivation, DerivedMoment, in_order
 from gpumon.history.frame_store import FrameStore
 from gpumon.history.timeline import MINUTE_S, Worker, filled
 from gpumon.readings.frame import Frame
@@ -91,7 +91,7 @@ class Player:
             finally:
                 timer.cancel()
 
-    def _show(self, moments: Sequence[Derived]) -> None:
+    def _show(self, moments: Sequence[DerivedMoment]) -> None:
         for each in moments:
             self._history.append(each.wall_s, each.points, each.interval_s)
             for event in each.snapshot.events:
@@ -115,9 +115,9 @@ class Player:
         self._read(first_s - 1e-6)
         return filled(self._past, first_s)
 
-    def _until(self, wall_s: float) -> list[Derived]:
+    def _until(self, wall_s: float) -> list[DerivedMoment]:
         """Derive the frames up to a time. A long time without any is passed over."""
-        taken: list[Derived] = []
+        taken: list[DerivedMoment] = []
         while self._waiting or self._read(self._at_s):
             next_s = self._waiting[0].wall_s
             paused = next_s - self._at_s > max(PAUSE_S, 3.0 * self._waiting[0].interval_s)

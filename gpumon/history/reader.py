@@ -19,7 +19,7 @@ import msgspec
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.history import codec
-from gpumon.history.file import Kind, check, connected, identified, unreadable
+from gpumon.history.file import PieceKind, check, connected, identified, unreadable
 from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
@@ -63,7 +63,7 @@ class _Block(NamedTuple):
     """The frames of one row."""
 
     times: list[float]
-    frames: list[codec.Packed]
+    frames: list[codec.PackedFrame]
     size: int
 
 
@@ -117,9 +117,9 @@ class Recording:
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""
         with self._reading():
-            packed: list[codec.Packed] = []
+            packed: list[codec.PackedFrame] = []
             for run, since_s, until_s in self._runs_to(from_s, to_s):
-                of_run: list[codec.Packed] = []
+                of_run: list[codec.PackedFrame] = []
                 for block in self._blocks(run, since_s, until_s):
                     of_run += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
                 packed = of_run + packed
@@ -154,7 +154,7 @@ class Recording:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         points = []
-        for cell in self._content(Kind.POINTS, from_s, to_s, codec.points):
+        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.points):
             if from_s <= cell.wall_s <= to_s:
                 points.append(cell)
         return points
@@ -162,7 +162,7 @@ class Recording:
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
         events = []
-        for event in self._content(Kind.EVENTS, from_s, to_s, codec.events):
+        for event in self._content(PieceKind.EVENTS, from_s, to_s, codec.events):
             if from_s <= event.wall_s <= to_s:
                 events.append(event)
         return events
@@ -170,7 +170,7 @@ class Recording:
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
         notes = []
-        for note in self._content(Kind.VERDICTS, from_s, to_s, codec.notes):
+        for note in self._content(PieceKind.VERDICTS, from_s, to_s, codec.notes):
             verdicts = tuple(vetted_verdict(verdict) for verdict in note.verdicts)
             notes.append(msgspec.structs.replace(note, verdicts=verdicts))
         return notes
@@ -183,7 +183,7 @@ class Recording:
             " AND last_s BETWEEN first_s AND first_s + ? ORDER BY first_s"
         )
         for run in islice(self._numbers(), _MOST_RUNS):
-            bounds = (Kind.FRAMES, run, _FIRST_S, _LAST_S, LONGEST_BLOCK_S)
+            bounds = (PieceKind.FRAMES, run, _FIRST_S, _LAST_S, LONGEST_BLOCK_S)
             first = self._query(f"SELECT first_s {where} LIMIT 1", bounds)
             last = self._query(f"SELECT last_s {where} DESC LIMIT 1", bounds)
             if first and last:
@@ -194,7 +194,7 @@ class Recording:
         """Numbers of all runs, the newest first; each is a look-up, however many rows there are."""
         run = _MOST_INTEGER
         while found := self._query(
-            "SELECT run FROM pieces WHERE kind = ? AND run < ? ORDER BY run DESC LIMIT 1", (Kind.FRAMES, run)
+            "SELECT run FROM pieces WHERE kind = ? AND run < ? ORDER BY run DESC LIMIT 1", (PieceKind.FRAMES, run)
         ):
             (run,) = found[0]
             if not isinstance(run, int):
@@ -279,7 +279,7 @@ class Recording:
             since_s = -math.inf
         rows = self._rows(
             f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {order}",
-            (Kind.FRAMES, run, since_s, to_s, from_s),
+            (PieceKind.FRAMES, run, since_s, to_s, from_s),
         )
         for row in rows:
             block = self._block(row)
@@ -330,12 +330,12 @@ class Recording:
             self._cached_bytes -= oldest.size
         return block
 
-    def _content(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
+    def _content(self, kind: PieceKind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
         """Content of the rows of a kind, oldest first. Events of one tick may be of very different times."""
         with self._reading():
             content: list[T] = []
             seen: set[int] = set()
-            reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
+            reach_s = math.inf if kind is PieceKind.EVENTS else LONGEST_BLOCK_S
             for run, since_s, until_s in self._runs_to(from_s, to_s):
                 rows = self._rows(
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
@@ -390,7 +390,7 @@ class Recording:
             raise unreadable(self._path, error) from None
 
 
-def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
+def _timed(data: bytes) -> list[tuple[float, codec.PackedFrame]]:
     """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
     frames = codec.unblocked(data)
     timed = []

@@ -16,8 +16,8 @@ from typing import Final, Generic, TypeVar
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.history import codec
-from gpumon.history.file import Kind, check, connected, held, identified, journaled, make, rest, single, unwritable
-from gpumon.history.frame_store import Cell, FrameStore, Note, Points, Tick, VerdictLog
+from gpumon.history.file import PieceKind, check, connected, held, identified, journaled, make, rest, single, unwritable
+from gpumon.history.frame_store import FrameStore, Note, Points, PointsCell, Tick, VerdictLog
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event
@@ -284,14 +284,14 @@ class Writer:
         newest = connection.execute(
             "SELECT run, last_s FROM pieces WHERE kind = ? AND typeof(run) = 'integer' AND run BETWEEN 0 AND ?"
             " AND typeof(last_s) = 'real' AND abs(last_s) <= ? ORDER BY id DESC LIMIT 1",
-            (Kind.FRAMES, _MOST_RUN, _MOST_WALL_S),
+            (PieceKind.FRAMES, _MOST_RUN, _MOST_WALL_S),
         ).fetchone()
         self._run: int = newest[0] if newest else 1
         self._last_s: float = newest[1] if newest else -math.inf
         self._packer = codec.Packer()
-        self._frames = _Tail(Kind.FRAMES, codec.block, codec.unblocked)
-        self._points = _Tail(Kind.POINTS, codec.cells, codec.points)
-        self._cell = Cell()
+        self._frames = _Tail(PieceKind.FRAMES, codec.block, codec.unblocked)
+        self._points = _Tail(PieceKind.POINTS, codec.cells, codec.points)
+        self._cell = PointsCell()
         self._log = VerdictLog()
         self._clock = _Clock()
         self._behind = False
@@ -315,7 +315,7 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         self._end_cell()
         if points:
-            self._insert(Kind.POINTS, points[0].wall_s, points[-1].wall_s, codec.cells(points))
+            self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.cells(points))
         self._tell(events)
         self._note(notes)
         self._end_minute()
@@ -353,22 +353,22 @@ class Writer:
         if kept.verdicts is not None and (note := self._log.note(at_s, kept.verdicts)) is not None:
             self._note([note])
         packed = self._packer.pack(frame)
-        row = self._insert(Kind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
+        row = self._insert(PieceKind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
         self._frames.add(row, at_s, packed)
         self._cell.add(at_s, frame.interval_s, kept.points)
 
     def _tell(self, events: Sequence[Event]) -> None:
         if events:
             times = [event.wall_s for event in events]
-            self._insert(Kind.EVENTS, min(times), max(times), codec.told(events))
+            self._insert(PieceKind.EVENTS, min(times), max(times), codec.told(events))
 
     def _note(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            self._insert(Kind.VERDICTS, note.wall_s, note.wall_s, codec.noted(note))
+            self._insert(PieceKind.VERDICTS, note.wall_s, note.wall_s, codec.noted(note))
 
     def _end_cell(self) -> None:
         if (point := self._cell.taken()) is not None:
-            row = self._insert(Kind.POINTS, point.wall_s, point.wall_s, codec.cells([point]))
+            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.cells([point]))
             self._points.add(row, point.wall_s, point)
 
     def _end_minute(self) -> None:
@@ -383,7 +383,7 @@ class Writer:
             self._connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in tail.rows])
         tail.clear()
 
-    def _insert(self, kind: Kind, first_s: float, last_s: float, data: bytes) -> int:
+    def _insert(self, kind: PieceKind, first_s: float, last_s: float, data: bytes) -> int:
         row = self._connection.execute(
             "INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (?, ?, ?, ?, ?)",
             (kind, self._run, first_s, last_s, data),
@@ -417,7 +417,7 @@ class Writer:
             return False
         if last_s > self._last_s:
             later = "SELECT first_s FROM pieces WHERE kind = ? AND run > ? ORDER BY run, first_s LIMIT 1"
-            found = self._connection.execute(later, (Kind.FRAMES, run)).fetchone()
+            found = self._connection.execute(later, (PieceKind.FRAMES, run)).fetchone()
             last_s = found[0] if found else math.inf
         return last_s < self._last_s - self._keep_s
 
@@ -438,7 +438,7 @@ class _Tail(Generic[T]):
     """Rows that will be one."""
 
     def __init__(
-        self, kind: Kind, bytes_of: Callable[[Sequence[T]], bytes], items_of: Callable[[bytes], list[T]]
+        self, kind: PieceKind, bytes_of: Callable[[Sequence[T]], bytes], items_of: Callable[[bytes], list[T]]
     ) -> None:
         self.kind = kind
         self.bytes_of = bytes_of

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gpumon.history.derivation import Derivation, Derived, in_order
+from gpumon.history.derivation import Derivation, DerivedMoment, in_order
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
 from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.frame import Frame
-from gpumon.readings.history import History, Moment
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
@@ -48,7 +48,7 @@ class Segment:
         self.walls: list[float] = []
         self.things = 0
         """GPUs and engines in all its frames: what it takes in memory goes with that."""
-        self.taken: list[Derived] = []
+        self.taken: list[DerivedMoment] = []
         self._before = before
         self._derivation: Derivation | None = derivation
         self._read()
@@ -104,7 +104,7 @@ class Segment:
         self._derivation = None
         return derivation
 
-    def at(self, place: int) -> Derived:
+    def at(self, place: int) -> DerivedMoment:
         """The moment at a place."""
         while len(self.taken) <= place:
             self.step()
@@ -282,15 +282,15 @@ class DerivedTimeline:
             self._span = self._past.span()
         return self._span
 
-    async def at(self, wall_s: float) -> Moment | None:
+    async def at(self, wall_s: float) -> PastMoment | None:
         """The last moment at or before a time; the first one where there is none."""
         return await self._moment(lambda: self._find(wall_s))
 
-    async def step(self, wall_s: float, frames: int) -> Moment | None:
+    async def step(self, wall_s: float, frames: int) -> PastMoment | None:
         """The moment so many frames after the one of `wall_s`; the last or first where it ends."""
         return await self._moment(lambda: self._moved(wall_s, frames))
 
-    async def change(self, wall_s: float, step: int) -> Moment | None:
+    async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """The next (1) or the previous (-1) moment at which something happened; None where there is none."""
         return await self._moment(lambda: self._changed(wall_s, step))
 
@@ -309,7 +309,7 @@ class DerivedTimeline:
         """Write all that is kept into a new recording file. Raises OSError."""
         await Worker().call(lambda: self._write(path))
 
-    async def _moment(self, find: Callable[[], _Place | None]) -> Moment | None:
+    async def _moment(self, find: Callable[[], _Place | None]) -> PastMoment | None:
         def derived() -> _Place | None:
             self._turn()
             place = find()
@@ -329,7 +329,7 @@ class DerivedTimeline:
         history = self._live
         if history is None:
             history = place.segment.history(place.at)
-        return Moment(place.segment.taken[place.at].snapshot, history)
+        return PastMoment(place.segment.taken[place.at].snapshot, history)
 
     def _turn(self) -> None:
         """Forget all moments where the clock went back: those of a time that came again are others now."""

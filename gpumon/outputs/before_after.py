@@ -13,7 +13,7 @@ from gpumon.outputs import markdown as md
 from gpumon.outputs.json import as_object
 from gpumon.outputs.period import local_time
 from gpumon.outputs.schema import document
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.readings.before_after import SCHEMA, BeforeAfter, ComparedSpan, FigureChange, ThingChange, VerdictChange
 from gpumon.readings.change_words import (
     NOTHING_DIFFERS,
@@ -199,7 +199,7 @@ def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[st
         yield "no verdict stood in either span"
         return
     yield "verdicts, and the share of each span in which they stood"
-    columns: list[Column] = columns_of(verdicts, _VERDICT)
+    columns: list[PrintedColumn] = columns_of(verdicts, _VERDICT)
     yield from table(columns, width)
 
 

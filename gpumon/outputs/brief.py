@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.efficiency.gpu import worded
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, table, wrapped
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import NONE, latency, quantities, token
 from gpumon.readings import format as human
 from gpumon.readings import glossary
@@ -71,7 +71,7 @@ def _figure(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu 
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
-def gpu_columns(snapshot: Snapshot) -> list[Column]:
+def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
     gpus = [worded(gpu, snapshot.engines) for gpu in snapshot.gpus]
     return columns_of(gpus, _GPU) + _state_column(snapshot, gpus)
@@ -110,13 +110,13 @@ _GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
 )
 
 
-def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[Column]:
+def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[PrintedColumn]:
     """The column of states, if a GPU is not well."""
     urgent = urgent_by_gpu(snapshot)
     states = [_gpu_state(gpu, urgent.get(gpu.uuid)) for gpu in gpus]
     if not any(states):
         return []
-    return [Column("state", [state or "ok" for state in states])]
+    return [PrintedColumn("state", [state or "ok" for state in states])]
 
 
 def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
@@ -152,11 +152,11 @@ _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
 )
 
 
-def engine_columns(snapshot: Snapshot) -> list[Column]:
+def engine_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the engines, with a row each."""
     worst = _worst_by_engine(snapshot.verdicts)
     states = [_engine_state(engine, worst.get(engine.name)) for engine in snapshot.engines]
-    return [*columns_of(snapshot.engines, _ENGINE), Column("state", states)]
+    return [*columns_of(snapshot.engines, _ENGINE), PrintedColumn("state", states)]
 
 
 def _worst_by_engine(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:

@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.parts import MERGED, ONE, Known, Latency
-from gpumon.fleet.rows import Row, by_name, ordered, troubles, worst_level
+from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
+from gpumon.fleet.rows import FleetRow, by_name, ordered, troubles, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, stripped, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, stripped, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
@@ -26,7 +26,7 @@ from gpumon.triage.marks import MARKS, URGENCY
 from gpumon.triage.render import LIMITS, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
-ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _NOT_PRINTED)
+ROW_KEYS: Final = tuple(name for name in FleetRow.__struct_fields__ if name not in _NOT_PRINTED)
 """Figures of a row as it is printed."""
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
 _NAME: Final = 48
@@ -79,14 +79,14 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
     )
 
 
-def _row_object(row: Row) -> dict[str, Any]:
+def _row_object(row: FleetRow) -> dict[str, Any]:
     """The figures by key; what is missing is null, and its reason stands under `missing`."""
     printed: dict[str, Any] = {}
     missing: dict[str, str] = {}
     for name in ROW_KEYS:
         value = getattr(row, name)
         reading: Reading | object = value
-        if isinstance(value, Known | Latency):
+        if isinstance(value, Known | RowLatency):
             reading = value.value
         if isinstance(reading, Missing):
             missing[name] = reading.reason.value
@@ -99,7 +99,7 @@ def _printed(value: Any) -> Any:
         return None
     if isinstance(value, Known):
         return {"value": _printed(value.value), "gpus": value.gpus, "of": value.of}
-    if isinstance(value, Latency):
+    if isinstance(value, RowLatency):
         return {"value": _printed(value.value), "how": value.how}
     if isinstance(value, Enum):
         return value.value
@@ -185,7 +185,7 @@ def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
     return numbers
 
 
-def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
+def _verdicts(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
     """Trouble, a line each: hosts and engines that do not answer, and the verdicts."""
     lines: list[str] = []
     for row in rows:
@@ -205,7 +205,7 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[Row]) -> Iterator[str]:
         yield f"  +{len(lines) - _MOST_LINES} more"
 
 
-def _host_trouble(row: Row) -> str:
+def _host_trouble(row: FleetRow) -> str:
     """`gpu07: no answer: connection refused`."""
     faults = []
     for host in row.parts.hosts:
@@ -219,7 +219,7 @@ def _host_trouble(row: Row) -> str:
     return f"{token(row.name)}: {word}: {token(faults[-1], spaces=True)}"
 
 
-def _silent_engines(row: Row) -> Iterator[str]:
+def _silent_engines(row: FleetRow) -> Iterator[str]:
     for part in row.parts.engines:
         if part.answers:
             continue
@@ -239,7 +239,7 @@ def _verdict_line(host: str, verdict: Verdict) -> str:
     return line
 
 
-def _summary(whole: Row) -> str:
+def _summary(whole: FleetRow) -> str:
     silent = ""
     if whole.silent:
         silent = f" ({whole.silent} without an answer)"
@@ -249,24 +249,24 @@ def _summary(whole: Row) -> str:
     return f"{counted(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {counted(whole.engines, 'engine')}{silent}"
 
 
-def _gpus(row: Row) -> str:
+def _gpus(row: FleetRow) -> str:
     if isinstance(row.gpus, Missing):
         return f"{NONE} GPUs"
     return counted(row.gpus, "GPU")
 
 
-def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
+def _columns(first: str, rows: Sequence[FleetRow]) -> list[PrintedColumn]:
     """The columns: if there is no room, the one with the lowest number leaves first."""
-    name: ColumnSpec[Row] = ColumnSpec(first, lambda row: clean(row.name, _NAME))
+    name: ColumnSpec[FleetRow] = ColumnSpec(first, lambda row: clean(row.name, _NAME))
     if first == "host":
-        second: ColumnSpec[Row] = ColumnSpec("state", _state, right=True, keep=8)
+        second: ColumnSpec[FleetRow] = ColumnSpec("state", _state, right=True, keep=8)
     else:
         second = ColumnSpec("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
     columns = columns_of(rows, (name, second, *_FIGURES))
     return [column for column in columns if column.title != _COST or set(column.texts) != {NONE}]
 
 
-def _state(row: Row) -> str:
+def _state(row: FleetRow) -> str:
     """State of a host, and how many of its engines answer if some do not; for all hosts, how many are `ok`."""
     if not row.key:
         some = ""
@@ -287,7 +287,7 @@ def _known(known: Known, unit: str) -> str:
     return f"{shown} {known.gpus}/{known.of}"
 
 
-def _idle(row: Row) -> str:
+def _idle(row: FleetRow) -> str:
     """Cost of idle GPUs; their number if no price is known."""
     cost = row.idle_cost_per_h.value
     gpus = row.idle_gpus.value
@@ -298,7 +298,7 @@ def _idle(row: Row) -> str:
     return f"{gpus:.1f}"
 
 
-def _cost(row: Row) -> str:
+def _cost(row: FleetRow) -> str:
     """Price of an hour of its GPUs, if they all have one."""
     cost = row.cost_per_h
     if isinstance(cost.value, Missing) or cost.gpus < cost.of:
@@ -306,7 +306,7 @@ def _cost(row: Row) -> str:
     return f"{cost.value:,.2f}/h"
 
 
-def _vram(row: Row) -> str:
+def _vram(row: FleetRow) -> str:
     used = quantities["gib"](row.vram_used_bytes.value)
     whole = quantities["gib"](row.vram_total_bytes.value)
     if used == whole == NONE:
@@ -314,14 +314,14 @@ def _vram(row: Row) -> str:
     return f"{used}/{whole}"
 
 
-def _bandwidth(row: Row) -> str:
+def _bandwidth(row: FleetRow) -> str:
     shown = _known(row.bandwidth_ratio, "ratio")
     if shown == NONE:
         return shown
     return _BEFORE.get(row.bandwidth_source, "") + shown
 
 
-def _latency(latency: Latency) -> str:
+def _latency(latency: RowLatency) -> str:
     """`^` marks the worst of several engines whose requests cannot be put together."""
     shown = milliseconds(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
@@ -329,24 +329,24 @@ def _latency(latency: Latency) -> str:
     return f"^{shown}"
 
 
-def _worst(row: Row) -> str:
+def _worst(row: FleetRow) -> str:
     if row.level is Level.OK:
         return ""
     return clean(row.verdict, _VERDICT)
 
 
-def _gpu_count(row: Row) -> str:
+def _gpu_count(row: FleetRow) -> str:
     if isinstance(row.gpus, Missing):
         return NONE
     return str(row.gpus)
 
 
-def _figure(title: str, text: Callable[[Row], str], keep: int) -> ColumnSpec[Row]:
+def _figure(title: str, text: Callable[[FleetRow], str], keep: int) -> ColumnSpec[FleetRow]:
     """A column of figures, flush right."""
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
-_FIGURES: Final[tuple[ColumnSpec[Row], ...]] = (
+_FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure("gpus", _gpu_count, 9),
     _figure("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
     _figure(_COST, _cost, 4),

@@ -15,7 +15,7 @@ from gpumon.outputs.json import as_object
 from gpumon.outputs.period import MOSTLY, how_long, length, local_time, output_tokens, tokens_text, with_figures
 from gpumon.outputs.schema import document
 from gpumon.outputs.sizing import money
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
@@ -254,13 +254,13 @@ _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
 """Columns that are there once a group has a figure in them."""
 
 
-def _groups(period: FleetPeriod) -> list[Column]:
+def _groups(period: FleetPeriod) -> list[PrintedColumn]:
     named = [group_name(group.name, period.by) for group in period.groups]
     rows = period.groups
     if len(rows) > 1:
         rows = (*rows, period.total)
         named.append("total")
-    columns = [Column(clean(period.by, 40), named), *columns_of(rows, _GROUP)]
+    columns = [PrintedColumn(clean(period.by, 40), named), *columns_of(rows, _GROUP)]
     return columns + with_figures(columns_of(rows, _GROUP_WHERE_KNOWN))
 
 
@@ -271,7 +271,7 @@ def group_name(name: str, by: str) -> str:
     return clean(unowned(by), 48)
 
 
-def _wasters(period: FleetPeriod) -> list[Column]:
+def _wasters(period: FleetPeriod) -> list[PrintedColumn]:
     by = period.by
     group: ColumnSpec[Waster] = ColumnSpec(clean(by, 40), lambda waster: group_name(waster.group, by), keep=8)
     where = [_WASTER_HOST]
@@ -304,7 +304,7 @@ def _models(waster: Waster) -> str:
 _WASTER_MODELS: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models, keep=5)
 
 
-def _incidents(incidents: Sequence[FleetIncident]) -> list[Column]:
+def _incidents(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
     return columns_of(incidents, _INCIDENT)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import ROW_KEYS
 from gpumon.outputs.schema import definition, described, docs_of, document
@@ -45,7 +45,7 @@ def schema() -> dict[str, Any]:
     snapshot = document(Snapshot, "", SCHEMA, definitions)
     definitions["Snapshot"] = {name: snapshot[name] for name in ("type", "properties", "required")}
     definitions["Known"] = _object(value=_FIGURE, gpus=_WHOLE, of=_WHOLE)
-    definitions["Latency"] = _object(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
+    definitions["RowLatency"] = _object(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
     definitions["Row"] = _row(definitions)
     row = {"$ref": "#/$defs/Row"}
     host = _object(
@@ -74,8 +74,8 @@ def schema() -> dict[str, Any]:
 
 
 def _row(definitions: dict[str, Any]) -> dict[str, Any]:
-    types = Row.__annotations__
-    texts = docs_of(Row)
+    types = FleetRow.__annotations__
+    texts = docs_of(FleetRow)
     properties = {}
     for name in ROW_KEYS:
         properties[name] = {

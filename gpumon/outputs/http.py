@@ -47,7 +47,7 @@ _ONCE: Final = ("host", "content-length")
 """Header lines of which two are an error (RFC 9112, 3.2 and 6.3)."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -110,7 +110,7 @@ class HttpServer:
     def __init__(
         self,
         listener: socket.socket,
-        answer: Callable[[str, Mapping[str, str]], Answer],
+        answer: Callable[[str, Mapping[str, str]], HttpResponse],
         *,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
@@ -233,15 +233,15 @@ class HttpServer:
             answer = self._answered(method, path, headers)
         except asyncio.TimeoutError:
             method = "GET"
-            answer = Answer(408, b"the request did not end in time\n")
+            answer = HttpResponse(408, b"the request did not end in time\n")
             lasting = False
         except asyncio.LimitOverrunError:
             method = "GET"
-            answer = Answer(431, b"the request is too long\n")
+            answer = HttpResponse(431, b"the request is too long\n")
             lasting = False
         except ValueError:
             method = "GET"
-            answer = Answer(400, b"this is no HTTP request\n")
+            answer = HttpResponse(400, b"this is no HTTP request\n")
             lasting = False
         body = answer.body
         if method == "HEAD":
@@ -250,15 +250,17 @@ class HttpServer:
         await asyncio.wait_for(writer.drain(), SEND_S)
         return lasting
 
-    def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+    def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> HttpResponse:
         if self._login is not None and not self._login.admits(headers.get("authorization", "")):
-            return Answer(401, b"name and password, please\n", headers={"WWW-Authenticate": 'Basic realm="gpumon"'})
+            return HttpResponse(
+                401, b"name and password, please\n", headers={"WWW-Authenticate": 'Basic realm="gpumon"'}
+            )
         if method not in ("GET", "HEAD"):
-            return Answer(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+            return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         try:
             return self._answer(path, headers)
         except Exception as bug:  # whatever a page fails on costs that page
-            return Answer(500, f"gpumon failed on this page, please report: {type(bug).__name__}\n".encode())
+            return HttpResponse(500, f"gpumon failed on this page, please report: {type(bug).__name__}\n".encode())
 
 
 def _request(head: bytes) -> tuple[str, str, dict[str, str], bool]:
@@ -296,7 +298,7 @@ def _lasts(version: str, wants: str) -> bool:
     return version != "HTTP/1.0" or "keep-alive" in wants
 
 
-def _lines(answer: Answer, lasting: bool) -> bytes:
+def _lines(answer: HttpResponse, lasting: bool) -> bytes:
     connection = "close"
     if lasting:
         connection = "keep-alive"

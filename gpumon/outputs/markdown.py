@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.outputs.tables import Column
+from gpumon.outputs.tables import PrintedColumn
 from gpumon.readings.text import clean
 
 MOST: Final = 400
@@ -38,7 +38,7 @@ def row(*texts: str) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def table(columns: Sequence[Column]) -> Iterator[str]:
+def table(columns: Sequence[PrintedColumn]) -> Iterator[str]:
     """A whole table; text from outside acts as no markup."""
     yield row(*(column.title for column in columns))
     yield row(*(_rule(right=column.right) for column in columns))

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
 from gpumon.outputs.samples import MOST, histograms, names_of, samples
-from gpumon.readings.exported import METRICS, Sample
+from gpumon.readings.exported import METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import EventKind, Snapshot
 
@@ -38,7 +38,7 @@ _FORMS: Final[Mapping[str, tuple[Callable[[Any], bytes], str]]] = {
 """Forms of the page: what writes it, and its content type."""
 
 
-class Page(NamedTuple):
+class PageBody(NamedTuple):
     """An answer's body."""
 
     body: bytes
@@ -77,15 +77,15 @@ class MetricsPage:
         """Snapshots so far: no two are of one number, while a new one may well have the address of an old one."""
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
-        self._pages: dict[tuple[str, str], Page] = {}
+        self._pages: dict[tuple[str, str], PageBody] = {}
         self._shown: tuple[int, bool] = (0, False)
-        self._more: Callable[[], Iterable[Sample]] = tuple
+        self._more: Callable[[], Iterable[ExportedSample]] = tuple
 
     def keep(self, kept: _Kept) -> None:
         """The readings that the snapshot after them is made of: their histograms are exported."""
         self._engines = kept.frame.engines
 
-    def count_also(self, samples: Callable[[], Iterable[Sample]]) -> None:
+    def count_also(self, samples: Callable[[], Iterable[ExportedSample]]) -> None:
         """Export these samples, too, which are asked for at each snapshot."""
         self._more = samples
 
@@ -119,7 +119,7 @@ class MetricsPage:
         """Why there are no figures of now, in one line; empty where there are."""
         return self._trouble(self._newest)
 
-    def page(self, accept: str, accept_encoding: str) -> Page:
+    def page(self, accept: str, accept_encoding: str) -> PageBody:
         """The page in the form and encoding that a client takes (its header lines)."""
         form = "classic"
         if "application/openmetrics-text" in accept.lower():
@@ -156,7 +156,7 @@ class MetricsPage:
 
     def _worked_out(
         self, snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int], form: str, encoding: str
-    ) -> Page:
+    ) -> PageBody:
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
@@ -166,12 +166,12 @@ class MetricsPage:
             plain = self._pages[form, ""] = _rendered(form, _Families(tuple(_families(series))))
         if not encoding:
             return plain
-        return Page(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
+        return PageBody(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
 
-    def _own(self) -> Iterator[Sample]:
-        yield Sample("gpumon_process_start_time_seconds", {}, self._started_s)
+    def _own(self) -> Iterator[ExportedSample]:
+        yield ExportedSample("gpumon_process_start_time_seconds", {}, self._started_s)
         build = {"version": __version__, "python": platform.python_version()}
-        yield Sample("gpumon_build_info", build, 1.0)
+        yield ExportedSample("gpumon_build_info", build, 1.0)
 
 
 def _is_gzip(coding: str) -> bool:
@@ -180,22 +180,22 @@ def _is_gzip(coding: str) -> bool:
     return name.strip() == "gzip" and weight not in ("q=0", "q=0.0")
 
 
-def _rendered(form: str, families: _Families) -> Page:
+def _rendered(form: str, families: _Families) -> PageBody:
     """The page in one form, not compressed."""
     written, content_type = _FORMS[form]
-    return Page(written(families), content_type)
+    return PageBody(written(families), content_type)
 
 
-def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]) -> Iterator[Sample]:
+def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]) -> Iterator[ExportedSample]:
     if snapshot is None:
-        yield Sample("gpumon_source_up", {"source": "collector", "name": ""}, 0.0)
+        yield ExportedSample("gpumon_source_up", {"source": "collector", "name": ""}, 0.0)
         return
     yield from samples(snapshot)
     for kind, count in events.items():
-        yield Sample("gpumon_events_total", {"kind": kind}, float(count))
+        yield ExportedSample("gpumon_events_total", {"kind": kind}, float(count))
     names = names_of(snapshot.engines)
     for name, count in _restarts(snapshot, restarts).items():
-        yield Sample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
+        yield ExportedSample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
 
 
 def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
@@ -206,9 +206,9 @@ def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     return result
 
 
-def _families(page: Iterable[Sample]) -> Iterator[Family]:
+def _families(page: Iterable[ExportedSample]) -> Iterator[Family]:
     """The samples by family, in the order of the table, as prometheus-client wants them."""
-    grouped: dict[str, list[Sample]] = {}
+    grouped: dict[str, list[ExportedSample]] = {}
     for sample in page:
         grouped.setdefault(_BY_SAMPLE[sample.name].name, []).append(sample)
     for _, series in sorted(grouped.items()):

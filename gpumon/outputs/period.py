@@ -12,7 +12,7 @@ from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
 from gpumon.outputs.sizing import money
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, cut_lines, labelled, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
@@ -205,11 +205,11 @@ _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 """Columns of GPUs that are there once a price is known."""
 
 
-def _gpus(gpus: Sequence[GpuPeriod]) -> list[Column]:
+def _gpus(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
     return columns_of(gpus, _GPU) + with_figures(columns_of(gpus, _PRICED))
 
 
-def with_figures(columns: Sequence[Column]) -> list[Column]:
+def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """The columns in which some row has a figure."""
     filled = []
     for column in columns:
@@ -244,7 +244,7 @@ _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
 )
 
 
-def _engines(engines: Sequence[EnginePeriod]) -> list[Column]:
+def _engines(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
     return columns_of(engines, _ENGINE) + with_figures(columns_of(engines, (_ENGINE_COST,)))
 
 
@@ -258,7 +258,7 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
         yield f"and {period.incidents_left_out} more"
 
 
-def _incidents(incidents: Sequence[Incident]) -> list[Column]:
+def _incidents(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     days = {local_time(incident.begin).date() for incident in incidents}
     form = "%H:%M:%S"
     if len(days) > 1:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.outputs.tables import INDENT, Column, ColumnSpec, columns_of, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, labelled, table, wrapped
 from gpumon.outputs.units import NONE, join_known, milliseconds, quantities, token
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -92,7 +92,7 @@ def _content(profile: Observed) -> str:
     return ", ".join(parts) or "model and GPU only"
 
 
-def _with_data(columns: Sequence[Column]) -> list[Column]:
+def _with_data(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """The columns in which some profile has something."""
     data = []
     for column in columns:
@@ -270,7 +270,7 @@ _POINT: Final[tuple[ColumnSpec[Point], ...]] = (
 )
 
 
-def _points(points: Sequence[Point], operating: Knee) -> list[Column]:
+def _points(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
     """The points by their load, the knee marked."""
 
     def mark(point: Point) -> str:

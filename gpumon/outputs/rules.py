@@ -58,7 +58,7 @@ class ModelFacts(NamedTuple):
     """How many GPUs an engine has, and how that is known."""
 
 
-class Prices(NamedTuple):
+class RulePrices(NamedTuple):
     """Prices of one hour of a GPU: by price the NVML names, and that of all others (empty: none)."""
 
     by_price: Mapping[str, tuple[str, ...]] = {}
@@ -82,7 +82,7 @@ class Ruled(NamedTuple):
 
     models: tuple[ModelFacts, ...]
     scope: Scope
-    prices: Prices = Prices()
+    prices: RulePrices = RulePrices()
     thresholds: Thresholds = Thresholds()
     unknown: tuple[tuple[str, str], ...] = ()
     """Models without constants, and why: no facts are known of them (with the lines that would tell them), or their
@@ -235,7 +235,7 @@ def _weights(bounds: Sequence[float], field: str) -> str:
     return "\nor ".join(terms)
 
 
-def _prices(prices: Prices) -> str:
+def _prices(prices: RulePrices) -> str:
     """The price of each GPU by its name, and of the others."""
     busy = "gpumon:gpu_busy:ratio"
     parts = []

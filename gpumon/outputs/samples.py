@@ -29,8 +29,8 @@ from gpumon.readings.exported import (
     PRIVATE,
     RANK,
     SELF,
+    ExportedSample,
     Field,
-    Sample,
 )
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.format import wall_of
@@ -61,11 +61,11 @@ MOST_NAME: Final = 64
 _OWN_WORDS: Final = frozenset(("flag", "chunked", "tp_flag", "pp_flag", "gpus", "engines", "replica"))
 """Parameters that are words of gpumon's own, or names of engines, which other series have, too."""
 
-Labels = dict[str, str]
+SampleLabels = dict[str, str]
 T = TypeVar("T")
 
 
-def samples(snapshot: Snapshot) -> Iterator[Sample]:
+def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     """Every series of a snapshot. What is missing, or of a source that does not answer, has none. No two are equal."""
     yield _sample("source_up", {"source": "collector", "name": ""}, 1.0)
     yield _sample("interval_seconds", {}, snapshot.interval_s)
@@ -121,8 +121,8 @@ def gpu_key(gpu: Gpu) -> str:
     return _cut(gpu.uuid) or str(gpu.index)
 
 
-def _sample(name: str, labels: Labels, value: float) -> Sample:
-    return Sample(PREFIX + name, labels, float(value))
+def _sample(name: str, labels: SampleLabels, value: float) -> ExportedSample:
+    return ExportedSample(PREFIX + name, labels, float(value))
 
 
 def _cut(text: str, most: int = MOST_LABEL) -> str:
@@ -144,15 +144,17 @@ def _getters(kind: type[msgspec.Struct], fields: tuple[str, ...]) -> tuple[Calla
     return tuple(getter(kind, path) for path in fields)
 
 
-def _figures(of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: Labels) -> Iterator[Sample]:
+def _figures(
+    of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: SampleLabels
+) -> Iterator[ExportedSample]:
     for field, get in zip(fields, _getters(of.__class__, paths), strict=True):
         value = get(of)
         if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
             continue
         if field.fixed:
-            yield Sample(PREFIX + field.sample, {**labels, **field.fixed}, float(value))
+            yield ExportedSample(PREFIX + field.sample, {**labels, **field.fixed}, float(value))
         else:
-            yield Sample(PREFIX + field.sample, labels, float(value))
+            yield ExportedSample(PREFIX + field.sample, labels, float(value))
 
 
 def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
@@ -169,7 +171,7 @@ _COSTS = _paths(COSTS)
 _SELF = _paths(SELF)
 
 
-def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels:
+def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> SampleLabels:
     labels = {}
     for label, name in fields.items():
         value = value_of(of, name)
@@ -188,14 +190,14 @@ def _flag(is_so: bool) -> str:
     return ""
 
 
-def _since(name: str, labels: Labels, since: str) -> Iterator[Sample]:
+def _since(name: str, labels: SampleLabels, since: str) -> Iterator[ExportedSample]:
     try:
         yield _sample(name, labels, wall_of(since))
     except (ValueError, OverflowError, OSError):
         return
 
 
-def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
+def _reasons(of: str, thing: str, source: Any) -> Iterator[ExportedSample]:
     for name in REASONED[of]:
         value = value_of(source, name)
         if isinstance(value, Missing):
@@ -203,7 +205,7 @@ def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
             yield _sample("missing_info", labels, 1.0)
 
 
-def _host(snapshot: Snapshot) -> Iterator[Sample]:
+def _host(snapshot: Snapshot) -> Iterator[ExportedSample]:
     texts = _texts(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
     yield from _figures(snapshot.host, HOST, _HOST, {})
@@ -217,7 +219,7 @@ def answers(engine: Engine) -> bool:
     return engine.state is EndpointState.OK and not gone
 
 
-def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
+def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[ExportedSample]:
     """Which sources answer. One that is not asked for has no series."""
     blamed = {fault.source for fault in snapshot.faults}
     for source, exported in (("nvml", False), (DCGM, True)):
@@ -232,7 +234,7 @@ def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, 
         yield _sample("source_up", {"source": "engine", "name": names[engine.name]}, answers(engine))
 
 
-def _gpu(gpu: Gpu) -> Iterator[Sample]:
+def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
     labels = {"gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
     yield _sample("gpu_info", {**labels, **_texts(gpu, GPU_TEXTS)}, 1.0)
     yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
@@ -251,7 +253,7 @@ def _gpu(gpu: Gpu) -> Iterator[Sample]:
             yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _cut(cause)}, seconds)
 
 
-def _engine(engine: Engine, name: str) -> Iterator[Sample]:
+def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
     labels = {"engine": name}
     texts = _texts(engine, ENGINE_TEXTS)
     yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
@@ -277,7 +279,7 @@ def _engine(engine: Engine, name: str) -> Iterator[Sample]:
         yield from _figures(backend, BACKEND, _BACKEND, {**labels, **named})
 
 
-def _departures(engine: Engine, labels: Labels) -> Iterator[Sample]:
+def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
     """The ends of an engine that are known, each with its cause."""
     for departure in engine.departure:
         number = ""
@@ -288,7 +290,7 @@ def _departures(engine: Engine, labels: Labels) -> Iterator[Sample]:
             yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
 
 
-def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[Sample]:
+def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[ExportedSample]:
     """The latencies of each engine that answers as its own histograms, those of its ranks added up.
 
     They are counters: they begin anew with the engine, and those of several engines may be added and averaged.
@@ -310,7 +312,7 @@ def _of_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
     return merge_common(histograms)
 
 
-def _histogram(name: str, labels: Labels, histogram: HistogramReading | None) -> Iterator[Sample]:
+def _histogram(name: str, labels: SampleLabels, histogram: HistogramReading | None) -> Iterator[ExportedSample]:
     """The series of a histogram; none of one without a last bucket."""
     if histogram is None or histogram.bounds[-1] != math.inf:
         return
@@ -323,7 +325,7 @@ def _histogram(name: str, labels: Labels, histogram: HistogramReading | None) ->
     yield _sample(f"{name}_sum", labels, histogram.sum)
 
 
-def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
+def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[ExportedSample]:
     """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
     mapped = set()
     for gpu in gpus:
@@ -339,7 +341,7 @@ def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str,
                 yield _sample("engine_gpu_info", {"engine": names[served.name], "gpu": str(index), "uuid": ""}, 1.0)
 
 
-def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[Sample]:
+def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
     labels = {"model": _cut(model.model)}
     for engine in dict.fromkeys(model.engines):
         if engine not in names:
@@ -349,7 +351,7 @@ def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[Sample]:
     yield from _figures(model, MODEL, _MODEL, labels)
 
 
-def _verdict_labels(verdict: Verdict) -> Labels:
+def _verdict_labels(verdict: Verdict) -> SampleLabels:
     return {"kind": verdict.kind.value, "thing": _cut(verdict.key, MOST_KEY), "family": verdict.family.value}
 
 
@@ -357,7 +359,7 @@ def _verdict_key(verdict: Verdict) -> str:
     return " ".join(_verdict_labels(verdict).values())
 
 
-def _verdict(verdict: Verdict) -> Iterator[Sample]:
+def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
     labels = _verdict_labels(verdict)
     judgement = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
     judgement["confidence"] = verdict.confidence.value
@@ -376,7 +378,7 @@ def _verdict(verdict: Verdict) -> Iterator[Sample]:
     yield from _parameters(labels, "verdict", verdict.parameters)
 
 
-def _evidence(labels: Labels, evidence: Iterable[Evidence]) -> Iterator[Sample]:
+def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[ExportedSample]:
     """The figures of a verdict that are known, with their limits."""
     figures = []
     for figure in evidence:
@@ -391,7 +393,7 @@ def _evidence(labels: Labels, evidence: Iterable[Evidence]) -> Iterator[Sample]:
         yield from _parameters(labels, f"evidence {number}", parameters)
 
 
-def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sample]:
+def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterator[ExportedSample]:
     for name, value in parameters.items():
         of_it = {**labels, "of": of, "name": _cut(name)}
         if name in PRIVATE:
@@ -404,7 +406,7 @@ def _parameters(labels: Labels, of: str, parameters: Parameters) -> Iterator[Sam
             yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
 
 
-def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
+def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
     alerts = list(_first_of(snapshot.alerts, lambda alert: f"{_cut(alert.name)} {_cut(alert.scope)}"))
     for alert in alerts[: MOST["alerts"]]:
         labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
@@ -414,6 +416,6 @@ def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
             yield _sample("alert_value", labels, alert.value)
 
 
-def _faults(snapshot: Snapshot) -> Iterator[Sample]:
+def _faults(snapshot: Snapshot) -> Iterator[ExportedSample]:
     for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(MOST_PARTS):
         yield _sample("faults", {"source": source}, count)

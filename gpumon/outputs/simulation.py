@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, PrintedColumn, labelled, table, wrapped
 from gpumon.outputs.units import NONE, milliseconds
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -78,7 +78,7 @@ def _engine(answer: Simulation) -> str:
     )
 
 
-def _latencies(answer: Simulation, figures: Figures) -> list[Column]:
+def _latencies(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
@@ -91,13 +91,13 @@ def _latencies(answer: Simulation, figures: Figures) -> list[Column]:
     return columns
 
 
-def _times(title: str, values: Sequence[Reading]) -> Column:
-    return Column(title, list(map(milliseconds, values)), right=True)
+def _times(title: str, values: Sequence[Reading]) -> PrintedColumn:
+    return PrintedColumn(title, list(map(milliseconds, values)), right=True)
 
 
-def _names(*names: str) -> Column:
+def _names(*names: str) -> PrintedColumn:
     """Names of rows, as wide as the labels above the table."""
-    return Column("", [f"{name:<{_LABEL - 2}}" for name in names])
+    return PrintedColumn("", [f"{name:<{_LABEL - 2}}" for name in names])
 
 
 def _goals(answer: Simulation, figures: Figures) -> str:
@@ -132,13 +132,13 @@ def _served(figures: Figures) -> str:
     return ", ".join(parts)
 
 
-def _queue(points: Sequence[QueuePoint]) -> Iterator[Column]:
+def _queue(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
     """Waiting and running requests at ten moments."""
     yield _names("waiting", "running")
     apart = max(1, len(points) // _MOMENTS)
     for point in points[apart // 2 :: apart]:
         title = f"{point.time_s:,.0f} s"
-        yield Column(title, [f"{point.waiting:,.0f}", f"{point.running:,.0f}"], right=True, keep=1)
+        yield PrintedColumn(title, [f"{point.waiting:,.0f}", f"{point.running:,.0f}"], right=True, keep=1)
 
 
 def _number(value: Reading) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.outputs.markdown import safe
 from gpumon.outputs.markdown import table as markdown_table
 from gpumon.outputs.sizing_data import SameGpus, grouped
-from gpumon.outputs.tables import INDENT, Column, ColumnSpec, columns_of, cut_lines, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table, wrapped
 from gpumon.outputs.units import NONE, join_known, milliseconds
 from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
@@ -28,7 +28,7 @@ from gpumon.sizing.answer import (
     WorkloadPlan,
 )
 from gpumon.sizing.capacity import OPERATING_POINTS
-from gpumon.sizing.compare import Comparison, Figure
+from gpumon.sizing.compare import ComparedFigure, Comparison
 from gpumon.sizing.running import runs_text
 from gpumon.sizing.scenario import Scenario
 
@@ -123,44 +123,44 @@ def _counted(value: Reading, word: str) -> str:
 # The parts of the answer.
 
 
-class Line(NamedTuple):
+class FactLine(NamedTuple):
     """One fact: what it is, and the text."""
 
     label: str
     text: str
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """Lines under a title; without labels a list."""
 
     title: str
-    lines: list[Line]
+    lines: list[FactLine]
 
 
-class Report(NamedTuple):
+class SizingReport(NamedTuple):
     """All of it: facts about the whole, tables, where everything stands, and what is known of each workload."""
 
     title: str
     note: str
-    facts: list[Line]
-    compared: list[Column]
+    facts: list[FactLine]
+    compared: list[PrintedColumn]
     """Types of GPU side by side; empty where nothing is compared."""
-    compared_by: list[Line]
+    compared_by: list[FactLine]
     """Lines below that table: why a type has no answer, marks, common terms."""
-    tables: list[list[Column]]
-    servers: list[Section]
-    workloads: list[Section]
+    tables: list[list[PrintedColumn]]
+    servers: list[ReportSection]
+    workloads: list[ReportSection]
 
 
-def _report(answer: Answer, scenario: Scenario) -> Report:
+def _report(answer: Answer, scenario: Scenario) -> SizingReport:
     tables = [_workloads(answer.workloads)]
     packings = (answer.plans.memory_only, answer.plans.busy_aware)
     if any(not isinstance(packed.instances, Missing) for packed in packings):
         tables.append(_plans(answer))
     workloads = []
     for plan in answer.workloads:
-        workloads.append(Section(_name(plan.name), _with_text(_detail(plan, scenario))))
-    return Report(
+        workloads.append(ReportSection(_name(plan.name), _with_text(_detail(plan, scenario))))
+    return SizingReport(
         title=_name(answer.name),
         note=clean(scenario.note, _MOST),
         facts=_with_text(_facts(answer)),
@@ -172,7 +172,7 @@ def _report(answer: Answer, scenario: Scenario) -> Report:
     )
 
 
-def _with_text(lines: Iterator[Line]) -> list[Line]:
+def _with_text(lines: Iterator[FactLine]) -> list[FactLine]:
     """The lines that say something."""
     telling = []
     for line in lines:
@@ -188,7 +188,7 @@ def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
     return cut_lines(_text(_report(answer, scenario), width), width)
 
 
-def _text(whole: Report, width: int) -> Iterator[str]:
+def _text(whole: SizingReport, width: int) -> Iterator[str]:
     title = "sizing"
     if whole.title:
         title = f"sizing: {whole.title}"
@@ -218,7 +218,7 @@ def markdown(answer: Answer, scenario: Scenario) -> str:
     return "\n".join(_markdown(_report(answer, scenario))) + "\n"
 
 
-def _markdown(whole: Report) -> Iterator[str]:
+def _markdown(whole: SizingReport) -> Iterator[str]:
     if whole.title:
         yield f"## Sizing: {safe(whole.title)}"
     else:
@@ -242,24 +242,24 @@ def _markdown(whole: Report) -> Iterator[str]:
             yield f"- {label}{safe(line.text)}"
 
 
-def _markdown_list(lines: Sequence[Line]) -> Iterator[str]:
+def _markdown_list(lines: Sequence[FactLine]) -> Iterator[str]:
     for label, text in lines:
         yield f"- **{label}:** {safe(text)}"
 
 
-def _facts(answer: Answer) -> Iterator[Line]:
+def _facts(answer: Answer) -> Iterator[FactLine]:
     """The need with its warnings, or why there is no answer."""
     if answer.problem:
-        yield Line("no answer", clean(answer.problem, _MOST))
+        yield FactLine("no answer", clean(answer.problem, _MOST))
     known = not isinstance(_sums(answer).instances, Missing)
     if known:
         yield from _need(answer)
     for warning in answer.warnings:
-        yield Line("warning", clean(warning, _MOST))
+        yield FactLine("warning", clean(warning, _MOST))
     if known:
         for name, text in totals(answer).items():
-            yield Line(name, text)
-        yield Line("not known", _unknown_totals(_sums(answer)))
+            yield FactLine(name, text)
+        yield FactLine("not known", _unknown_totals(_sums(answer)))
 
 
 def _sums(answer: Answer) -> Totals:
@@ -269,16 +269,16 @@ def _sums(answer: Answer) -> Totals:
     return answer.totals
 
 
-def _need(answer: Answer) -> Iterator[Line]:
+def _need(answer: Answer) -> Iterator[FactLine]:
     """Instances, GPUs and servers, and the types of GPU."""
     sums = _sums(answer)
     counts = (_counted(sums.instances, "instance"), _counted(sums.gpus, "GPU"), _counted(sums.servers, "server"))
     need = f"{join_known(counts)}, packed {_PACKINGS[answer.packing]}"
     if answer.without:
-        yield Line("need", f"without {_left_out(answer.without)}: {need}")
+        yield FactLine("need", f"without {_left_out(answer.without)}: {need}")
     else:
-        yield Line("need", join_known((need, _other(answer)), "; "))
-        yield Line("GPU types", _types(_packed(answer)[0]))
+        yield FactLine("need", join_known((need, _other(answer)), "; "))
+        yield FactLine("GPU types", _types(_packed(answer)[0]))
 
 
 def _left_out(workloads: Sequence[str]) -> str:
@@ -421,7 +421,7 @@ _WORKLOAD: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
 )
 
 
-def _workloads(plans: Sequence[WorkloadPlan]) -> list[Column]:
+def _workloads(plans: Sequence[WorkloadPlan]) -> list[PrintedColumn]:
     return columns_of(plans, _WORKLOAD)
 
 
@@ -445,14 +445,14 @@ _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
 """Forms of the figures of single workloads in a comparison."""
 
 
-def _compared(answer: Answer, scenario: Scenario) -> list[Column]:
+def _compared(answer: Answer, scenario: Scenario) -> list[PrintedColumn]:
     """Types of GPU side by side: the columns that have a figure, the best ones marked."""
     if not answer.compared:
         return []
-    columns = [Column("GPU", [_compared_name(row) for row in answer.compared])]
+    columns = [PrintedColumn("GPU", [_compared_name(row) for row in answer.compared])]
     for figure in Comparison.of(answer, scenario).shown:
         texts = _marked([_compared_text(row, figure) for row in answer.compared])
-        columns.append(Column(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
+        columns.append(PrintedColumn(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
     return columns
 
 
@@ -475,7 +475,7 @@ def _compared_name(row: Compared) -> str:
     return _name(row.gpu)
 
 
-def _compared_text(row: Compared, figure: Figure) -> str:
+def _compared_text(row: Compared, figure: ComparedFigure) -> str:
     """One cell: of several workloads what each of them has, in their order."""
     if row.problem:
         return NONE
@@ -502,17 +502,17 @@ def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
     return answered
 
 
-def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[Line]:
+def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
     """Why a type has no answer, what the marks mean, and what all types have in common."""
     if not answer.compared:
         return
     comparison = Comparison.of(answer, scenario)
     for compared in answer.compared:
         if compared.problem:
-            yield Line(_name(compared.gpu), clean(compared.problem, _MOST))
+            yield FactLine(_name(compared.gpu), clean(compared.problem, _MOST))
     if comparison.best:
-        yield Line("best", f"{_BEST} {', '.join(comparison.best)}")
-    yield Line("compared", comparison.like_for_like)
+        yield FactLine("best", f"{_BEST} {', '.join(comparison.best)}")
+    yield FactLine("compared", comparison.like_for_like)
 
 
 _PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
@@ -524,7 +524,7 @@ _PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
 )
 
 
-def _plans(answer: Answer) -> list[Column]:
+def _plans(answer: Answer) -> list[PrintedColumn]:
     plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
     names = []
     for packing in plans:
@@ -532,10 +532,10 @@ def _plans(answer: Answer) -> list[Column]:
             names.append(f"{_PACKINGS[packing]} <- needed")
         else:
             names.append(_PACKINGS[packing])
-    return [Column("plan", names), *columns_of(plans.values(), _PLAN)]
+    return [PrintedColumn("plan", names), *columns_of(plans.values(), _PLAN)]
 
 
-def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
+def _servers(answer: Answer, scenario: Scenario) -> Iterator[ReportSection]:
     """The servers of the plan that is needed, then of the other if that differs."""
     needed, other = _packed(answer)
     servers = _server_lines(needed, answer, scenario)
@@ -543,17 +543,17 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[Section]:
     if servers == other_servers:
         title = join_known(("both packings are the same", _proof(needed)), "; ")
         if servers:
-            yield Section(f"servers ({title})", servers)
+            yield ReportSection(f"servers ({title})", servers)
         return
     other_packing = "memory"
     if answer.packing == "memory":
         other_packing = "busy"
-    yield Section(_servers_title(answer.packing, needed), servers)
-    yield Section(_servers_title(other_packing, other), other_servers)
+    yield ReportSection(_servers_title(answer.packing, needed), servers)
+    yield ReportSection(_servers_title(other_packing, other), other_servers)
 
 
-def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[Line]:
-    return [Line("", text) for text in _drawn(packed, answer, scenario)]
+def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[FactLine]:
+    return [FactLine("", text) for text in _drawn(packed, answer, scenario)]
 
 
 def _servers_title(packing: str, packed: Packed) -> str:
@@ -640,29 +640,29 @@ def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[tuple[str, Callable[
         yield form(getattr(plan, field))
 
 
-def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[Line]:
+def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]:
     if plan.problem:
-        yield Line("no answer", clean(plan.problem, _MOST))
+        yield FactLine("no answer", clean(plan.problem, _MOST))
     if plan.model != plan.name:
-        yield Line("model", clean(plan.model, _MOST))
+        yield FactLine("model", clean(plan.model, _MOST))
     if plan.source is not Source.NONE:
-        yield Line("capacity", join_known((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
+        yield FactLine("capacity", join_known((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
     label = "limits"
     for limit in plan.limits:
-        yield Line(label, _bound(limit))
+        yield FactLine(label, _bound(limit))
         label = ""
-    yield Line("each instance", _instance(plan))
-    yield Line("at the target", _at_target(plan))
+    yield FactLine("each instance", _instance(plan))
+    yield FactLine("at the target", _at_target(plan))
     if plan.ttft_basis:
-        yield Line("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
+        yield FactLine("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
     if plan.runs is not None:
-        yield Line("runs", runs_text(plan, plan.runs))
+        yield FactLine("runs", runs_text(plan, plan.runs))
     if plan.disaggregated is not None:
         yield from _split(plan.disaggregated)
     for case in plan.degraded:
-        yield Line(f"one {clean(case.lost, 20)} lost", _lost(case))
+        yield FactLine(f"one {clean(case.lost, 20)} lost", _lost(case))
     for note in plan.notes:
-        yield Line("note", clean(note, _MOST))
+        yield FactLine("note", clean(note, _MOST))
 
 
 def _at_target(plan: WorkloadPlan) -> str:
@@ -693,9 +693,9 @@ def _ttft_errors(plan: WorkloadPlan) -> str:
     return "no error band: not measured on such a server"
 
 
-def _split(split: DisaggregatedPlan) -> Iterator[Line]:
+def _split(split: DisaggregatedPlan) -> Iterator[FactLine]:
     """Prefill and decode on pools of their own, beside the plan above."""
-    yield Line("disaggregated", clean(split.text, _MOST))
+    yield FactLine("disaggregated", clean(split.text, _MOST))
     if split.problem:
         return
     carried = _with(number, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
@@ -708,8 +708,8 @@ def _split(split: DisaggregatedPlan) -> Iterator[Line]:
         _with(milliseconds, "ITL ")(split.itl_s),
     )
     moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
-    yield Line("", f"{join_known(figures)}; {moved} in {milliseconds(split.transfer_s)}")
-    yield Line("", clean("; ".join(split.notes), _MOST))
+    yield FactLine("", f"{join_known(figures)}; {moved} in {milliseconds(split.transfer_s)}")
+    yield FactLine("", clean("; ".join(split.notes), _MOST))
 
 
 def _planned(plan: WorkloadPlan, factor: float) -> str:

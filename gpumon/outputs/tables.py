@@ -17,7 +17,7 @@ _LEAST_FIRST: Final = 8
 """Cells of the first column, however little room there is."""
 
 
-class Column(NamedTuple):
+class PrintedColumn(NamedTuple):
     """One column of a table; `texts` has a text per row."""
 
     title: str
@@ -34,16 +34,16 @@ class ColumnSpec(msgspec.Struct, Generic[T], frozen=True):
     text: Callable[[T], str]
     right: bool = False
     keep: int = _ALWAYS
-    """As in `Column`."""
+    """As in `PrintedColumn`."""
 
 
-def columns_of(things: Iterable[T], specs: Iterable[ColumnSpec[T]]) -> list[Column]:
+def columns_of(things: Iterable[T], specs: Iterable[ColumnSpec[T]]) -> list[PrintedColumn]:
     """A column per spec, with a row per thing."""
     rows = tuple(things)
     columns = []
     for spec in specs:
         texts = [spec.text(thing) for thing in rows]
-        columns.append(Column(spec.title, texts, spec.right, spec.keep))
+        columns.append(PrintedColumn(spec.title, texts, spec.right, spec.keep))
     return columns
 
 
@@ -59,7 +59,7 @@ def stripped(lines: Iterable[str]) -> str:
     return "\n".join(whole_lines) + "\n"
 
 
-def table(columns: Sequence[Column], width: int) -> Iterator[str]:
+def table(columns: Sequence[PrintedColumn], width: int) -> Iterator[str]:
     """A line of titles and one per row, without the columns that there is no room for; then the first one is cut."""
     kept = list(columns)
     while _total(kept) > width and any(column.keep < _ALWAYS for column in kept):
@@ -106,9 +106,9 @@ def wrapped(text: str, width: int, indent: str, further: str | None = None) -> I
         yield indent + line
 
 
-def _wide(column: Column) -> int:
+def _wide(column: PrintedColumn) -> int:
     return max(cells.cells(text) for text in (column.title, *column.texts))
 
 
-def _total(columns: Sequence[Column]) -> int:
+def _total(columns: Sequence[PrintedColumn]) -> int:
     return sum(map(_wide, columns)) + 2 * (len(columns) - 1)

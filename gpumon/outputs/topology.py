@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.outputs.tables import Column, ColumnSpec, columns_of, stripped, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, stripped, table
 from gpumon.readings.format import counted, short, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.readings.topology import NVLINK, XGMI_LINK, Board, Path, Topology, is_below, nvlink_groups
+from gpumon.readings.topology import NVLINK, XGMI_LINK, LinkPath, Topology, TopologyGpu, is_below, nvlink_groups
 
 _MEANINGS: Final = {
-    Path.BOARD: "on one board",
-    Path.PIX: "across one PCIe bridge at most",
-    Path.PXB: "across several PCIe bridges, without the CPU",
-    Path.PHB: "across a PCIe host bridge: the CPU",
-    Path.NODE: "across host bridges of one NUMA node",
-    Path.SYS: "across the connection between NUMA nodes",
-    Path.XGMI: "across XGMI links between the two",
-    Path.XGMI_VIA: "across XGMI links, by way of other GPUs",
-    Path.UNKNOWN: "the driver does not tell",
+    LinkPath.BOARD: "on one board",
+    LinkPath.PIX: "across one PCIe bridge at most",
+    LinkPath.PXB: "across several PCIe bridges, without the CPU",
+    LinkPath.PHB: "across a PCIe host bridge: the CPU",
+    LinkPath.NODE: "across host bridges of one NUMA node",
+    LinkPath.SYS: "across the connection between NUMA nodes",
+    LinkPath.XGMI: "across XGMI links between the two",
+    LinkPath.XGMI_VIA: "across XGMI links, by way of other GPUs",
+    LinkPath.UNKNOWN: "the driver does not tell",
 }
 _SHOWS: Final = {NVLINK: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
 """Name of a link -> the command that shows its errors."""
@@ -55,7 +55,7 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
         yield from remarks
 
 
-def _board_columns(topology: Topology) -> list[Column]:
+def _board_columns(topology: Topology) -> list[PrintedColumn]:
     """A row per GPU."""
     columns = list(columns_of(topology.boards, _COLUMNS))
     if topology.link == NVLINK:
@@ -69,19 +69,19 @@ def _board_columns(topology: Topology) -> list[Column]:
     return others
 
 
-def _matrix(topology: Topology) -> list[Column]:
+def _matrix(topology: Topology) -> list[PrintedColumn]:
     """A row and a column per GPU."""
     words: dict[tuple[int, int], str] = {}
     for pair in topology.pairs:
         words[pair.first, pair.second] = pair.word
         words[pair.second, pair.first] = pair.word
     indices = [board.index for board in topology.boards]
-    columns = [Column("", [f"gpu {index}" for index in indices])]
+    columns = [PrintedColumn("", [f"gpu {index}" for index in indices])]
     for column in indices:
         texts = []
         for row in indices:
             texts.append("X" if row == column else words.get((row, column), "-"))
-        columns.append(Column(str(column), texts))
+        columns.append(PrintedColumn(str(column), texts))
     return columns
 
 
@@ -126,12 +126,12 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
     if has_links and len(groups) > 1:
         texts = " | ".join(spans(group) for group in groups)
         yield f"groups that {topology.link}s connect: {texts}; keep the GPUs of one engine within a group"
-    elif not has_links and any(pair.path is Path.SYS for pair in topology.pairs):
+    elif not has_links and any(pair.path is LinkPath.SYS for pair in topology.pairs):
         advice = "keep the GPUs of one engine on one node"
         yield f"no {topology.link or 'link'}s, and some GPUs are on different NUMA nodes: {advice}"
 
 
-def _link_remarks(board: Board, link: str) -> Iterator[str]:
+def _link_remarks(board: TopologyGpu, link: str) -> Iterator[str]:
     name = f"! gpu {board.index}:"
     if is_below(board.pcie_width, board.pcie_width_max):
         lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
@@ -162,13 +162,13 @@ def _switch(value: Reading) -> str:
     return "on" if value else "off"
 
 
-def _nvlinks(board: Board) -> str:
+def _nvlinks(board: TopologyGpu) -> str:
     if not board.nvlinks:
         return "none"
     return f"{board.nvlinks_active} of {board.nvlinks}"
 
 
-def _mig(board: Board) -> str:
+def _mig(board: TopologyGpu) -> str:
     """`off`, or the profiles of the slices: `2x 3g.40gb`."""
     if not board.slices:
         return _switch(board.mig)
@@ -177,17 +177,17 @@ def _mig(board: Board) -> str:
 
 
 _COLUMNS: Final = (
-    ColumnSpec[Board]("gpu", lambda board: f"gpu {board.index}"),
-    ColumnSpec[Board]("name", lambda board: clean(board.name, 40) or "-", keep=5),
-    ColumnSpec[Board]("bus id", lambda board: clean(board.bus_id, 20) or "-", keep=3),
-    ColumnSpec[Board]("NUMA", lambda board: spans(board.numa_nodes) or "-"),
-    ColumnSpec[Board]("CPUs", lambda board: spans(board.cpus) or "-", keep=4),
-    ColumnSpec[Board]("PCIe gen.", lambda board: _of(board.pcie_generation, board.pcie_generation_max)),
-    ColumnSpec[Board]("lanes", lambda board: _of(board.pcie_width, board.pcie_width_max)),
-    ColumnSpec[Board]("NVLinks", _nvlinks),
-    ColumnSpec[Board]("ECC", lambda board: _switch(board.ecc), keep=6),
-    ColumnSpec[Board]("corrected", lambda board: _whole(board.ecc_corrected), keep=1),
-    ColumnSpec[Board]("uncorrected", lambda board: _whole(board.ecc_uncorrected), keep=6),
-    ColumnSpec[Board]("persistence", lambda board: _switch(board.persistence), keep=2),
-    ColumnSpec[Board]("MIG", _mig, keep=6),
+    ColumnSpec[TopologyGpu]("gpu", lambda board: f"gpu {board.index}"),
+    ColumnSpec[TopologyGpu]("name", lambda board: clean(board.name, 40) or "-", keep=5),
+    ColumnSpec[TopologyGpu]("bus id", lambda board: clean(board.bus_id, 20) or "-", keep=3),
+    ColumnSpec[TopologyGpu]("NUMA", lambda board: spans(board.numa_nodes) or "-"),
+    ColumnSpec[TopologyGpu]("CPUs", lambda board: spans(board.cpus) or "-", keep=4),
+    ColumnSpec[TopologyGpu]("PCIe gen.", lambda board: _of(board.pcie_generation, board.pcie_generation_max)),
+    ColumnSpec[TopologyGpu]("lanes", lambda board: _of(board.pcie_width, board.pcie_width_max)),
+    ColumnSpec[TopologyGpu]("NVLinks", _nvlinks),
+    ColumnSpec[TopologyGpu]("ECC", lambda board: _switch(board.ecc), keep=6),
+    ColumnSpec[TopologyGpu]("corrected", lambda board: _whole(board.ecc_corrected), keep=1),
+    ColumnSpec[TopologyGpu]("uncorrected", lambda board: _whole(board.ecc_uncorrected), keep=6),
+    ColumnSpec[TopologyGpu]("persistence", lambda board: _switch(board.persistence), keep=2),
+    ColumnSpec[TopologyGpu]("MIG", _mig, keep=6),
 )

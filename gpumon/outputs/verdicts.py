@@ -10,7 +10,7 @@ from gpumon.outputs.brief import engine_columns, gpu_columns
 from gpumon.outputs.fleet import unwell
 from gpumon.outputs.markdown import header, row, safe, table
 from gpumon.outputs.period import incident_table
-from gpumon.outputs.tables import Column
+from gpumon.outputs.tables import PrintedColumn
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import FaultShown, Kind, Snapshot
 from gpumon.readings.verdict import Event, Limit, Verdict
@@ -87,7 +87,7 @@ def _lines(
     yield f"Recorded: {recorded}."
     yield from ("", "## Engines", "", *_table_or_none(engine_columns(snapshot)))
     # An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID.
-    uuids = Column("UUID", [gpu.uuid for gpu in snapshot.gpus])
+    uuids = PrintedColumn("UUID", [gpu.uuid for gpu in snapshot.gpus])
     yield from ("", "## GPUs", "", *_table_or_none([*gpu_columns(snapshot), uuids]))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
@@ -100,7 +100,7 @@ def _lines(
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
 
 
-def _table_or_none(columns: Sequence[Column]) -> Iterator[str]:
+def _table_or_none(columns: Sequence[PrintedColumn]) -> Iterator[str]:
     """A table, or that it has no rows."""
     if columns[0].texts:
         yield from table(columns)

@@ -38,7 +38,7 @@ _WORDS: Final = {
 }
 
 
-class Context(NamedTuple):
+class BodyContext(NamedTuple):
     """Facts that a body needs beside its message."""
 
     name: str
@@ -51,7 +51,7 @@ class Context(NamedTuple):
     """Seconds between two repeats; 0: none."""
 
 
-def body(kind: str, message: Message, context: Context) -> bytes:
+def body(kind: str, message: Message, context: BodyContext) -> bytes:
     """The body of a request, as JSON in UTF-8."""
     return msgspec.json.encode(_BODIES[kind](message, context))
 
@@ -83,7 +83,7 @@ def headline(message: Message) -> str:
     return f"{_simulated(message)}{_level_text(worst)} {worst.scope}: {what} ({host})"
 
 
-def _own(message: Message, context: Context) -> dict[str, Any]:
+def _own(message: Message, context: BodyContext) -> dict[str, Any]:
     changes = []
     for change in message.changes:
         entry: dict[str, Any] = msgspec.to_builtins(change)
@@ -100,7 +100,7 @@ def _own(message: Message, context: Context) -> dict[str, Any]:
     }
 
 
-def _slack(message: Message, _: Context) -> dict[str, Any]:
+def _slack(message: Message, _: BodyContext) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = [_section(slack_text(summary(message)))]
     for change in message.changes[:MOST_BLOCKS]:
         blocks.append(_section(_slack_change(change)))
@@ -137,7 +137,7 @@ def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
-def _pagerduty(message: Message, context: Context) -> dict[str, Any]:
+def _pagerduty(message: Message, context: BodyContext) -> dict[str, Any]:
     event: dict[str, Any] = {"routing_key": context.key, "dedup_key": message.incident}
     if message.resolves:
         return {**event, "event_action": "resolve"}
@@ -168,7 +168,7 @@ def _pagerduty(message: Message, context: Context) -> dict[str, Any]:
     }
 
 
-def _alertmanager(message: Message, context: Context) -> list[dict[str, Any]]:
+def _alertmanager(message: Message, context: BodyContext) -> list[dict[str, Any]]:
     alerts = []
     for change in message.changes:
         alert = _alert(change, change.level)
@@ -229,7 +229,7 @@ def _simulated(message: Message) -> str:
     return ""
 
 
-_BODIES: Final[Mapping[str, Callable[[Message, Context], Any]]] = {
+_BODIES: Final[Mapping[str, Callable[[Message, BodyContext], Any]]] = {
     "json": _own,
     "slack": _slack,
     "pagerduty": _pagerduty,

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Webhook
-from gpumon.push.delivery import Attempt, Receiver, Result, repeat_s
-from gpumon.push.records import Answer, Change, ChangeState, Kept, Message
+from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
+from gpumon.push.records import Change, ChangeState, DeliveryOutcome, KeptState, Message
 from gpumon.push.standing import MOST_NAME, identity
-from gpumon.push.store import Side, Store, beside, webhook_file
-from gpumon.push.target import UnreadableError, target_of
+from gpumon.push.store import Side, WebhookStore, beside, webhook_file
+from gpumon.push.target import UnreadableSecretError, target_of
 from gpumon.push.webhooks import failure_text, names_of
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import period, rfc3339
@@ -33,11 +33,11 @@ _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test me
 class _Known(NamedTuple):
     """The files of a webhook on disk."""
 
-    kept: Kept
+    kept: KeptState
     """The state that the gpumon of this server has kept."""
     senders: tuple[str, ...]
     """Every gpumon that sends now."""
-    last: Answer | None
+    last: DeliveryOutcome | None
     """The last attempt, whoever made it."""
     last_of: str
     """Who made it, where that is not the gpumon of this server."""
@@ -52,7 +52,7 @@ def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ)
 
 
 def _known(path: Path | None) -> _Known:
-    store = Store(path)
+    store = WebhookStore(path)
     kept = store.read()
     senders = []
     sender = store.holder()
@@ -61,7 +61,7 @@ def _known(path: Path | None) -> _Known:
     last = kept.last
     last_of = ""
     for side, words in _SIDES.items():
-        other = Store(beside(path, side))
+        other = WebhookStore(beside(path, side))
         answer = other.read().last
         simulator = other.holder()
         if simulator and side is Side.DEMO:
@@ -75,7 +75,7 @@ def _known(path: Path | None) -> _Known:
 def _check(webhook: Webhook, name: str, known: _Known) -> Check:
     try:
         target = target_of(webhook)
-    except UnreadableError as unreadable:
+    except UnreadableSecretError as unreadable:
         return Check(AREA, name, CheckState.FAIL, str(unreadable), "")
     senders = known.senders or ("no gpumon sends now",)
     failure = _failure(known)
@@ -118,7 +118,7 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
         for message in _messages(webhook.kind):
             attempt = await receiver.send(message)
             attempts.append(attempt)
-            if attempt.result is not Result.DELIVERED:
+            if attempt.result is not DeliveryResult.DELIVERED:
                 break
     finally:
         await receiver.close()
@@ -126,12 +126,12 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
     return attempts
 
 
-def _keep_answer(path: Path | None, answer: Answer) -> None:
+def _keep_answer(path: Path | None, answer: DeliveryOutcome) -> None:
     """Keep the answer to a test message, where a file can be."""
-    store = Store(path)
+    store = WebhookStore(path)
     with contextlib.suppress(OSError):
         if store.take():
-            store.write(msgspec.json.encode(Kept(last=answer)))
+            store.write(msgspec.json.encode(KeptState(last=answer)))
     store.release()
 
 

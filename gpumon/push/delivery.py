@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Webhook
-from gpumon.push.bodies import Context, body
-from gpumon.push.records import Answer, Message
-from gpumon.push.target import Target, UnreadableError, target_of
+from gpumon.push.bodies import BodyContext, body
+from gpumon.push.records import DeliveryOutcome, Message
+from gpumon.push.target import UnreadableSecretError, WebhookTarget, target_of
 from gpumon.readings.text import clean
 from gpumon.sources.fetch import MAY_LOAD, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
@@ -40,7 +40,7 @@ ALERTMANAGER_REPEAT_S: Final = 60.0
 """An Alertmanager takes an alert for over that is not sent again within minutes."""
 
 
-class Result(str, Enum):
+class DeliveryResult(str, Enum):
     """Outcome of an attempt."""
 
     DELIVERED = "delivered"
@@ -51,7 +51,7 @@ class Result(str, Enum):
 class Attempt(NamedTuple):
     """The outcome of one request."""
 
-    result: Result
+    result: DeliveryResult
     text: str
     """Answer, or why there is none and what to do, in one line without secrets."""
     wait_s: float = 0.0
@@ -62,9 +62,9 @@ class Attempt(NamedTuple):
     unverified: bool = False
     """Whether a secret went to a server that could not be identified."""
 
-    def answer(self, wall_s: float) -> Answer:
+    def answer(self, wall_s: float) -> DeliveryOutcome:
         """The attempt as it is kept."""
-        return Answer(wall_s, self.result is Result.DELIVERED, self.text)
+        return DeliveryOutcome(wall_s, self.result is DeliveryResult.DELIVERED, self.text)
 
 
 def repeat_s(webhook: Webhook) -> float:
@@ -83,41 +83,43 @@ class Receiver:
         self._webhook = webhook
         self._name = name
         self._fetcher: Fetcher | None = None
-        self._target: Target | None = None
-        self._reading: asyncio.Task[Target] | None = None
+        self._target: WebhookTarget | None = None
+        self._reading: asyncio.Task[WebhookTarget] | None = None
         """The read of URL and key that is under way."""
 
     async def send(self, message: Message) -> Attempt:
         """Send a message once."""
         try:
             target = await self._read_target()
-        except UnreadableError as unreadable:
-            return Attempt(Result.AGAIN, clean(str(unreadable)))
+        except UnreadableSecretError as unreadable:
+            return Attempt(DeliveryResult.AGAIN, clean(str(unreadable)))
         except asyncio.TimeoutError:
-            return Attempt(Result.AGAIN, "the file of its URL or key cannot be read: its file system does not answer")
+            return Attempt(
+                DeliveryResult.AGAIN, "the file of its URL or key cannot be read: its file system does not answer"
+            )
         fetcher = await self._fetcher_of(target)
         now_s = time.time()
-        context = Context(self._name, target.key, now_s, repeat_s(self._webhook))
+        context = BodyContext(self._name, target.key, now_s, repeat_s(self._webhook))
         content = body(self._webhook.kind, message, context)
         shown = target.struck(content.decode()).encode()
         try:
             answer = await fetcher.send("POST", target.url, target.headers, content, MOST_ANSWER_BYTES)
         except FetchError as failure:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
-            return Attempt(Result.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
+            return Attempt(DeliveryResult.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
         text = _said(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
         said = f"HTTP {answer.status}"
         if text:
             said += f": {text}"
         result = _result(answer.status)
-        if result is Result.AGAIN:
+        if result is DeliveryResult.AGAIN:
             said = f"it answers {said} ({_advice(answer.status)})"
-        elif result is Result.REFUSED:
+        elif result is DeliveryResult.REFUSED:
             said = f"it refuses the message with {said}"
         wait_s = wait_of(answer.retry_after, now_s)
         return Attempt(result, said, wait_s, shown, target.shown, fetcher.unverified)
 
-    async def _read_target(self) -> Target:
+    async def _read_target(self) -> WebhookTarget:
         """The URL and key of now. Raises UnreadableError, and asyncio.TimeoutError.
 
         A read that hangs is waited for again, so that no second thread hangs beside it.
@@ -144,7 +146,7 @@ class Receiver:
             await self._fetcher.close()
             self._fetcher = None
 
-    async def _fetcher_of(self, target: Target) -> Fetcher:
+    async def _fetcher_of(self, target: WebhookTarget) -> Fetcher:
         if self._fetcher is None or self._target != target:
             await self._disconnect()
             self._fetcher = Fetcher(
@@ -160,16 +162,16 @@ class Receiver:
         return self._fetcher
 
 
-def _said(target: Target, text: str, most: int = 256) -> str:
+def _said(target: WebhookTarget, text: str, most: int = 256) -> str:
     return clean(target.struck(text), most)
 
 
-def _result(status: int) -> Result:
+def _result(status: int) -> DeliveryResult:
     if 200 <= status < 300:
-        return Result.DELIVERED
+        return DeliveryResult.DELIVERED
     if status in REFUSED:
-        return Result.REFUSED
-    return Result.AGAIN
+        return DeliveryResult.REFUSED
+    return DeliveryResult.AGAIN
 
 
 def _advice(status: int) -> str:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.push.records import LEVELS, Change, ChangeState, Kept, Message, Told
-from gpumon.push.standing import Standing, began, keys_of, standing
+from gpumon.push.records import LEVELS, Change, ChangeState, KeptState, Message, Told
+from gpumon.push.standing import StandingItem, began, keys_of, standing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.triage.silence import Silence
 
@@ -30,7 +30,7 @@ UNLISTED_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
 
 
-class Rule(NamedTuple):
+class WebhookRule(NamedTuple):
     """Settings of a webhook."""
 
     level: str
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 class Ledger:
     """The state of one webhook."""
 
-    def __init__(self, rule: Rule, kept: Kept) -> None:
+    def __init__(self, rule: WebhookRule, kept: KeptState) -> None:
         self.kept = kept
         self._rule = rule
         self._last_s: float | None = None
@@ -87,10 +87,10 @@ class Ledger:
     def _is_wanted(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self._rule.level)
 
-    def _is_silenced(self, item: Standing, minute: int) -> bool:
+    def _is_silenced(self, item: StandingItem, minute: int) -> bool:
         return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
 
-    def _see_one(self, item: Standing, snapshot: Snapshot, minute: int) -> None:
+    def _see_one(self, item: StandingItem, snapshot: Snapshot, minute: int) -> None:
         """Return what has begun, has another level, or is due again."""
         told = self.kept.told.get(item.place)
         now_s = snapshot.wall_s
@@ -113,7 +113,7 @@ class Ledger:
         told.told_s = now_s
         self._add(change, now_s)
 
-    def _begin(self, item: Standing, snapshot: Snapshot) -> None:
+    def _begin(self, item: StandingItem, snapshot: Snapshot) -> None:
         if len(self.kept.told) >= MOST_TOLD:
             return
         now_s = snapshot.wall_s

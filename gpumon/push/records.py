@@ -83,7 +83,7 @@ class Told(msgspec.Struct):
     """Stable id of the engine or GPU."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class DeliveryOutcome(msgspec.Struct, frozen=True):
     """The outcome of the last attempt to deliver something."""
 
     wall_s: float
@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True):
     """The answer, or why there is none, without secrets."""
 
 
-class Kept(msgspec.Struct):
+class KeptState(msgspec.Struct):
     """The state that a webhook keeps from one run to the next."""
 
     version: int = 1
@@ -116,5 +116,5 @@ class Kept(msgspec.Struct):
     """Why it takes nothing."""
     delivered_s: float = 0.0
     """Unix time of the last delivery; 0: none."""
-    last: Answer | None = None
+    last: DeliveryOutcome | None = None
     """The last attempt; None: there was none."""

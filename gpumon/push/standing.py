@@ -21,7 +21,7 @@ _QUIET = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
 """Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
 
 
-class Standing(NamedTuple):
+class StandingItem(NamedTuple):
     """A verdict or an alert of this moment."""
 
     place: str
@@ -34,17 +34,17 @@ class Standing(NamedTuple):
     thing: Verdict | RaisedAlert
 
 
-def standing(snapshot: Snapshot) -> Iterator[Standing]:
+def standing(snapshot: Snapshot) -> Iterator[StandingItem]:
     """Everything that stands in a snapshot at level note or above."""
     for verdict in snapshot.verdicts:
         level = verdict.level.value
         is_quiet = verdict.level is Level.NOTE and verdict.code in _QUIET
         if level in LEVELS and not is_quiet:
             place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
-            yield Standing(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
+            yield StandingItem(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
     for alert in snapshot.alerts:
         if not alert.level:  # one on a verdict is that verdict
-            yield Standing(f"alert/{alert.name}/{alert.scope}", "", ALERT, alert.scope, Level.WARN.value, alert)
+            yield StandingItem(f"alert/{alert.name}/{alert.scope}", "", ALERT, alert.scope, Level.WARN.value, alert)
 
 
 def keys_of(snapshot: Snapshot) -> set[str]:
@@ -55,7 +55,7 @@ def keys_of(snapshot: Snapshot) -> set[str]:
     return keys
 
 
-def began(item: Standing, snapshot: Snapshot, incident: str) -> Change:
+def began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
     """The change of what has just begun, in words and figures, without names of processes and users."""
     host = clean(snapshot.host.name, MOST_NAME)
     thing = item.thing

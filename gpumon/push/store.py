@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Webhook
-from gpumon.push.records import Kept
+from gpumon.push.records import KeptState
 from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.state_folder import state_folder
 
@@ -64,7 +64,7 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in text if letter.isascii() and (letter.isalnum() or letter in "-_"))[:40]
 
 
-class Store:
+class WebhookStore:
     """Reads and writes the file of one webhook; without a path it keeps nothing beyond this run."""
 
     def __init__(self, path: Path | None) -> None:
@@ -116,19 +116,19 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
-    def read(self) -> Kept:
+    def read(self) -> KeptState:
         """Return the state that was kept; a damaged or foreign file counts as none."""
         if self.path is None:
-            return Kept()
+            return KeptState()
         data = read_own(self.path, MOST_STORE_BYTES)
         if data is None:
-            return Kept()
+            return KeptState()
         try:
-            kept = msgspec.json.decode(data, type=Kept)
+            kept = msgspec.json.decode(data, type=KeptState)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            return Kept()
-        if kept.version != Kept().version:
-            return Kept()
+            return KeptState()
+        if kept.version != KeptState().version:
+            return KeptState()
         return kept
 
     def write(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class Store:
         return path.with_suffix(".lock")
 
 
-class DemoStore(Store):
+class DemoStore(WebhookStore):
     """The state of a simulated server's webhook: kept so that others can tell how it goes, and never gone on with."""
 
     def take(self) -> bool:
@@ -150,6 +150,6 @@ class DemoStore(Store):
             self.path = None
         return True
 
-    def read(self) -> Kept:
+    def read(self) -> KeptState:
         """Nothing: each simulated server begins anew."""
-        return Kept()
+        return KeptState()

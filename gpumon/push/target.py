@@ -17,11 +17,11 @@ _LEAST_SECRET: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
 
 
-class UnreadableError(Exception):
+class UnreadableSecretError(Exception):
     """The URL or the key cannot be read; the text says why and what to do, without it."""
 
 
-class Target(NamedTuple):
+class WebhookTarget(NamedTuple):
     """A receiver."""
 
     url: str
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         return self.url
 
 
-def target_of(webhook: Webhook) -> Target:
+def target_of(webhook: Webhook) -> WebhookTarget:
     """The receiver of a webhook. Raises UnreadableError. It reads a file, which may block."""
     url = _url_of(webhook)
     key = _secret(webhook.api_key_env, webhook.api_key_file, "api_key")
@@ -83,7 +83,7 @@ def target_of(webhook: Webhook) -> Target:
         trust_other_namespace=webhook.trust_other_namespace,
     )
     by_length = tuple(sorted(secrets, key=len, reverse=True))
-    return Target(posted, routing_key, headers, is_secret, by_length, server, address)
+    return WebhookTarget(posted, routing_key, headers, is_secret, by_length, server, address)
 
 
 def _url_of(webhook: Webhook) -> str:
@@ -95,7 +95,7 @@ def _secret(variable: str, file: str, setting: str) -> str:
     """A secret of an environment variable or a file; empty where none is named. Raises UnreadableError."""
     text, fault = read_key(Endpoint(url="http://localhost", api_key_env=variable, api_key_file=file), setting)
     if fault:
-        raise UnreadableError(fault)
+        raise UnreadableSecretError(fault)
     return text
 
 
@@ -108,11 +108,11 @@ def _address(url: str, *, is_secret: bool) -> EndpointUrl:
         split = urlsplit(url)
         port = split.port
     except ValueError:
-        raise UnreadableError(f"{where} is malformed: its host or port is none") from None
+        raise UnreadableSecretError(f"{where} is malformed: its host or port is none") from None
     if split.scheme not in _PORTS or not split.hostname:
-        raise UnreadableError(f"{where} must begin with http:// or https:// and a host name")
+        raise UnreadableSecretError(f"{where} must begin with http:// or https:// and a host name")
     if "@" in split.netloc:
-        raise UnreadableError(f"{where} must hold no user or password: use api_key_env or api_key_file")
+        raise UnreadableSecretError(f"{where} must hold no user or password: use api_key_env or api_key_file")
     number = port or _PORTS[split.scheme]
     base = f"{split.scheme}://{split.netloc}"
     return EndpointUrl(base, url, split.hostname, number)

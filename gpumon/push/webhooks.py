@@ -18,11 +18,11 @@ import msgspec
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Webhook
-from gpumon.push.delivery import Attempt, Receiver, Result, repeat_s
-from gpumon.push.ledger import Ledger, Rule
-from gpumon.push.records import Kept, Message
-from gpumon.push.store import DemoStore, Side, Store, beside, webhook_file
-from gpumon.readings.exported import PREFIX, Sample
+from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
+from gpumon.push.ledger import Ledger, WebhookRule
+from gpumon.push.records import KeptState, Message
+from gpumon.push.store import DemoStore, Side, WebhookStore, beside, webhook_file
+from gpumon.readings.exported import PREFIX, ExportedSample
 from gpumon.readings.format import clock_utc, counted
 from gpumon.readings.frame import Fault
 from gpumon.readings.snapshot import Snapshot
@@ -57,9 +57,9 @@ def names_of(webhooks: Sequence[Webhook]) -> list[str]:
     return names
 
 
-def rule_of(webhook: Webhook) -> Rule:
+def rule_of(webhook: Webhook) -> WebhookRule:
     """The settings of a webhook as its ledger takes them."""
-    return Rule(
+    return WebhookRule(
         level=webhook.level,
         silences=tuple(map(parse_silence, webhook.silence)),
         group_s=webhook.group_s,
@@ -76,9 +76,9 @@ def webhooks_of(config: Config, options: Options, announce: Callable[[str], None
             continue
         path = webhook_file(os.environ, name, webhook)
         if options.demo:
-            store: Store = DemoStore(beside(path, Side.DEMO))
+            store: WebhookStore = DemoStore(beside(path, Side.DEMO))
         else:
-            store = Store(path)
+            store = WebhookStore(path)
         channels.append(Channel(webhook, name, store))
     if not channels or options.for_fleet:
         return None
@@ -88,7 +88,7 @@ def webhooks_of(config: Config, options: Options, announce: Callable[[str], None
 class Channel:
     """One webhook: its ledger, shared by the tick and the thread, and its receiver, which is the thread's alone."""
 
-    def __init__(self, webhook: Webhook, name: str, store: Store) -> None:
+    def __init__(self, webhook: Webhook, name: str, store: WebhookStore) -> None:
         self.name = name
         self.counts: Counter[str] = Counter()
         self.refused: Fault | None = None
@@ -153,21 +153,23 @@ class Channel:
             return refused
         return None
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[ExportedSample]:
         """The counters for a Prometheus; while another gpumon sends, this one does not know how that goes."""
         labels = {"webhook": self.name}
         for result in RESULTS:
-            yield Sample(f"{PREFIX}webhook_messages_total", {**labels, "result": result}, float(self.counts[result]))
+            yield ExportedSample(
+                f"{PREFIX}webhook_messages_total", {**labels, "result": result}, float(self.counts[result])
+            )
         is_up = self.failure() is None
         ledger = self._ledger
         if ledger is None:
             if not is_up:
-                yield Sample(f"{PREFIX}webhook_up", labels, 0.0)
+                yield ExportedSample(f"{PREFIX}webhook_up", labels, 0.0)
             return
         with self._lock:
             waiting = ledger.waiting_changes
-        yield Sample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
-        yield Sample(f"{PREFIX}webhook_up", labels, float(is_up))
+        yield ExportedSample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
+        yield ExportedSample(f"{PREFIX}webhook_up", labels, float(is_up))
 
     async def run(self) -> None:
         """Send until gpumon ends. A bug here costs this webhook, and is said."""
@@ -207,7 +209,7 @@ class Channel:
                 is_taken = await in_daemon_thread(self._store.take)
             except OSError as error:  # it sends all the same, and remembers nothing beyond this run
                 self._store_fault = _not_kept(error, self._store)
-                self._store = Store(None)
+                self._store = WebhookStore(None)
                 is_taken = True
             if is_taken:
                 self._ledger = Ledger(rule_of(self._webhook), await in_daemon_thread(self._store.read))
@@ -228,7 +230,7 @@ class Channel:
             attempt = await self._receiver.send(message)
             self._note(message, attempt)
             events.tell_written()
-            if attempt.result is not Result.AGAIN:
+            if attempt.result is not DeliveryResult.AGAIN:
                 failures = 0
                 continue
             failures += 1
@@ -255,7 +257,7 @@ class Channel:
         with self._lock:
             kept = self._ledger.kept
             kept.last = attempt.answer(now_s)
-            if attempt.result is Result.AGAIN:
+            if attempt.result is DeliveryResult.AGAIN:
                 self.counts["failed"] += 1
                 kept.failing_since_s = kept.failing_since_s or now_s
                 kept.failure = attempt.text
@@ -265,7 +267,7 @@ class Channel:
             kept.failure = ""
             self.counts[attempt.result.value] += 1
             self.counts["dropped"] += message.dropped
-            if attempt.result is Result.REFUSED:
+            if attempt.result is DeliveryResult.REFUSED:
                 given_up = counted(len(message.changes), "change")
                 text = f"{attempt.text}; {given_up} given up"
                 self.refused = Fault(f"webhook {self.name}", clean(text, MOST_FAULT), now_s)
@@ -346,7 +348,7 @@ class _Events:
                 self._loop.call_soon_threadsafe(event.set)
 
 
-def failure_text(kept: Kept) -> str:
+def failure_text(kept: KeptState) -> str:
     """Why a webhook delivers nothing, with what waits; empty where nothing fails."""
     if not kept.failing_since_s:
         return ""
@@ -356,7 +358,7 @@ def failure_text(kept: Kept) -> str:
     return f"{kept.failure}; {waiting} waiting, the oldest of {clock_utc(kept.waiting[0].wall_s)}"
 
 
-def _not_kept(error: OSError, store: Store) -> str:
+def _not_kept(error: OSError, store: WebhookStore) -> str:
     return f"; nothing is kept on disk ({error.strerror}): check {store.path}"
 
 
@@ -386,7 +388,7 @@ class Webhooks:
         """Return a callable for each webhook that is asked at each tick (Unix time) why nothing arrives there."""
         return [channel.fault for channel in self.channels]
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[ExportedSample]:
         """Counters of all webhooks."""
         for channel in self.channels:
             yield from channel.samples()

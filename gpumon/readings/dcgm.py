@@ -13,7 +13,7 @@ PERCENT: Final = 0.01
 MHZ: Final = 1e6
 
 
-class Metric(NamedTuple):
+class DcgmMetric(NamedTuple):
     """One figure: the field of `GpuReading`, its names with the factor to the field's unit, and its bounds.
 
     Names: those of the exporter's default-counters.csv first, then the unit-suffixed ones of DCGM 4.7 (fields 1600 to
@@ -40,10 +40,10 @@ XID: Final = "xid"
 """The last Xid error's number; 0: none."""
 
 
-def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> Metric:
+def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> DcgmMetric:
     """`flags`: `p` profiled, `w` of the whole GPU, `+` above 0."""
     named = tuple((f"DCGM_FI_{name}", factor) for name, factor in names)
-    return Metric(field, named, most, 0.0 if "+" in flags else -1.0, "p" in flags, "w" in flags)
+    return DcgmMetric(field, named, most, 0.0 if "+" in flags else -1.0, "p" in flags, "w" in flags)
 
 
 METRICS: Final = (

@@ -24,7 +24,7 @@ UNITS: Final = (
 """Base units that a name may end with, as OpenMetrics names them."""
 
 
-class Sample(NamedTuple):
+class ExportedSample(NamedTuple):
     """One series at one moment."""
 
     name: str
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
     value: float
 
 
-class Metric(msgspec.Struct, frozen=True):
+class ExportedMetric(msgspec.Struct, frozen=True):
     """One family of series."""
 
     name: str
@@ -496,10 +496,10 @@ def _unit(name: str) -> str:
     return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
 
 
-def _metrics() -> tuple[Metric, ...]:
-    found: dict[str, Metric] = {}
+def _metrics() -> tuple[ExportedMetric, ...]:
+    found: dict[str, ExportedMetric] = {}
     for name, kind, text, labels in _OTHERS:
-        found[name] = Metric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
+        found[name] = ExportedMetric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
     for fields, labels in (
         *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
         (BACKEND, BACKEND_LABELS),
@@ -509,7 +509,7 @@ def _metrics() -> tuple[Metric, ...]:
             name = field.sample.removesuffix("_total")
             plain = "summary" if "quantile" in field.fixed else "gauge"
             kind = plain if name == field.sample else "counter"
-            metric = Metric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
+            metric = ExportedMetric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
             found.setdefault(name, metric)
     return tuple(sorted(found.values(), key=lambda metric: metric.name))
 

@@ -280,7 +280,7 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
             counts[at] = 1
 
 
-class Moment(NamedTuple):
+class PastMoment(NamedTuple):
     """The view of a moment of the past."""
 
     snapshot: Snapshot

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import MOST_LINE, LogReader, without_escapes
-from gpumon.readings.request_lines import Request, RequestClock, forms_of, request_of, stamp_of
+from gpumon.readings.request_lines import LoggedRequest, RequestClock, forms_of, request_of, stamp_of
 
 MOST_REQUESTS: Final = 500
 """Newest requests that are kept, and as many newest errors."""
@@ -22,9 +22,9 @@ class RequestView(NamedTuple):
 
     place: str = ""
     """Place of the log, in words. Text from outside, safe to show."""
-    newest: Sequence[Request] = ()
+    newest: Sequence[LoggedRequest] = ()
     """The newest first."""
-    errors: Sequence[Request] = ()
+    errors: Sequence[LoggedRequest] = ()
     """The newest that failed, the newest first: they reach back further than `newest`."""
     counts: Mapping[str, int] = MappingProxyType({})
     """Outcome (`200`, `ok`, ...) -> requests, health checks and scrapes left out."""
@@ -54,8 +54,8 @@ class RequestFeed:
         """Knows which lines are of a prompt that goes on."""
         self._before = ""
         """Newest time that a line has."""
-        self._newest: deque[Request] = deque(maxlen=MOST_REQUESTS)
-        self._errors: deque[Request] = deque(maxlen=MOST_REQUESTS)
+        self._newest: deque[LoggedRequest] = deque(maxlen=MOST_REQUESTS)
+        self._errors: deque[LoggedRequest] = deque(maxlen=MOST_REQUESTS)
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._failed_polls = 0
@@ -88,7 +88,7 @@ class RequestFeed:
             lines=self._lines,
         )
 
-    def _request(self, line: str, stamp: str, read: str) -> Request | None:
+    def _request(self, line: str, stamp: str, read: str) -> LoggedRequest | None:
         """The request that a line is about, with the best time that there is for it."""
         plain = without_escapes(_bounded(line.rstrip("\r\n").rpartition("\r")[2]))
         if self._reader.goes_on_in(plain):
@@ -111,7 +111,7 @@ class RequestFeed:
             return request._replace(time=self._before, clock=RequestClock.AFTER)
         return request
 
-    def _keep(self, request: Request) -> None:
+    def _keep(self, request: LoggedRequest) -> None:
         """Count a request, and keep it unless it only asks about the server."""
         if request.is_poll:
             self._polls += 1

@@ -39,7 +39,7 @@ class RequestClock(str, Enum):
     """Neither the line nor one before it has a time."""
 
 
-class Request(NamedTuple):
+class LoggedRequest(NamedTuple):
     """One request of an engine's log, safe to show."""
 
     method: str
@@ -226,7 +226,7 @@ def forms_of(kind: EngineKind) -> tuple[LineForm, ...]:
     return FORMS.get(kind, _ALL)
 
 
-def request_of(text: str, forms: Sequence[LineForm]) -> Request | None:
+def request_of(text: str, forms: Sequence[LineForm]) -> LoggedRequest | None:
     """The request that a line is about; None for any other line. `text` has no escape sequences."""
     if text.startswith("{"):
         return _request_in_json(text, forms)
@@ -253,7 +253,7 @@ def stamp_of(text: str) -> str:
     return ""
 
 
-def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> Request | None:
+def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> LoggedRequest | None:
     """The request that the groups of a pattern describe."""
     path = groups.get("path")
     method = groups.get("method")
@@ -268,7 +268,7 @@ def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> Req
         return None
     status = groups.get("status")
     time = _local_time(groups.get("unix")) or stamp_of(text.partition('"')[0])
-    return Request(
+    return LoggedRequest(
         method=form.methods.get(method, method),
         path=_shown_path(path),
         status=int(status) if status else None,
@@ -280,7 +280,7 @@ def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> Req
     )
 
 
-def _request_in_json(text: str, forms: Sequence[LineForm]) -> Request | None:
+def _request_in_json(text: str, forms: Sequence[LineForm]) -> LoggedRequest | None:
     """The request of a line of JSON: llama.cpp's own fields, or another form as its message."""
     if not any(form.mark in text for form in forms):
         return None

@@ -11,7 +11,7 @@ MHZ: Final = 1e6
 PERCENT: Final = 0.01
 
 
-class Column(NamedTuple):
+class SmiColumn(NamedTuple):
     """One figure: the name that nvidia-smi gives it, the field of `GpuReading`, and the factor to that field's unit."""
 
     name: str
@@ -20,26 +20,26 @@ class Column(NamedTuple):
 
 
 FIGURES: Final = (
-    Column("utilization.gpu", "busy_ratio", PERCENT),
-    Column("utilization.memory", "memory_busy_ratio", PERCENT),
-    Column("memory.total", "vram_total_bytes", MIB),
-    Column("memory.used", "vram_used_bytes", MIB),
-    Column("memory.reserved", "vram_reserved_bytes", MIB),
-    Column("power.draw", "power_w"),
-    Column("enforced.power.limit", "power_limit_w"),
-    Column("power.default_limit", "power_default_w"),
-    Column("temperature.gpu", "temperature_c"),
-    Column("temperature.memory", "memory_temperature_c"),
-    Column("clocks.sm", "sm_clock_hz", MHZ),
-    Column("clocks.max.sm", "sm_clock_max_hz", MHZ),
-    Column("clocks.mem", "memory_clock_hz", MHZ),
-    Column("clocks.max.mem", "memory_clock_max_hz", MHZ),
-    Column("pcie.link.gen.current", "pcie_generation"),
-    Column("pcie.link.gen.max", "pcie_generation_max"),
-    Column("pcie.link.width.current", "pcie_width"),
-    Column("pcie.link.width.max", "pcie_width_max"),
-    Column("fan.speed", "fan_ratio", PERCENT),
-    Column("ecc.errors.corrected.volatile.total", "ecc_corrected"),
-    Column("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"),
+    SmiColumn("utilization.gpu", "busy_ratio", PERCENT),
+    SmiColumn("utilization.memory", "memory_busy_ratio", PERCENT),
+    SmiColumn("memory.total", "vram_total_bytes", MIB),
+    SmiColumn("memory.used", "vram_used_bytes", MIB),
+    SmiColumn("memory.reserved", "vram_reserved_bytes", MIB),
+    SmiColumn("power.draw", "power_w"),
+    SmiColumn("enforced.power.limit", "power_limit_w"),
+    SmiColumn("power.default_limit", "power_default_w"),
+    SmiColumn("temperature.gpu", "temperature_c"),
+    SmiColumn("temperature.memory", "memory_temperature_c"),
+    SmiColumn("clocks.sm", "sm_clock_hz", MHZ),
+    SmiColumn("clocks.max.sm", "sm_clock_max_hz", MHZ),
+    SmiColumn("clocks.mem", "memory_clock_hz", MHZ),
+    SmiColumn("clocks.max.mem", "memory_clock_max_hz", MHZ),
+    SmiColumn("pcie.link.gen.current", "pcie_generation"),
+    SmiColumn("pcie.link.gen.max", "pcie_generation_max"),
+    SmiColumn("pcie.link.width.current", "pcie_width"),
+    SmiColumn("pcie.link.width.max", "pcie_width_max"),
+    SmiColumn("fan.speed", "fan_ratio", PERCENT),
+    SmiColumn("ecc.errors.corrected.volatile.total", "ecc_corrected"),
+    SmiColumn("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"),
 )
 """Memory in MiB, power in W, clocks in MHz, shares in percent."""

@@ -13,7 +13,7 @@ NVLINK: Final = "NVLink"
 XGMI_LINK: Final = "XGMI link"
 
 
-class Path(str, Enum):
+class LinkPath(str, Enum):
     """The way between two GPUs without NVLink, by the words of nvidia-smi; the nearest first."""
 
     BOARD = "board"
@@ -35,7 +35,7 @@ class Path(str, Enum):
     UNKNOWN = "?"
 
 
-class Board(msgspec.Struct, frozen=True):
+class TopologyGpu(msgspec.Struct, frozen=True):
     """One GPU."""
 
     index: int
@@ -73,7 +73,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     first: int
     second: int
-    path: Path
+    path: LinkPath
     nvlinks: int = 0
     """NVLinks between them, directly or through NVSwitches."""
 
@@ -87,7 +87,7 @@ class Pair(msgspec.Struct, frozen=True):
     @property
     def is_linked(self) -> bool:
         """Whether links of the GPUs themselves connect them."""
-        return self.nvlinks > 0 or self.path in (Path.XGMI, Path.XGMI_VIA)
+        return self.nvlinks > 0 or self.path in (LinkPath.XGMI, LinkPath.XGMI_VIA)
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Topology(msgspec.Struct, frozen=True):
 
     driver: str = ""
     cuda: str = ""
-    boards: tuple[Board, ...] = ()
+    boards: tuple[TopologyGpu, ...] = ()
     pairs: tuple[Pair, ...] = ()
     """Each pair once, the lower index first."""
     link: str = NVLINK

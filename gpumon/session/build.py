@@ -16,11 +16,11 @@ from gpumon.readings.snapshot import Snapshot
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from gpumon.collector import Collector, HostMeter, Keeper, Memory, Push
+    from gpumon.collector import Collector, HostMeter, Push, Remembering, TickKeeper
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
     from gpumon.sources.attachment import EngineFacts
-    from gpumon.sources.discovery.source import Discovery
+    from gpumon.sources.discovery.source import EngineDiscovery
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds import FileFeed
     from gpumon.sources.ownership import Ownership
@@ -73,7 +73,7 @@ def build(
     options: Options,
     hardware: Source | None,
     history: History | None = None,
-    keepers: Sequence[Keeper] = (),
+    keepers: Sequence[TickKeeper] = (),
     *,
     with_past: bool = False,
     push: Push | None = None,
@@ -86,7 +86,7 @@ def build(
     """
     from gpumon.collector import Collector
     from gpumon.sources.attachment import EngineFacts
-    from gpumon.sources.host import HostMeter
+    from gpumon.sources.host import ProcMeter
 
     pages, files = _feeds(config, hardware)
     polled = [*_endpoints(config, hardware), *pages]
@@ -114,7 +114,7 @@ def build(
     return Collector(
         _present(hardware, *exporters, *polled, *files, discovery),
         deriver,
-        getattr(hardware, "host_meter", _unchanged)(HostMeter()),
+        getattr(hardware, "host_meter", _unchanged)(ProcMeter()),
         facts,
         interval_s=config.general.interval_s,
         simulated=options.demo,
@@ -151,7 +151,7 @@ def _present(*sources: Source | None) -> list[Source]:
 
 
 def _troubles(
-    commands: AlertCommands, keepers: Sequence[Keeper], push: Push | None
+    commands: AlertCommands, keepers: Sequence[TickKeeper], push: Push | None
 ) -> list[Callable[[float], Fault | None]]:
     """The faults to ask for at each tick: those of the alerts' commands, of webhooks, and of keepers that have some."""
     troubles: list[Callable[[float], Fault | None]] = [commands.fault]
@@ -165,7 +165,7 @@ def _troubles(
 
 def _discovery(
     config: Config, polled: Sequence[EndpointSource], listed: dict[str, Endpoint], hardware: Source | None
-) -> tuple[Ownership | None, Discovery | None]:
+) -> tuple[Ownership | None, EngineDiscovery | None]:
     """Process ownership and discovery of engines on this host; None and None where discovery is off or cannot look."""
     if not config.discovery.enabled:
         return None, None
@@ -189,21 +189,21 @@ def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: Engi
     return None
 
 
-def _memory(options: Options, hardware: Source | None, discovery: Discovery | None) -> Memory | None:
+def _memory(options: Options, hardware: Source | None, discovery: EngineDiscovery | None) -> Remembering | None:
     """The memory of engines; the simulated server is remembered in no file."""
-    from gpumon.sources.last_seen.keeper import Keeper
-    from gpumon.sources.last_seen.store import Store, state_file
+    from gpumon.sources.last_seen.keeper import LastSeenKeeper
+    from gpumon.sources.last_seen.store import LastSeenStore, state_file
 
     if options.demo:
-        return Keeper(None, None, simulated=getattr(hardware, "around", None))
+        return LastSeenKeeper(None, None, simulated=getattr(hardware, "around", None))
     path = state_file(os.environ)
     servers = None
     if discovery is not None:
         servers = discovery.servers
     store = None
     if path is not None:
-        store = Store(path)
-    return Keeper(servers, store)
+        store = LastSeenStore(path)
+    return LastSeenKeeper(servers, store)
 
 
 def _exporters(config: Config, options: Options) -> list[Source]:

@@ -14,7 +14,7 @@ from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
 if TYPE_CHECKING:
-    from gpumon.session.live_fleet import FleetSource
+    from gpumon.session.live_fleet import FleetFrames
 
 Progress = Callable[[int, int], None]
 """Looks that are done, and all of them."""
@@ -29,7 +29,7 @@ def _untold(done: int, of: int) -> None:
 
 
 async def compared_hosts(
-    source: FleetSource,
+    source: FleetFrames,
     make: Make,
     hosts: Sequence[str],
     scrape_s: float,
@@ -49,7 +49,7 @@ async def compared_hosts(
 
 
 async def _taken(
-    source: FleetSource,
+    source: FleetFrames,
     make: Make,
     hosts: Sequence[str],
     scrape_s: float,

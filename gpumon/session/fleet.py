@@ -10,7 +10,7 @@ from gpumon.config.schema import Config
 from gpumon.config.urls import with_scheme, without_secrets
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.session.host import HostSession
-from gpumon.session.live_fleet import FleetSource, LiveFleet
+from gpumon.session.live_fleet import FleetFrames, LiveFleet
 from gpumon.session.session import Session
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FleetSession(Session[FleetSnapshot]):
     """The snapshots of a fleet; sessions of its hosts."""
 
-    def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
+    def __init__(self, config: Config, source: Callable[[], FleetFrames] | None = None) -> None:
         """`source` makes the source of the frames; None: the hosts or the Prometheus of the config."""
         self.fleet = LiveFleet(config, source)
         """The source, which can be asked for moments of the past."""

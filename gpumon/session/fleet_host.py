@@ -19,7 +19,7 @@ from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
-from gpumon.readings.history import History, Moment
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
@@ -103,8 +103,8 @@ class _Stretch(NamedTuple):
     def holds(self, wall_s: float) -> bool:
         return self.span_s[0] <= wall_s <= self.span_s[1]
 
-    def moment(self, place: int) -> Moment:
-        return Moment(self.moments[place].snapshot, self.history)
+    def moment(self, place: int) -> PastMoment:
+        return PastMoment(self.moments[place].snapshot, self.history)
 
     def changes(self) -> list[int]:
         """Places at which something happened."""
@@ -116,7 +116,7 @@ class _Stretch(NamedTuple):
         return changes
 
 
-class HostPast:
+class FleetHostPast:
     """The `Timeline` of a host: each stretch of it is asked for once, and derived a moment at a time."""
 
     def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
@@ -133,16 +133,16 @@ class HostPast:
     def _step_s(self) -> float:
         return step_s(self._fleet, self._name)
 
-    async def at(self, wall_s: float) -> Moment | None:
+    async def at(self, wall_s: float) -> PastMoment | None:
         """The last moment at or before a time; the first one of its stretch where there is none."""
         stretch = await self._stretch(wall_s)
         if stretch is not None:
             return stretch.moment(max(0, bisect_right(stretch.walls, wall_s) - 1))
         if self._seen is not None and abs(self._seen.wall_s - wall_s) <= self._step_s():
-            return Moment(self._seen, History())
+            return PastMoment(self._seen, History())
         return None
 
-    async def step(self, wall_s: float, frames: int) -> Moment | None:
+    async def step(self, wall_s: float, frames: int) -> PastMoment | None:
         """The moment so many scrapes after the one of `wall_s`; the last or first where it ends."""
         stretch = await self._stretch(wall_s)
         if stretch is None:
@@ -154,7 +154,7 @@ class HostPast:
             min(max(place, 0), len(stretch.walls) - 1)
         )
 
-    async def change(self, wall_s: float, step: int) -> Moment | None:
+    async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """The next (1) or the previous (-1) moment at which something happened; None where none is near."""
         at_s = wall_s
         for _ in range(MOST_LOOKED):
@@ -243,7 +243,7 @@ class HostOfFleet:
     def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
         """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
-        self.timeline: Timeline | None = HostPast(name, fleet, seen)
+        self.timeline: Timeline | None = FleetHostPast(name, fleet, seen)
         self.filling = False
         self._name = name
         self._fleet = fleet
@@ -275,9 +275,9 @@ class HostOfFleet:
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine where the host is this one; else the command to run there."""
         if self._name.partition(".")[0] == socket.gethostname().partition(".")[0]:
-            from gpumon.sources.engine_log.log import EngineLog, serving_origin
+            from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
 
-            return EngineLog(lambda: serving_origin(engine.url))
+            return EngineLogReader(lambda: serving_origin(engine.url))
         host = shlex.quote(clean(self._name))
         command = ""
         if engine.departure:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from gpumon.collector import Collector
-    from gpumon.sources.last_seen.records import Origin
+    from gpumon.sources.last_seen.records import EngineOrigin
     from gpumon.sources.source import Source
     from gpumon.tui.control import EngineLog, Playback, Timeline
 
@@ -92,7 +92,7 @@ class ThisHost:
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
-        self._serving: dict[str, Origin] = {}
+        self._serving: dict[str, EngineOrigin] = {}
         """Servers whose log was looked at and that discovery does not follow, by key of their engine."""
 
     @property
@@ -115,8 +115,8 @@ class ThisHost:
 
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine that runs, or ran, on this host."""
-        from gpumon.sources.engine_log.log import EngineLog, serving_origin
-        from gpumon.sources.last_seen.keeper import Keeper
+        from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
+        from gpumon.sources.last_seen.keeper import LastSeenKeeper
         from gpumon.sources.last_seen.records import NO_ORIGIN
 
         if self._options.demo:
@@ -126,8 +126,8 @@ class ThisHost:
             memory = self._collector.memory
         origins = self._serving
 
-        def origin() -> Origin:
-            if isinstance(memory, Keeper):
+        def origin() -> EngineOrigin:
+            if isinstance(memory, LastSeenKeeper):
                 known = memory.origin(engine.key, engine.url)
                 if known.pid:
                     return known
@@ -136,7 +136,7 @@ class ThisHost:
                 origins[engine.key] = serving
             return origins.get(engine.key, NO_ORIGIN)
 
-        return EngineLog(origin)
+        return EngineLogReader(origin)
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Take) -> None:
         """Build the collector and start it; the GPUs are shown before that if the driver has answered by then."""

@@ -34,7 +34,7 @@ MOST_BEFORE: Final = 7
 """Moments at most: each costs as much as a refresh."""
 
 
-class FleetSource(Protocol):
+class FleetFrames(Protocol):
     """A source of the fleet's snapshots."""
 
     async def frame(self, at_s: float | None = None) -> FleetFrame:
@@ -65,13 +65,13 @@ class FleetSource(Protocol):
 class LiveFleet:
     """The snapshots of a fleet (`SnapshotSource`), at every refresh; and those of moments of its past."""
 
-    def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
+    def __init__(self, config: Config, source: Callable[[], FleetFrames] | None = None) -> None:
         """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
         self.snapshot: FleetSnapshot = NOTHING_YET
         self.newest: FleetFrame | None = None
         self._config = config
         self._made = source or (lambda: _source(config))
-        self._source: FleetSource | None = None
+        self._source: FleetFrames | None = None
         self._make: Make | None = None
         self._fleet: Fleet | None = None
         if config.host:
@@ -131,7 +131,7 @@ class LiveFleet:
         if self._source is None:
             self._make, self._fleet, self._source = await asyncio.to_thread(self._built)
 
-    def _built(self) -> tuple[Make, Fleet, FleetSource]:
+    def _built(self) -> tuple[Make, Fleet, FleetFrames]:
         """It imports what it needs here: the screen's first paint does not wait for it."""
         from gpumon.fleet.fleet import Fleet
         from gpumon.session.build import maker
@@ -184,7 +184,7 @@ class LiveFleet:
         return there_s
 
     @property
-    def source(self) -> FleetSource:
+    def source(self) -> FleetFrames:
         """Source of the frames; there is none before the first `open`."""
         assert self._source is not None, "nothing was asked yet"
         return self._source
@@ -322,7 +322,7 @@ async def _take(fleet: Fleet, frame: FleetFrame) -> None:
         await turns.give()
 
 
-def _source(config: Config) -> FleetSource:
+def _source(config: Config) -> FleetFrames:
     if config.host:
         from gpumon.sources.remote import RemoteHosts
 

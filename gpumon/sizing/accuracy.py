@@ -59,7 +59,7 @@ NO_BAND: Final = Band(0.0, 0.0, 0)
 """Band of a figure that was typed, or is not known."""
 
 
-class Efficiency(NamedTuple):
+class EngineEfficiency(NamedTuple):
     """Shares of a GPU's peaks that serving engines reach, and what each layer costs beside bytes and FLOPs."""
 
     weights: float
@@ -91,7 +91,7 @@ class FirstTokenCost(NamedTuple):
     """Increase of `prompt` per request in flight: prompts that came in with it."""
 
 
-REACHED: Final = Efficiency(*EFFICIENCY)
+REACHED: Final = EngineEfficiency(*EFFICIENCY)
 """As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
 
 

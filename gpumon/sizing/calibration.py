@@ -58,18 +58,18 @@ _RECENT_S: Final = 60.0
 _MOST_ENGINES: Final = 256
 
 
-class Traffic(NamedTuple):
+class MeanLengths(NamedTuple):
     """Mean lengths in tokens, cached ones in the prompt included; the hit ratio is None where it is not known."""
 
     prompt_tokens: float
     answer_tokens: float
     hit_ratio: float | None
 
-    def distance(self, other: Traffic) -> float:
+    def distance(self, other: MeanLengths) -> float:
         """Largest logarithm of a ratio between the two: of prompts, of computed prompts, of answers."""
         return max(abs(math.log(a / b)) for a, b in zip(self._costs(), other._costs(), strict=True))
 
-    def moved(self, to: Traffic, share: float) -> Traffic:
+    def moved(self, to: MeanLengths, share: float) -> MeanLengths:
         """This one moved by a share of the way to another."""
         prompt = self.prompt_tokens + share * (to.prompt_tokens - self.prompt_tokens)
         answer = self.answer_tokens + share * (to.answer_tokens - self.answer_tokens)
@@ -78,7 +78,7 @@ class Traffic(NamedTuple):
             hit = to.hit_ratio
         elif to.hit_ratio is not None:
             hit += share * (to.hit_ratio - hit)
-        return Traffic(prompt, answer, hit)
+        return MeanLengths(prompt, answer, hit)
 
     def _costs(self) -> tuple[float, float, float]:
         computed = self.prompt_tokens * (1.0 - (self.hit_ratio or 0.0))
@@ -88,7 +88,7 @@ class Traffic(NamedTuple):
 class MixPoints:
     """The windows of one mix. At most 64 buckets of 8 windows (140 kB), of the last 4 hours."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: MeanLengths) -> None:
         self.traffic = traffic
         self.last_s = -math.inf
         self.itl_tails: deque[float] = deque(maxlen=_MOST_TAILS)
@@ -99,11 +99,11 @@ class MixPoints:
         self._buckets: dict[int, deque[tuple[float, Point]]] = {}
         self._points: tuple[Point, ...] | None = ()
 
-    def holds(self, traffic: Traffic, requests: float) -> bool:
+    def holds(self, traffic: MeanLengths, requests: float) -> bool:
         """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
         return self.traffic.distance(traffic) <= math.log(_SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
 
-    def add(self, time_s: float, point: Point, traffic: Traffic) -> None:
+    def add(self, time_s: float, point: Point, traffic: MeanLengths) -> None:
         """Take one window in; the mix's lengths follow. Too old windows go, and buckets not met for longest."""
         self._windows += 1
         self.traffic = self.traffic.moved(traffic, 1.0 / min(self._windows, _STEADY_AFTER))
@@ -186,7 +186,7 @@ def tail_ratio(latency: Quantiles) -> float | None:
     return max(1.0, p95 / mean)
 
 
-class Setting(msgspec.Struct, frozen=True):
+class RestartSettings(msgspec.Struct, frozen=True):
     """Settings that a restart may change; empty or 0 is not known (yet)."""
 
     model: str
@@ -203,7 +203,7 @@ class Setting(msgspec.Struct, frozen=True):
     """KV pool of one instance."""
 
     @classmethod
-    def of(cls, engine: Engine, here: list[Gpu]) -> Setting:
+    def of(cls, engine: Engine, here: list[Gpu]) -> RestartSettings:
         """As an engine shows it."""
         hardware = engine.hardware
         types = {gpu.gpu_type for gpu in here} or {hardware.gpu_type}
@@ -220,7 +220,7 @@ class Setting(msgspec.Struct, frozen=True):
             pool_tokens=pool / hardware.ranks if pool is not None else 0.0,
         )
 
-    def agrees(self, other: Setting) -> bool:
+    def agrees(self, other: RestartSettings) -> bool:
         """Whether nothing that both know differs."""
         pools = sorted((self.pool_tokens, other.pool_tokens))
         if pools[0] and pools[1] > pools[0] * (1.0 + _POOL_TOLERANCE):
@@ -233,25 +233,25 @@ class Setting(msgspec.Struct, frozen=True):
                 return False
         return tools
 
-    def filled(self, other: Setting) -> Setting:
+    def filled(self, other: RestartSettings) -> RestartSettings:
         """This one, with what only the other knows."""
         known = {}
         for name in self.__struct_fields__:
             known[name] = getattr(self, name) or getattr(other, name)
-        return Setting(**{**known, "tool": max(self.tool, other.tool, key=len)})
+        return RestartSettings(**{**known, "tool": max(self.tool, other.tool, key=len)})
 
 
-class Replicas:
+class SeenInstances:
     """Knowledge of one instance, whichever of the engines it was seen on."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: RestartSettings) -> None:
         self.setting = setting
         self.names: dict[str, str] = {}
         """URL -> name of each engine."""
         self.last_s = -math.inf
         self.time = ""
         """When one of them was last seen (RFC 3339)."""
-        self.lengths: Traffic | None = None
+        self.lengths: MeanLengths | None = None
         """Lengths of the requests that ended last on one of them: known before there is a point."""
         self._mixes: list[MixPoints] = []
         self._current: MixPoints | None = None
@@ -293,7 +293,7 @@ class Replicas:
         if accepted_ratio is not None and 0.0 < accepted_ratio <= 1.0:
             self._drafted_per_step = min((per_step - 1.0) / accepted_ratio, _MOST_PER_STEP - 1.0)
 
-    def mix(self, traffic: Traffic, requests: float) -> MixPoints:
+    def mix(self, traffic: MeanLengths, requests: float) -> MixPoints:
         """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
 
         The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
@@ -407,8 +407,8 @@ class _Look:
         """End of the last window that became a point."""
         self.noticed_s = -math.inf
         self.ticks: deque[_Tick] = deque(maxlen=64)
-        self.setting: Setting | None = None
-        self.replicas: Replicas | None = None
+        self.setting: RestartSettings | None = None
+        self.replicas: SeenInstances | None = None
         self.lengths: tuple[float | None, ...] = (None, None, None)
         """Last known mean prompt, answer and hit ratio: no request may end for a while."""
 
@@ -420,7 +420,7 @@ class _Look:
                 since.append(tick)
         return since
 
-    def learn_lengths(self, engine: Engine, replicas: Replicas) -> Traffic | None:
+    def learn_lengths(self, engine: Engine, replicas: SeenInstances) -> MeanLengths | None:
         """Mean lengths as last known, without a steady window, too; None while no request has ended."""
         load = engine.load
         lengths = []
@@ -435,7 +435,7 @@ class _Look:
         self.lengths = prompt, answer, hit
         if prompt is None or answer is None:
             return None
-        replicas.lengths = Traffic(prompt, answer, hit)
+        replicas.lengths = MeanLengths(prompt, answer, hit)
         return replicas.lengths
 
 
@@ -452,7 +452,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self._looks: dict[str, _Look] = {}
-        self._all: list[Replicas] = []
+        self._all: list[SeenInstances] = []
         self._peaks = RecentLoads()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -491,7 +491,7 @@ class Calibration:
         newest_s = max((replicas.last_s for replicas in self._all), default=0.0)
         engines = Counter(id(look.replicas) for look in self._looks.values())
 
-        def place(replicas: Replicas) -> tuple[float, bool, int]:
+        def place(replicas: SeenInstances) -> tuple[float, bool, int]:
             age_s = newest_s - replicas.last_s
             count = engines[id(replicas)]
             runs = count > 0 and age_s <= _RECENT_S
@@ -531,8 +531,8 @@ class Calibration:
             self._add(look, engine, window, replicas, traffic, running, itl_s, at_s)
 
     def _add(
-        self, look: _Look, engine: Engine, window: Window, replicas: Replicas, traffic: Traffic, running: float,
-        itl_s: float, at_s: float,
+        self, look: _Look, engine: Engine, window: Window, replicas: SeenInstances, traffic: MeanLengths,
+        running: float, itl_s: float, at_s: float,
     ) -> None:  # fmt: skip
         """Add a steady window to the points of its mix."""
         ticks = look.since(at_s - window.seconds)
@@ -568,10 +568,10 @@ class Calibration:
         replicas.ran(window.running_most / ranks, limited=limited)
         look.end_s = at_s
 
-    def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
+    def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> SeenInstances:
         """The replicas that the engine's points belong to: they start anew where model, hardware, precision, version
         or KV pool changed."""
-        setting = Setting.of(engine, here)
+        setting = RestartSettings.of(engine, here)
         before = look.replicas
         if before is not None and setting == look.setting:
             return before
@@ -585,14 +585,14 @@ class Calibration:
         look.replicas = replicas
         return replicas
 
-    def _agreeing(self, setting: Setting, before: Replicas | None) -> Replicas:
+    def _agreeing(self, setting: RestartSettings, before: SeenInstances | None) -> SeenInstances:
         """The replicas that have this setting, those of before first; new ones where there are none."""
         if before is not None and before.setting.agrees(setting):
             return before
         for replicas in self._all:
             if replicas.setting.agrees(setting):
                 return replicas
-        new = Replicas(setting)
+        new = SeenInstances(setting)
         self._all.append(new)
         if len(self._all) > MOST_REPLICAS:
             self._all.remove(min(self._all[:-1], key=lambda replicas: replicas.last_s))

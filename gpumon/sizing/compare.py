@@ -24,7 +24,7 @@ _SAME: Final = 0.005
 """Share by which two figures may differ and still count as the same."""
 
 
-class Figure(NamedTuple):
+class ComparedFigure(NamedTuple):
     """A column of the comparison."""
 
     key: str
@@ -40,17 +40,17 @@ class Figure(NamedTuple):
 
 
 FIGURES: Final = (
-    Figure("tp", "TP", 11, of_workload=True),
-    Figure("instances", "inst", 9),
-    Figure("gpus", "GPUs", 12, "fewest GPUs"),
-    Figure("servers", "servers", 2),
-    Figure("price_per_hour", "$/h", 10, "cheapest"),
-    Figure("price_per_mtok", "$/1M tok", 7, "cheapest token"),
-    Figure("itl_s", "ITL mean", 6, of_workload=True),
-    Figure("limit", "limit", 8, of_workload=True),
-    Figure("power_w", "max power", 5, "least power"),
-    Figure("tokens_per_j", "tok/J", 4, "most tokens/J", rises=True),
-    Figure("source", "from", 3, of_workload=True),
+    ComparedFigure("tp", "TP", 11, of_workload=True),
+    ComparedFigure("instances", "inst", 9),
+    ComparedFigure("gpus", "GPUs", 12, "fewest GPUs"),
+    ComparedFigure("servers", "servers", 2),
+    ComparedFigure("price_per_hour", "$/h", 10, "cheapest"),
+    ComparedFigure("price_per_mtok", "$/1M tok", 7, "cheapest token"),
+    ComparedFigure("itl_s", "ITL mean", 6, of_workload=True),
+    ComparedFigure("limit", "limit", 8, of_workload=True),
+    ComparedFigure("power_w", "max power", 5, "least power"),
+    ComparedFigure("tokens_per_j", "tok/J", 4, "most tokens/J", rises=True),
+    ComparedFigure("source", "from", 3, of_workload=True),
 )
 """In the order of the table, on the screen and in text."""
 
@@ -72,7 +72,7 @@ class Comparison(NamedTuple):
         return cls(answer.compared, (), _tp_typed(scenario))
 
     @property
-    def shown(self) -> tuple[Figure, ...]:
+    def shown(self) -> tuple[ComparedFigure, ...]:
         """The columns that have a figure in some row."""
         sound = self._sound
         shown = []
@@ -286,7 +286,7 @@ def _tensor_parallels(row: Compared) -> list[int]:
     return [workload.tp for workload in row.workloads]
 
 
-def _has(figure: Figure, row: Compared) -> bool:
+def _has(figure: ComparedFigure, row: Compared) -> bool:
     if not figure.of_workload:
         return not isinstance(getattr(row.totals, figure.key), Missing)
     for workload in row.workloads:

@@ -75,7 +75,7 @@ class Transfer(NamedTuple):
         return self.size_bytes / self.bytes_per_s
 
 
-class Split(NamedTuple):
+class PoolSizes(NamedTuple):
     """Numbers of instances of both pools for one rate of requests."""
 
     prefill: Prefill
@@ -185,7 +185,7 @@ def _against(aggregated: Reading, saving: Reading) -> str:
     return f"{beside}: the same"
 
 
-def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> Split:
+def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:
     """The split that needs the fewest GPUs, of several the one with the largest goodput per GPU.
 
     ValueError says why there is none.
@@ -195,7 +195,7 @@ def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogue
         here = scenario
     else:
         here = msgspec.structs.replace(scenario, server=(server,))
-    splits = list[Split]()
+    splits = list[PoolSizes]()
     problems = list[str]()
     for prefill in _prefills(demand.workload, settings, here, catalogues):
         for parallel in _parallels(demand.workload, settings.decode_tp, settings.decode_dp, here, catalogues):
@@ -242,7 +242,7 @@ def _prefills(
 
 def _split_or_why(
     prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
-) -> Split | str:
+) -> PoolSizes | str:
     """A split, or why this pair of parallelisms has none."""
     try:
         return _split(prefill, parallel, settings, scenario, catalogues)
@@ -252,7 +252,7 @@ def _split_or_why(
 
 def _split(
     prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
-) -> Split:
+) -> PoolSizes:
     """Numbers of instances for one pair of parallelisms. ValueError where a goal cannot be met."""
     goals = prefill.instance.workload
     transfer = _transfer(prefill.instance, parallel, settings)
@@ -263,7 +263,7 @@ def _split(
     busy_most = min(scenario.planning_factor, MOST_BUSY)
     sending = prefill.ranks / transfer.time_s if transfer.time_s > 0.0 else math.inf
     each_per_s = min(prefill.requests_per_s * busy_most, sending)
-    split = Split(
+    split = PoolSizes(
         prefill=prefill,
         decode=decode,
         transfer=transfer,
@@ -283,7 +283,7 @@ def _ttft_decides(goals: Workload, scenario: Scenario) -> bool:
     return scenario.assume_ttft or goals.prefill_tokens_per_s is not None
 
 
-def _within_ttft(split: Split, goal_s: float) -> Split:
+def _within_ttft(split: PoolSizes, goal_s: float) -> PoolSizes:
     """With as many prefill instances as the goal takes. ValueError where no number of them meets it."""
     for count in range(split.prefill_instances, _MORE_PREFILL * split.prefill_instances + 1):
         more = split._replace(prefill_instances=count)
@@ -370,7 +370,7 @@ def _aggregated(demand: Demand) -> Reading:
     return demand.planned * instance.answer_tokens / response_s / instance.gpus
 
 
-def _notes(split: Split, scenario: Scenario) -> Iterator[str]:
+def _notes(split: PoolSizes, scenario: Scenario) -> Iterator[str]:
     """Assumptions and sources behind the figures."""
     yield NOT_MEASURED
     if split.decode.instance.source in (Source.MEASURED, Source.SWEEP, Source.RESCALED):

@@ -15,7 +15,7 @@ from gpumon.sizing.accuracy import NO_BAND, Band, band_of
 from gpumon.sizing.fit import calibrated, loads_below_knee, points_below_knee, span_a_line
 from gpumon.sizing.latency import TtftLine
 from gpumon.sizing.profile import Point
-from gpumon.sizing.roofline import Setting
+from gpumon.sizing.roofline import InstanceSetting
 
 ONE_LOAD_ENGINE: Final = "vllm"
 """Engine whose formula, scaled to one measured load, gave the capacity at the others within a factor of two in 93 % of
@@ -55,7 +55,9 @@ def typed(line: TtftLine) -> FirstToken:
     return FirstToken(line, NO_BAND, decides=True, basis="typed prompt tokens/s")
 
 
-def estimated(line: TtftLine | None, setting: Setting | None, engine: str, basis: str = "estimate") -> FirstToken:
+def estimated(
+    line: TtftLine | None, setting: InstanceSetting | None, engine: str, basis: str = "estimate"
+) -> FirstToken:
     """TTFT from a formula, or moved from another server: it decides nothing."""
     if line is None:
         return FirstToken()
@@ -65,7 +67,9 @@ def estimated(line: TtftLine | None, setting: Setting | None, engine: str, basis
     return FirstToken(line, band_of(figure, setting.tp, bool(setting.llm.experts)), basis=basis)
 
 
-def measured(formula: TtftLine | None, points: Sequence[Point], setting: Setting | None, engine: str) -> FirstToken:
+def measured(
+    formula: TtftLine | None, points: Sequence[Point], setting: InstanceSetting | None, engine: str
+) -> FirstToken:
     """TTFT of an instance that is what was seen: a fit from three loads on, else the formula scaled to the points."""
     line = calibrated(formula, points)
     if line is None:

@@ -200,7 +200,7 @@ def _is_below_knee(point: Point, alone_s: float) -> bool:
     return point.offered <= _KNEE * point.running + prompts
 
 
-class Sample(NamedTuple):
+class LatencySample(NamedTuple):
     """Mean and p95 of a latency at one level of load, seconds."""
 
     running: float
@@ -213,7 +213,7 @@ class Sample(NamedTuple):
         return self.running > 0.0 and self.mean_s > 0.0 and 0.0 < self.p95_s < math.inf
 
 
-def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise: float | None) -> Tail:
+def tail_of(samples: Sequence[LatencySample], mean: Curve | TtftLine | None, otherwise: float | None) -> Tail:
     """The tail from samples: a line over at least three levels, else the median ratio, else `otherwise`, else 1.
 
     `mean`: the fit of the mean that the line stands beside.

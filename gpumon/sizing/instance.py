@@ -14,7 +14,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured
 from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
-from gpumon.sizing.fit import Fitted, Sample, calibrated, fit, points_below_knee, tail_of
+from gpumon.sizing.fit import Fitted, LatencySample, calibrated, fit, points_below_knee, tail_of
 from gpumon.sizing.latency import (
     MOST,
     NO_SPECULATION,
@@ -26,11 +26,11 @@ from gpumon.sizing.latency import (
     largest_within,
     response_s,
 )
-from gpumon.sizing.length_tail import Held, held_of
+from gpumon.sizing.length_tail import TokensInFlight, held_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.roofline import (
+    InstanceSetting,
     Prompt,
-    Setting,
     layers_s,
     line_of,
     prefill_tokens_per_s,
@@ -75,7 +75,7 @@ class Instance(NamedTuple):
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     hit_ratio: float = 0.0
-    held: Held | None = None
+    held: TokensInFlight | None = None
     """Tokens that a request in flight holds, where it is known how lengths spread."""
     speculation: Speculation = NO_SPECULATION
     alike: bool = False
@@ -105,13 +105,13 @@ class Instance(NamedTuple):
         return Mix(self.prompt_tokens, self.answer_tokens, self.hit_ratio)
 
     @property
-    def setting(self) -> Setting | None:
+    def setting(self) -> InstanceSetting | None:
         """For the roofline formulas; None where something of it is not known."""
         mix = self.mix
         if self.llm is None or self.gpu is None or mix is None:
             return None
         expert_gpus = self.tp * self.dp if self.dp > 1 else 0
-        return Setting(self.llm, self.gpu, self.gpus, self.tp, mix, expert_gpus, self.speculation)
+        return InstanceSetting(self.llm, self.gpu, self.gpus, self.tp, mix, expert_gpus, self.speculation)
 
     @property
     def startup(self) -> memory.Startup:
@@ -202,7 +202,7 @@ class Was(NamedTuple):
     seen: Observed
     llm: LlmSpec | None = None
     """Its model at its precisions; None where they are not known."""
-    setting: Setting | None = None
+    setting: InstanceSetting | None = None
     """Setting that its points come from; None where something of it is not known."""
 
     @classmethod
@@ -269,7 +269,7 @@ class Was(NamedTuple):
         return None
 
 
-def _setting_seen(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp: int) -> Setting | None:
+def _setting_seen(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp: int) -> InstanceSetting | None:
     """The setting of a profile; None where its GPU or its lengths are not known. Raises ValueError."""
     if not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
         return None
@@ -280,7 +280,7 @@ def _setting_seen(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp: int)
         expert_gpus = gpus
     else:
         expert_gpus = 0
-    return Setting(llm, catalogues.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
+    return InstanceSetting(llm, catalogues.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
 
 
 def speculation_of(seen: Observed | None) -> Speculation:
@@ -395,7 +395,9 @@ def _bare(workload: Workload, scenario: Scenario, catalogues: Catalogues, was: W
     )
 
 
-def _held(workload: Workload, seen: Observed | None, prompt: float | None, answer: float | None) -> Held | None:
+def _held(
+    workload: Workload, seen: Observed | None, prompt: float | None, answer: float | None
+) -> TokensInFlight | None:
     """Tokens that a request in flight holds, by the lengths that are typed or seen; None where they are not known."""
     lengths = workload.lengths
     if not lengths and seen is not None:
@@ -596,12 +598,12 @@ def _learnt(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLin
     return _Learnt(itl, ttft, tail_of(gaps, mean, seen.itl_tail_ratio), tail_of(firsts, ttft, seen.ttft_tail_ratio))
 
 
-def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[Sample]:
+def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[LatencySample]:
     """Samples of the points that have both a mean and a p95."""
     samples = []
     for running, mean_s, p95_s in figures:
         if mean_s and p95_s:
-            samples.append(Sample(running, mean_s, p95_s))
+            samples.append(LatencySample(running, mean_s, p95_s))
     return samples
 
 
@@ -633,12 +635,12 @@ def _with_latency(bare: Instance, was_seen: Was | None) -> Instance:
     return _with_honest_bands(instance)
 
 
-def _floor_s(was: Setting | None) -> float:
+def _floor_s(was: InstanceSetting | None) -> float:
     """The least ITL that a fit may have: a share of the time that its weights take to read, 0 if unknown."""
     return _FLOOR * (_or_none(weight_read_s, was) or 0.0)
 
 
-def _by_roofline(instance: Instance, setting: Setting) -> Instance:
+def _by_roofline(instance: Instance, setting: InstanceSetting) -> Instance:
     """With the curve of the roofline; with a note where it lacks a figure."""
     kind = "itl dp" if setting.expert_gpus else "itl"
     try:
@@ -703,7 +705,7 @@ def _speculation_note(instance: Instance) -> str:
     return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
 
 
-def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: Setting | None) -> Instance:
+def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: InstanceSetting | None) -> Instance:
     """With the fit of what was seen, moved to what is wanted; without a curve where either cannot be done."""
     if isinstance(fitted, str):
         return bare._replace(notes=(fitted,))
@@ -713,7 +715,7 @@ def _measured(bare: Instance, seen: Observed, fitted: Fitted | str, was: Setting
     return _rescaled(bare, origin, fitted, was)
 
 
-def _rescaled(bare: Instance, origin: str, fitted: Fitted, was: Setting | None) -> Instance:
+def _rescaled(bare: Instance, origin: str, fitted: Fitted, was: InstanceSetting | None) -> Instance:
     """With the fit of what was seen on other hardware (`origin`) or with other lengths, moved by the roofline."""
     wanted = bare.setting
     if was is None or wanted is None:
@@ -732,7 +734,7 @@ def _rescaled(bare: Instance, origin: str, fitted: Fitted, was: Setting | None) 
     )
 
 
-def _as_seen(bare: Instance, seen: Observed, fitted: Fitted, was: Setting | None) -> Instance:
+def _as_seen(bare: Instance, seen: Observed, fitted: Fitted, was: InstanceSetting | None) -> Instance:
     """With the fit of the same server and mix of lengths."""
     wanted = bare.setting
     curve: Curve | None = None
@@ -755,7 +757,7 @@ def _as_seen(bare: Instance, seen: Observed, fitted: Fitted, was: Setting | None
     )
 
 
-def _rescaled_band(band: Band, was: Setting, wanted: Setting) -> Band:
+def _rescaled_band(band: Band, was: InstanceSetting, wanted: InstanceSetting) -> Band:
     """The errors of a fit with those of each step from the measured server to the wanted one."""
     precision = (was.llm.precision, was.llm.kv_precision)
     differs = {
@@ -831,12 +833,12 @@ def _engine(workload: Workload, seen: Observed | None) -> str:
     return engine_of(seen.tool)
 
 
-def _formula(engine: str, setting: Setting | None) -> TtftLine | None:
+def _formula(engine: str, setting: InstanceSetting | None) -> TtftLine | None:
     """TTFT of an engine from dimensions alone; None where something is not known."""
     return _or_none(lambda at: ttft_line(at, engine), setting)
 
 
-def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
+def _or_none(formula: Callable[[InstanceSetting], T], setting: InstanceSetting | None) -> T | None:
     """Result of the formula; None where it lacks a figure."""
     try:
         if setting is not None:

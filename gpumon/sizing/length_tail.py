@@ -87,7 +87,7 @@ def moments_of(steps: Sequence[LengthShare]) -> Moments:
     return Moments(mean, square, cube)
 
 
-class Held(NamedTuple):
+class TokensInFlight(NamedTuple):
     """Tokens that one request in flight holds at a moment: their mean and variance over the requests in flight."""
 
     mean: float
@@ -104,7 +104,7 @@ class Held(NamedTuple):
         return root * root
 
 
-def held_by(prompt: Moments, answer: Moments) -> Held:
+def held_by(prompt: Moments, answer: Moments) -> TokensInFlight:
     """Tokens that a request in flight holds: its prompt, and the part of its answer that there is by now.
 
     A moment falls into an answer of A tokens with a weight of A, and anywhere in it: it has E[A^2] / (2 E[A]) tokens by
@@ -114,10 +114,10 @@ def held_by(prompt: Moments, answer: Moments) -> Held:
     generated = answer.square / (2.0 * answer.mean)
     generated_square = answer.cube / (3.0 * answer.mean)
     variance = prompt.square - prompt.mean**2 + generated_square - generated**2
-    return Held(prompt.mean + generated, max(0.0, variance))
+    return TokensInFlight(prompt.mean + generated, max(0.0, variance))
 
 
-def held_of(lengths: Lengths, prompt_tokens: float, answer_tokens: float) -> Held | None:
+def held_of(lengths: Lengths, prompt_tokens: float, answer_tokens: float) -> TokensInFlight | None:
     """Tokens that a request in flight holds, by histograms whose shapes get these means; None without a histogram."""
     if not lengths.prompt and not lengths.answer:
         return None

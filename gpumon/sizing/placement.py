@@ -33,7 +33,7 @@ _MOST_SOLVED: Final = 6
 _ROUNDING: Final = 1e-9
 
 
-class Block(msgspec.Struct, frozen=True):
+class InstanceBlock(msgspec.Struct, frozen=True):
     """Identical instances of one workload."""
 
     workload: int
@@ -48,7 +48,7 @@ class Block(msgspec.Struct, frozen=True):
     """Share of its GPU that it keeps busy; None: not known, so by busy share it has a GPU of its own."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class ServerShape(msgspec.Struct, frozen=True):
     """Servers of one kind."""
 
     gpus: int
@@ -69,7 +69,7 @@ class Shape(msgspec.Struct, frozen=True):
         whole, rest = divmod(self.gpus, size)
         return (size,) * whole + ((rest,) if rest else ())
 
-    def stages(self, block: Block) -> int:
+    def stages(self, block: InstanceBlock) -> int:
         """Parts in which an instance is placed: its pipeline stages where one server is too small for all of them."""
         spread = sum(size // block.tp for size in self.domains) * block.tp < block.gpus
         return block.gpus // block.tp if spread else 1
@@ -111,14 +111,14 @@ class Placement(msgspec.Struct, frozen=True):
     """By index; those with a block."""
 
 
-class Run(msgspec.Struct):
+class GpuRun(msgspec.Struct):
     """Equal shared GPUs that are still to be given a server."""
 
     slot: GpuSlot
     times: int
 
 
-class Row(NamedTuple):
+class ServerRow(NamedTuple):
     """Equal servers of one shape."""
 
     shape: int
@@ -131,7 +131,7 @@ class Row(NamedTuple):
         return sum(bool(slot.workloads) for slot in self.slots)
 
 
-def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) -> Placement:
+def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packing: Packing) -> Placement:
     """As few servers as are found; the same question always has the same answer.
 
     An instance of several GPUs has them alone; each TP group lies in one NVLink domain of one server. Its PP stages
@@ -143,14 +143,14 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     """
     busy = packing == "busy"
     stands = dict[int, Stands]()
-    left = dict[int, Block]()
+    left = dict[int, InstanceBlock]()
     for block in blocks:
         if block.count > 0:
             stands[block.workload] = _unplaced(block)
             if not stands[block.workload].problem:
                 left[block.workload] = block
     sound = list(left.values())
-    rows = list[Row]()
+    rows = list[ServerRow]()
     wanted = dict[int, int]()
     for index in _turns(sound, shapes):
         fitting = [block for block in left.values() if not misfit(block, shapes[index])]
@@ -165,7 +165,7 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     return _placement(rows, _with_place(sound, stands), shapes, busy, stands)
 
 
-def _with_place(blocks: Iterable[Block], stands: Mapping[int, Stands]) -> list[Block]:
+def _with_place(blocks: Iterable[InstanceBlock], stands: Mapping[int, Stands]) -> list[InstanceBlock]:
     """The blocks with the instances that have a place, without those that have none."""
     placed = []
     for block in blocks:
@@ -175,7 +175,7 @@ def _with_place(blocks: Iterable[Block], stands: Mapping[int, Stands]) -> list[B
     return placed
 
 
-def _unplaced(block: Block) -> Stands:
+def _unplaced(block: InstanceBlock) -> Stands:
     """A block before it is placed; with a problem where it makes no sense."""
     problem = _unsound(block)
     if problem:
@@ -183,7 +183,7 @@ def _unplaced(block: Block) -> Stands:
     return Stands(instances=block.count)
 
 
-def _turns(blocks: Sequence[Block], shapes: Sequence[Shape]) -> list[int]:
+def _turns(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape]) -> list[int]:
     """Indices of the shapes in the order in which they are filled."""
 
     def turn(index: int) -> tuple[bool, int]:
@@ -196,8 +196,8 @@ def _turns(blocks: Sequence[Block], shapes: Sequence[Shape]) -> list[int]:
 
 
 def _fill_shape(
-    blocks: Sequence[Block], index: int, shape: Shape, busy: bool
-) -> tuple[Sequence[Block], list[Row], int]:
+    blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, busy: bool
+) -> tuple[Sequence[InstanceBlock], list[ServerRow], int]:
     """The instances that have a place on servers of a shape, these servers, and how many all instances would take."""
     rows = _fill(blocks, index, shape, busy)
     wanted = _servers_in(rows)
@@ -207,12 +207,12 @@ def _fill_shape(
     return blocks, rows, wanted
 
 
-def _servers_in(rows: Iterable[Row]) -> int:
+def _servers_in(rows: Iterable[ServerRow]) -> int:
     """Number of servers in these rows."""
     return sum(row.times for row in rows)
 
 
-def _remaining(left: Mapping[int, Block], placed: Iterable[Block]) -> dict[int, Block]:
+def _remaining(left: Mapping[int, InstanceBlock], placed: Iterable[InstanceBlock]) -> dict[int, InstanceBlock]:
     """Blocks by workload without the instances that have a place now."""
     remaining = dict(left)
     for block in placed:
@@ -229,7 +229,7 @@ def beyond_domain(tp: int, domain: int) -> str:
     return f"TP {tp} takes {tp} GPUs of one NVLink domain, which has {counted(domain, 'GPU')}"
 
 
-def misfit(block: Block, shape: Shape) -> str:
+def misfit(block: InstanceBlock, shape: ServerShape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:
         return "the server has no GPU, or none whose memory is known"
@@ -248,7 +248,7 @@ def misfit(block: Block, shape: Shape) -> str:
     return ""
 
 
-def _unsound(block: Block) -> str:
+def _unsound(block: InstanceBlock) -> str:
     """Why a block makes no sense; empty if it does."""
     if block.count <= 0:
         return ""
@@ -258,7 +258,7 @@ def _unsound(block: Block) -> str:
     return "" if sound else "the memory of an instance is not known"
 
 
-def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[Block]:
+def _kept(blocks: Sequence[InstanceBlock], rows: Sequence[ServerRow], shape: ServerShape) -> list[InstanceBlock]:
     """Whole instances of each block on as many servers as there are, the fullest ones."""
     kept = Counter[int]()
     places = shape.count
@@ -275,7 +275,7 @@ def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[Bl
     return whole
 
 
-def _gpus_of(row: Row) -> Counter[int]:
+def _gpus_of(row: ServerRow) -> Counter[int]:
     """GPUs of each workload on a server; one that instances share counts for each of them."""
     gpus = Counter[int]()
     for slot in row.slots:
@@ -283,13 +283,13 @@ def _gpus_of(row: Row) -> Counter[int]:
     return gpus
 
 
-def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list[Row]:
+def _fill(blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, busy: bool) -> list[ServerRow]:
     """Servers for all blocks, the fullest first: instances of several GPUs, then shared GPUs in what is free there."""
     single, large = _by_size_of_instance(blocks)
     bins = _shared_gpus(single, shape, busy)
     large.sort(key=lambda block: (-block.gpus // shape.stages(block), -block.tp))
     left = {block.workload: block.count * shape.stages(block) for block in large}
-    rows: list[Row] = []
+    rows: list[ServerRow] = []
     while any(left.values()):
         slots, taken, free = _server(large, left, shape)
         times = min(left[workload] // number for workload, number in taken.items())
@@ -303,7 +303,7 @@ def _fill(blocks: Sequence[Block], index: int, shape: Shape, busy: bool) -> list
     return sorted(rows, key=lambda row: -row.used)
 
 
-def _by_size_of_instance(blocks: Iterable[Block]) -> tuple[list[Block], list[Block]]:
+def _by_size_of_instance(blocks: Iterable[InstanceBlock]) -> tuple[list[InstanceBlock], list[InstanceBlock]]:
     """Blocks whose instances take one GPU, and those whose instances take several."""
     single = []
     large = []
@@ -315,17 +315,17 @@ def _by_size_of_instance(blocks: Iterable[Block]) -> tuple[list[Block], list[Blo
     return single, large
 
 
-def _shared_gpus(alone: Sequence[Block], shape: Shape, busy: bool) -> list[Run]:
+def _shared_gpus(alone: Sequence[InstanceBlock], shape: ServerShape, busy: bool) -> list[GpuRun]:
     """GPUs with instances of one GPU each, the fullest first."""
     contents, _ = _shared(_sizes(alone, shape, busy))
     runs = []
     for content, times in contents:
-        runs.append(Run(_slot(content, alone), times))
+        runs.append(GpuRun(_slot(content, alone), times))
     return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 
 def _server(
-    blocks: Sequence[Block], left: Mapping[int, int], shape: Shape
+    blocks: Sequence[InstanceBlock], left: Mapping[int, int], shape: ServerShape
 ) -> tuple[list[GpuSlot], dict[int, int], list[int]]:
     """One server with as many instances of several GPUs as it holds, the largest first, each TP group in the fullest
     NVLink domain that has room: its slots, how many instances (or stages) of each workload, and the free GPUs."""
@@ -349,7 +349,7 @@ def _server(
     return slots, items, list(chain.from_iterable(rooms))
 
 
-def _rooms(shape: Shape) -> list[list[int]]:
+def _rooms(shape: ServerShape) -> list[list[int]]:
     """GPUs of each NVLink domain of a server."""
     rooms = list[list[int]]()
     start = 0
@@ -367,7 +367,9 @@ def _take_room(rooms: Sequence[list[int]], tp: int, slots: list[GpuSlot], slot: 
     del room[:tp]
 
 
-def _filled_up(index: int, slots: list[GpuSlot], free: list[int], times: int, bins: list[Run]) -> Iterator[Row]:
+def _filled_up(
+    index: int, slots: list[GpuSlot], free: list[int], times: int, bins: list[GpuRun]
+) -> Iterator[ServerRow]:
     """So many equal servers of a shape, with GPUs off the front of `bins` in what is free on them."""
     bare = len(free) == len(slots)
     while times > 0 and (bins or not bare):
@@ -380,11 +382,11 @@ def _filled_up(index: int, slots: list[GpuSlot], free: list[int], times: int, bi
                 drawn[gpu] = bins[0].slot
                 bins[0].times -= same
                 del bins[: not bins[0].times]
-        yield Row(index, tuple(drawn), same)
+        yield ServerRow(index, tuple(drawn), same)
         times -= same
 
 
-def _slot(content: Content, alone: Sequence[Block]) -> GpuSlot:
+def _slot(content: SlotContent, alone: Sequence[InstanceBlock]) -> GpuSlot:
     """A GPU with instances of one GPU each. An unknown busy share counts as nothing in the sum."""
     workloads = list[int]()
     memory = list[float]()
@@ -399,13 +401,13 @@ def _slot(content: Content, alone: Sequence[Block]) -> GpuSlot:
 
 # Shared GPUs: which instances of one GPU stand together.
 
-Content = tuple[tuple[int, int], ...]
+SlotContent = tuple[tuple[int, int], ...]
 """(kind, how many of it) on one GPU."""
-Kind = tuple[int, int, int]
+SlotKind = tuple[int, int, int]
 """Memory and busy time of a GPU that an instance takes, and how many instances there are."""
 
 
-def _sizes(alone: Iterable[Block], shape: Shape, busy: bool) -> tuple[Kind, ...]:
+def _sizes(alone: Iterable[InstanceBlock], shape: ServerShape, busy: bool) -> tuple[SlotKind, ...]:
     """Rounded up, so that no sum is above the limit."""
     kinds = []
     for block in alone:
@@ -419,7 +421,7 @@ def _sizes(alone: Iterable[Block], shape: Shape, busy: bool) -> tuple[Kind, ...]
 
 
 @lru_cache(maxsize=64)
-def _shared(kinds: tuple[Kind, ...]) -> tuple[tuple[tuple[Content, int], ...], int]:
+def _shared(kinds: tuple[SlotKind, ...]) -> tuple[tuple[tuple[SlotContent, int], ...], int]:
     """Contents of GPUs with how many hold each, and a number of GPUs that no packing is below.
 
     Column generation (Gilmore and Gomory 1961): the relaxed problem over the contents that pay, whole parts of it
@@ -443,10 +445,10 @@ def _shared(kinds: tuple[Kind, ...]) -> tuple[tuple[tuple[Content, int], ...], i
 
 
 def _solved(
-    kinds: Sequence[Kind], counts: dict[int, int], columns: Sequence[Content], shares: Sequence[float]
-) -> list[tuple[Content, int]]:
+    kinds: Sequence[SlotKind], counts: dict[int, int], columns: Sequence[SlotContent], shares: Sequence[float]
+) -> list[tuple[SlotContent, int]]:
     """Whole parts of a relaxed solution, and of the solutions anew for what is left; the last rest by its sizes."""
-    solved: list[tuple[Content, int]] = []
+    solved: list[tuple[SlotContent, int]] = []
     counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
     for _ in range(_MOST_SOLVED - 1):
         if not counts:
@@ -457,19 +459,19 @@ def _solved(
     return solved
 
 
-def _least_by(kinds: Sequence[Kind], by: int) -> int:
+def _least_by(kinds: Sequence[SlotKind], by: int) -> int:
     """GPUs that all instances take by memory (0) or by busy time (1), rounded up."""
     return -(-sum(kind[by] * kind[2] for kind in kinds) // ROOM)
 
 
-def _gpus_in(packed: Iterable[tuple[Content, int]]) -> int:
+def _gpus_in(packed: Iterable[tuple[SlotContent, int]]) -> int:
     """The number of GPUs of a packing."""
     return sum(times for _, times in packed)
 
 
 def _whole_parts(
-    kinds: Sequence[Kind], counts: Mapping[int, int], columns: Sequence[Content], shares: Sequence[float]
-) -> list[tuple[Content, int]]:
+    kinds: Sequence[SlotKind], counts: Mapping[int, int], columns: Sequence[SlotContent], shares: Sequence[float]
+) -> list[tuple[SlotContent, int]]:
     """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
     whole = []
     for content, share in zip(columns, shares, strict=True):
@@ -481,14 +483,14 @@ def _whole_parts(
 
 
 def _by_size(
-    kinds: Sequence[Kind], counts: Mapping[int, int], size: Callable[[Kind], tuple[int, int]]
+    kinds: Sequence[SlotKind], counts: Mapping[int, int], size: Callable[[SlotKind], tuple[int, int]]
 ) -> dict[int, int]:
     """The counts, the largest kind first."""
     return {kind: counts[kind] for kind in sorted(counts, key=lambda kind: size(kinds[kind]))}
 
 
 def _take(
-    whole: Iterable[tuple[Content, int]], counts: Mapping[int, int], packed: list[tuple[Content, int]]
+    whole: Iterable[tuple[SlotContent, int]], counts: Mapping[int, int], packed: list[tuple[SlotContent, int]]
 ) -> dict[int, int]:
     """Add contents to `packed` as far as instances are left; returns the instances that are left then."""
     left = dict(counts)
@@ -501,7 +503,7 @@ def _take(
     return {kind: count for kind, count in left.items() if count}
 
 
-_ORDERS: Final[tuple[Callable[[Kind], tuple[int, int]], ...]] = (
+_ORDERS: Final[tuple[Callable[[SlotKind], tuple[int, int]], ...]] = (
     lambda kind: (-kind[0] - kind[1], 0),
     lambda kind: (-max(kind[:2]), -kind[0] - kind[1]),
     lambda kind: (-kind[0], -kind[1]),
@@ -510,16 +512,16 @@ _ORDERS: Final[tuple[Callable[[Kind], tuple[int, int]], ...]] = (
 """Orders by size, the largest first: by the sum of both, the scarcer one, memory, busy time."""
 
 
-def _decreasing(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[Content, int], ...]:
+def _decreasing(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[tuple[SlotContent, int], ...]:
     """GPUs filled one after the other, the largest instances first; of the orders the one that takes fewest."""
     packings = [_in_order(kinds, _by_size(kinds, counts, size)) for size in _ORDERS]
     return min(packings, key=_gpus_in)
 
 
-def _in_order(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[Content, int], ...]:
+def _in_order(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[tuple[SlotContent, int], ...]:
     """GPUs filled one after the other with the kinds in the order of `counts`."""
     left = dict(counts)
-    packed = list[tuple[Content, int]]()
+    packed = list[tuple[SlotContent, int]]()
     while left:
         content = _topped(kinds, left, ())
         times = min(left[kind] // number for kind, number in content)
@@ -527,7 +529,7 @@ def _in_order(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[tuple[C
     return tuple(packed)
 
 
-def _topped(kinds: Sequence[Kind], counts: Mapping[int, int], content: Content) -> Content:
+def _topped(kinds: Sequence[SlotKind], counts: Mapping[int, int], content: SlotContent) -> SlotContent:
     """The content as far as instances are left, and of all others as many as fit, in the order of `counts`."""
     held = {kind: min(number, counts[kind]) for kind, number in content}
     memory, share = (ROOM - sum(kinds[kind][by] * number for kind, number in held.items()) for by in (0, 1))
@@ -539,11 +541,11 @@ def _topped(kinds: Sequence[Kind], counts: Mapping[int, int], content: Content) 
     return tuple(held.items())
 
 
-def _relaxed(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[list[Content], list[float], bool]:
+def _relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[list[SlotContent], list[float], bool]:
     """Contents of GPUs, what share of a GPU has each where parts of GPUs are allowed, and whether that is proven to be
     the least: revised simplex over contents that are added while one is worth more than a GPU."""
     order = list(counts)
-    columns: list[Content] = []
+    columns: list[SlotContent] = []
     inverse = [[0.0] * len(order) for _ in order]
     for row, kind in enumerate(order):
         most = _most(kinds[kind], counts[kind], ROOM, ROOM)
@@ -562,7 +564,7 @@ def _relaxed(kinds: Sequence[Kind], counts: Mapping[int, int]) -> tuple[list[Con
     return columns, shares, False
 
 
-def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: Content) -> list[float]:
+def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: SlotContent) -> list[float]:
     """The column of a new content in the present basis."""
     numbers = dict(content)
     places = []
@@ -594,20 +596,22 @@ def _pivot(inverse: list[list[float]], shares: list[float], enters: Sequence[flo
     shares[leaves] = share
 
 
-def _most(kind: Kind, count: int, memory: int, share: int) -> int:
+def _most(kind: SlotKind, count: int, memory: int, share: int) -> int:
     """How many of `count` fit."""
     size, time, _ = kind
     return min(count, memory // size, share // time if time else count)
 
 
-def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int, float]) -> tuple[Content, float, bool]:
+def _best(
+    kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]
+) -> tuple[SlotContent, float, bool]:
     """The content of most value, that value, and whether none has more: depth first, bounded by value per room."""
     order = _by_value(kinds, counts, prices)
     per_memory, per_share = _values_per_room(kinds, order, prices)
-    best: tuple[float, Content] = (0.0, ())
+    best: tuple[float, SlotContent] = (0.0, ())
     tried = 0
 
-    def look(place: int, memory: int, share: int, value: float, content: Content) -> None:
+    def look(place: int, memory: int, share: int, value: float, content: SlotContent) -> None:
         nonlocal best, tried
         tried += 1
         if value > best[0] + _ROUNDING:
@@ -631,14 +635,14 @@ def _best(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int,
     return best[1], best[0], tried <= _MOST_TRIED
 
 
-def _by_value(kinds: Sequence[Kind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
+def _by_value(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
     """The kinds that have a value, that of most value for its size first."""
     valued = [kind for kind in counts if prices[kind] > 0]
     return sorted(valued, key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
 
 
 def _values_per_room(
-    kinds: Sequence[Kind], order: Sequence[int], prices: Mapping[int, float]
+    kinds: Sequence[SlotKind], order: Sequence[int], prices: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
     """Most value per memory and per busy time among the kinds from each place of the order on."""
     per_memory = [0.0] * (len(order) + 1)
@@ -655,13 +659,17 @@ def _values_per_room(
 
 
 def _placement(
-    rows: Sequence[Row], blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool, stands: dict[int, Stands]
+    rows: Sequence[ServerRow],
+    blocks: Sequence[InstanceBlock],
+    shapes: Sequence[ServerShape],
+    busy: bool,
+    stands: dict[int, Stands],
 ) -> Placement:
     """`blocks`: with the instances that are placed."""
     drawn = list[PlacedServer]()
     by_shape = [0] * len(shapes)
     gpus = 0
-    used = dict[int, Shape]()
+    used = dict[int, ServerShape]()
     by_workload = {block.workload: block for block in blocks}
     for row in rows:
         by_shape[row.shape] += row.times
@@ -697,7 +705,7 @@ def _placement(
     )
 
 
-def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tuple[int, int]:
+def _least(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], busy: bool) -> tuple[int, int]:
     """Bounds of GPUs and servers on the shapes that are used. Of several shapes each GPU counts as the largest."""
     if not shapes:
         return 0, 0
@@ -716,7 +724,7 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
     return gpus, servers
 
 
-def _least_by_groups(large: Sequence[Block], shape: Shape) -> int:
+def _least_by_groups(large: Sequence[InstanceBlock], shape: ServerShape) -> int:
     """Servers by the sizes of instances and of TP groups: no two of more than half a room share one."""
     spans = []
     for block in large:
@@ -735,12 +743,12 @@ def _least_in(sizes: Sequence[tuple[int, int]], rooms: Sequence[int]) -> int:
     return servers
 
 
-def _reason(block: Block, count: int, shapes: Sequence[Shape], wanted: Mapping[int, int]) -> str:
+def _reason(block: InstanceBlock, count: int, shapes: Sequence[ServerShape], wanted: Mapping[int, int]) -> str:
     """Why so many instances as the block has left of `count` have no place."""
     if not shapes:
         return "there is no shape of server"
     misfits = dict[str, None]()
-    fitting = list[Shape]()
+    fitting = list[ServerShape]()
     for shape in shapes:
         reason = misfit(block, shape)
         if reason:

@@ -28,7 +28,7 @@ from gpumon.sizing.capacity import OPERATING_POINTS, binding
 from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.disaggregated import compared
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.pools import Filled, Part, Pool, first_of, pools_of
+from gpumon.sizing.pools import Filled, ServerPool, WorkloadPart, first_of, pools_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
@@ -154,7 +154,7 @@ def planned(
     return Planned(answer, scenario, catalogues, demands, needs.asked)
 
 
-def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
+def _standing(pools: Sequence[ServerPool], filled: Filled) -> tuple[Demand, ...]:
     """Needs of each workload on the type of GPU that most of its instances stand on."""
     standing = []
     for demand, parts in zip(first_of(pools), filled.parts, strict=True):
@@ -165,7 +165,7 @@ def _standing(pools: Sequence[Pool], filled: Filled) -> tuple[Demand, ...]:
 
 
 def _workloads(
-    pools: Sequence[Pool], filled: Filled, scenario: Scenario, catalogues: Catalogues
+    pools: Sequence[ServerPool], filled: Filled, scenario: Scenario, catalogues: Catalogues
 ) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     plans = []
@@ -207,7 +207,7 @@ class _PlacedFigures(NamedTuple):
     at_target: Mapping[str, Reading] = MappingProxyType(_NOTHING)
 
 
-def _placed_figures(parts: Sequence[Part]) -> _PlacedFigures:
+def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
     """Sums over the parts of a workload, its load at the target and after a fault."""
     return _PlacedFigures(
         instances=float(sum(part.number for part in parts)),
@@ -222,7 +222,7 @@ def _placed_figures(parts: Sequence[Part]) -> _PlacedFigures:
 
 def _workload(
     demand: Demand,
-    parts: Sequence[Part],
+    parts: Sequence[WorkloadPart],
     problem: str,
     where: tuple[str, ...],
     scenario: Scenario,
@@ -286,7 +286,7 @@ def _first_limits(demand: Demand) -> tuple[str, str]:
     return first, second
 
 
-def _on_gpu(part: Part) -> OnGpu:
+def _on_gpu(part: WorkloadPart) -> OnGpu:
     demand = part.demand
     return OnGpu(
         gpu=demand.instance.gpu.name if demand.instance.gpu is not None else "",
@@ -299,12 +299,12 @@ def _on_gpu(part: Part) -> OnGpu:
     )
 
 
-def _several(pools: Sequence[Pool]) -> bool:
+def _several(pools: Sequence[ServerPool]) -> bool:
     """Whether there are several types of GPU."""
     return len({pool.gpu for pool in pools}) > 1
 
 
-def _on_notes(workload: int, parts: Sequence[Part], pools: Sequence[Pool]) -> Iterator[str]:
+def _on_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[ServerPool]) -> Iterator[str]:
     """Places of the instances of a workload in a plan over several types of GPU, and why they are not elsewhere."""
     if not _several(pools) or not parts:
         return
@@ -565,7 +565,7 @@ def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
 
 
 def _others(
-    pools: Sequence[Pool], workloads: Sequence[WorkloadPlan], scenario: Scenario, catalogues: Catalogues
+    pools: Sequence[ServerPool], workloads: Sequence[WorkloadPlan], scenario: Scenario, catalogues: Catalogues
 ) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
     sound = []

@@ -12,7 +12,7 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, GpuCount, Packed, PlacedServer
-from gpumon.sizing.placement import Placement, Shape, Stands, place
+from gpumon.sizing.placement import Placement, ServerShape, Stands, place
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand
 from gpumon.sizing.servers import server_price, total
@@ -22,7 +22,7 @@ _NONE_LEFT: Final = 1e-12
 _ROUNDING: Final = 1e-9
 
 
-class Pool(NamedTuple):
+class ServerPool(NamedTuple):
     """Servers with one type of GPU that stand beside each other in the file, and what each workload needs on them."""
 
     shapes: tuple[int, ...]
@@ -36,12 +36,12 @@ class Pool(NamedTuple):
         """Catalogue name of its GPUs; empty where no server is given."""
         return self.servers[0].gpu if self.servers else ""
 
-    def only(self, chosen: Sequence[int]) -> Pool:
+    def only(self, chosen: Sequence[int]) -> ServerPool:
         """The pool with some of the workloads."""
         return self._replace(demands=tuple(self.demands[index] for index in chosen))
 
 
-class Part(NamedTuple):
+class WorkloadPart(NamedTuple):
     """Instances of one workload on one type of GPU."""
 
     demand: Demand
@@ -53,7 +53,7 @@ class Part(NamedTuple):
         return self.stands.instances
 
 
-class Split(NamedTuple):
+class WorkloadSplit(NamedTuple):
     """A way to share the workloads among the pools."""
 
     order: tuple[int, ...]
@@ -68,7 +68,7 @@ class Filled(NamedTuple):
     """A packing: the whole, and where the instances of each workload stand."""
 
     packed: Packed
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[WorkloadPart, ...], ...]
     """Parts of each workload, by type of GPU."""
     problems: tuple[str, ...]
     """Why instances of each workload have no place; empty where all have one."""
@@ -80,9 +80,9 @@ class Filled(NamedTuple):
     """Highest sum of busy shares on one GPU."""
 
 
-def pools_of(scenario: Scenario, needs: Callable[[Workload, Scenario], Demand]) -> tuple[Pool, ...]:
+def pools_of(scenario: Scenario, needs: Callable[[Workload, Scenario], Demand]) -> tuple[ServerPool, ...]:
     """The pools of a scenario; `needs` is asked once for servers that differ in number and price alone."""
-    pools: list[Pool] = []
+    pools: list[ServerPool] = []
     asked: dict[Server, tuple[Demand, ...]] = {}
     for _, run in groupby(range(len(scenario.server)), key=lambda index: scenario.server[index].gpu):
         shapes = tuple(run)
@@ -91,8 +91,8 @@ def pools_of(scenario: Scenario, needs: Callable[[Workload, Scenario], Demand]) 
         if alike not in asked:
             alone = msgspec.structs.replace(scenario, server=servers)
             asked[alike] = tuple(needs(workload, alone) for workload in scenario.workload)
-        pools.append(Pool(shapes, servers, asked[alike]))
-    return tuple(pools) or (Pool((), (), tuple(needs(workload, scenario) for workload in scenario.workload)),)
+        pools.append(ServerPool(shapes, servers, asked[alike]))
+    return tuple(pools) or (ServerPool((), (), tuple(needs(workload, scenario) for workload in scenario.workload)),)
 
 
 class _Left:
@@ -102,7 +102,7 @@ class _Left:
         self.homes = homes
         self.share = 1.0 if demand.instances else 0.0
         self.spares = demand.spares if demand.instances else 0
-        self.parts: list[Part] = []
+        self.parts: list[WorkloadPart] = []
         self.problem = ""
 
     def needed(self, demand: Demand) -> int:
@@ -137,13 +137,13 @@ class _Left:
         self.spares -= stands.instances - served
         self.problem = stands.problem
         if stands.instances:
-            self._add(Part(demand, stands))
+            self._add(WorkloadPart(demand, stands))
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: WorkloadPart) -> None:
         """One part for each type of GPU, however often its servers are filled."""
         for index, before in enumerate(self.parts):
             if before.demand is part.demand:
-                self.parts[index] = Part(part.demand, _both(before.stands, part.stands))
+                self.parts[index] = WorkloadPart(part.demand, _both(before.stands, part.stands))
                 return
         self.parts.append(part)
 
@@ -161,7 +161,7 @@ def _both(stands: Stands, other: Stands) -> Stands:
     )
 
 
-def first_of(pools: Sequence[Pool]) -> tuple[Demand, ...]:
+def first_of(pools: Sequence[ServerPool]) -> tuple[Demand, ...]:
     """Needs of each workload on the first pool that carries it; on the first of all where none does."""
     needs = []
     for demands in zip(*(pool.demands for pool in pools), strict=True):
@@ -177,7 +177,9 @@ def _carried(demands: Sequence[Demand]) -> Demand:
     return demands[0]
 
 
-def fill(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing, split: Split) -> Filled:
+def fill(
+    pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues, packing: Packing, split: WorkloadSplit
+) -> Filled:
     """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
     then the rest wherever whole servers are left. Figures are missing where a workload has no answer or no place."""
     left = []
@@ -202,7 +204,7 @@ def fill(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, pack
     return _filled(pools, scenario, catalogues, left, used, gpus, placements)
 
 
-def _wanted(left: Sequence[_Left], pool: Pool, index: int, *, homed: bool) -> list[int]:
+def _wanted(left: Sequence[_Left], pool: ServerPool, index: int, *, homed: bool) -> list[int]:
     """Instances of each workload that are to stand on a pool; with `homed` only of those that have it as a home."""
     wanted = []
     for workload, demand in zip(left, pool.demands, strict=True):
@@ -211,12 +213,12 @@ def _wanted(left: Sequence[_Left], pool: Pool, index: int, *, homed: bool) -> li
     return wanted
 
 
-def _is_used(pool: Pool, split: Split) -> bool:
+def _is_used(pool: ServerPool, split: WorkloadSplit) -> bool:
     """Whether the split has servers of a pool; a home without any is none."""
     return any(split.most[shape] != 0 for shape in pool.shapes)
 
 
-def _turns(split: Split) -> Iterator[tuple[int, bool]]:
+def _turns(split: WorkloadSplit) -> Iterator[tuple[int, bool]]:
     """Pools in turn, and whether workloads keep to their homes."""
     if any(split.homes):
         for pool in split.order:
@@ -225,7 +227,7 @@ def _turns(split: Split) -> Iterator[tuple[int, bool]]:
         yield pool, False
 
 
-def _shapes(pool: Pool, scenario: Scenario, split: Split, used: Counter[int]) -> dict[int, int]:
+def _shapes(pool: ServerPool, scenario: Scenario, split: WorkloadSplit, used: Counter[int]) -> dict[int, int]:
     """Shapes of a pool that have servers left -> how many; 0: as many as it takes."""
     left: dict[int, int] = {}
     for shape in pool.shapes:
@@ -241,7 +243,7 @@ def _shapes(pool: Pool, scenario: Scenario, split: Split, used: Counter[int]) ->
 
 
 def _placed(
-    pool: Pool, shapes: dict[int, int], wanted: Sequence[int], scenario: Scenario, packing: Packing
+    pool: ServerPool, shapes: dict[int, int], wanted: Sequence[int], scenario: Scenario, packing: Packing
 ) -> Placement:
     """So many instances of each workload on what is left of a pool; the servers drawn have the scenario's shapes."""
     usable = _usable_bytes(pool.demands, scenario)
@@ -256,14 +258,14 @@ def _placed(
     rooms = []
     for shape, count in shapes.items():
         server = scenario.server[shape]
-        rooms.append(Shape(server.gpus, server.nvlink_gpus or server.gpus, usable, count))
+        rooms.append(ServerShape(server.gpus, server.nvlink_gpus or server.gpus, usable, count))
     placement = place(blocks, rooms, packing)
     drawn = tuple(msgspec.structs.replace(server, shape=numbers[server.shape]) for server in placement.servers)
     return msgspec.structs.replace(placement, servers=drawn)
 
 
 def _filled(
-    pools: Sequence[Pool],
+    pools: Sequence[ServerPool],
     scenario: Scenario,
     catalogues: Catalogues,
     left: Sequence[_Left],
@@ -306,7 +308,7 @@ def _filled(
     return Filled(packed, parts, problems, unplaced, used_by_shape, _busiest(layout))
 
 
-def _part_sums(parts: Sequence[Sequence[Part]]) -> dict[str, Reading]:
+def _part_sums(parts: Sequence[Sequence[WorkloadPart]]) -> dict[str, Reading]:
     """Number and memory of all instances."""
     instances = 0
     memory = []
@@ -326,7 +328,7 @@ def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:
     return tuple(chain.from_iterable(placement.servers for placement in placements))
 
 
-def _least_servers(pools: Sequence[Pool], placements: Sequence[Placement], spare: int) -> Reading:
+def _least_servers(pools: Sequence[ServerPool], placements: Sequence[Placement], spare: int) -> Reading:
     """The bound of servers; not given over several types of GPU: that for one says nothing of what another takes."""
     if len(pools) != 1 or not placements:
         return NOT_GIVEN

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.flops import compute_peak, decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
-from gpumon.sizing.accuracy import REACHED, Efficiency, FirstTokenCost, first_token_cost, steps_each
+from gpumon.sizing.accuracy import REACHED, EngineEfficiency, FirstTokenCost, first_token_cost, steps_each
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import Attention, LlmSpec, Reach
@@ -28,7 +28,7 @@ SPARSE_HEADS: Final = 64
 Blackwell; vllm-project/recipes pull request 234)."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class InstanceSetting(msgspec.Struct, frozen=True):
     """One instance of a model on GPUs of one type under one mix; precisions are those of `llm`.
 
     `gpus` beyond `tp` are pipeline stages or data-parallel ranks. ValueError on sizes below 1 or gpus below tp.
@@ -67,7 +67,7 @@ class StepCost(NamedTuple):
     moe: bool
 
 
-def step_cost(setting: Setting) -> StepCost:
+def step_cost(setting: InstanceSetting) -> StepCost:
     """The parts of a step. ValueError where model or GPU lacks a figure.
 
     Weights are read over tp ranks, not all GPUs: pipeline stages read one after the other, and data-parallel ranks
@@ -96,7 +96,7 @@ def step_cost(setting: Setting) -> StepCost:
     )
 
 
-def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
+def roofline(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> Curve:
     """The curve of an engine at the efficiencies that measured servers reach (`bands.REACHED`).
 
     ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
@@ -118,7 +118,7 @@ def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
     )
 
 
-def _experts_of_a_sequence(setting: Setting) -> float:
+def _experts_of_a_sequence(setting: InstanceSetting) -> float:
     """Experts of a layer that a step touches for one sequence: those of all its verified tokens."""
     llm = setting.llm
     if not llm.experts or setting.speculation == NO_SPECULATION:
@@ -126,7 +126,7 @@ def _experts_of_a_sequence(setting: Setting) -> float:
     return distinct_experts(llm.experts, llm.experts_per_token, setting.speculation.verified)
 
 
-def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
+def layers_s(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> float:
     """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe), and its indexers."""
     at = reached or REACHED
     llm = setting.llm
@@ -134,12 +134,12 @@ def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
     return llm.layers * each_s + llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S
 
 
-def weight_read_s(setting: Setting) -> float:
+def weight_read_s(setting: InstanceSetting) -> float:
     """Seconds to read all weights once at the peak bandwidth, every expert included. ValueError as `step_cost`."""
     return positive("read_bytes", setting.llm.read_bytes) / (setting.tp * _bandwidth(setting.gpu))
 
 
-def prompt_parts_s(setting: Setting) -> tuple[float, float]:
+def prompt_parts_s(setting: InstanceSetting) -> tuple[float, float]:
     """Seconds that the FLOPs and the all-reduces of one prompt's new tokens would take at the peaks, alone.
 
     A prompt passes pipeline stages one after the other, and one data-parallel rank computes it: only tp speeds it.
@@ -149,13 +149,13 @@ def prompt_parts_s(setting: Setting) -> tuple[float, float]:
     return new / alone, new * _exchange_s(setting)
 
 
-def prompt_s(setting: Setting) -> float:
+def prompt_s(setting: InstanceSetting) -> float:
     """Seconds to compute the new tokens of one prompt, alone, at the reached efficiencies."""
     computed_s, exchanged_s = prompt_parts_s(setting)
     return computed_s / REACHED.prefill + exchanged_s / REACHED.link
 
 
-def prefill_tokens_per_s(setting: Setting) -> float:
+def prefill_tokens_per_s(setting: InstanceSetting) -> float:
     """Prompt tokens per second that the instance computes with nothing else to do. ValueError as `step_cost`."""
     new = max(1.0, setting.mix.new_tokens)
     if new == 1.0:
@@ -165,7 +165,9 @@ def prefill_tokens_per_s(setting: Setting) -> float:
     return new / prompt_s(of_one) * setting.gpus / setting.tp
 
 
-def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: Efficiency | None = None) -> Curve:
+def rescale(
+    curve: Curve, seen: InstanceSetting, wanted: InstanceSetting, most: float, reached: EngineEfficiency | None = None
+) -> Curve:
     """A curve measured under `seen` as it would be under `wanted`: it stays as far from the roofline as it was.
 
     ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `most`, the
@@ -195,7 +197,7 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: 
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 
-def _exchange_s(setting: Setting) -> float:
+def _exchange_s(setting: InstanceSetting) -> float:
     """Seconds that the exchanges of one token of each rank take at the peak of the link; 0 of a single GPU.
 
     A layer exchanges twice: behind attention among the ranks of a tensor-parallel group, and behind the MLP among the
@@ -216,7 +218,7 @@ def _ring(ranks: int) -> float:
     return 2.0 * (ranks - 1) / ranks
 
 
-def _drafted_s(setting: Setting) -> float:
+def _drafted_s(setting: InstanceSetting) -> float:
     """Seconds that computing the drafted tokens behind one output token takes at the peak of all GPUs."""
     speculation = setting.speculation
     if not speculation.tokens:
@@ -225,7 +227,7 @@ def _drafted_s(setting: Setting) -> float:
     return speculation.tokens / speculation.per_step * needed / (setting.gpus * _peak_flops_per_s(setting))
 
 
-def _peak_prefill_tokens_per_s(setting: Setting) -> float:
+def _peak_prefill_tokens_per_s(setting: InstanceSetting) -> float:
     """Prompt tokens per second at the peak of all GPUs, LM head once per prompt included."""
     mix = setting.mix
     new = max(1.0, mix.new_tokens)
@@ -234,7 +236,7 @@ def _peak_prefill_tokens_per_s(setting: Setting) -> float:
     return setting.gpus * _peak_flops_per_s(setting) / needed
 
 
-def _peak_flops_per_s(setting: Setting) -> float:
+def _peak_flops_per_s(setting: InstanceSetting) -> float:
     """Peak of one GPU in the format of the model's matmuls. ValueError where it is not known."""
     peak = compute_peak(setting.gpu, setting.llm)
     if peak is None:
@@ -242,7 +244,7 @@ def _peak_flops_per_s(setting: Setting) -> float:
     return peak[0]
 
 
-def _sparse_flops_per_token(setting: Setting) -> float:
+def _sparse_flops_per_token(setting: InstanceSetting) -> float:
     """FLOPs per prompt token that sparse latent attention takes beyond those of the model.
 
     Behind its first `limit` tokens a prompt is computed against the latent itself, as a decode step is, with the heads
@@ -251,7 +253,7 @@ def _sparse_flops_per_token(setting: Setting) -> float:
     return sum(_beyond_dense(look, setting) for look in setting.llm.attention if look.reach is Reach.TOP)
 
 
-def _beyond_dense(attention: Attention, setting: Setting) -> float:
+def _beyond_dense(attention: Attention, setting: InstanceSetting) -> float:
     """The same of one way of looking back; 0 where it keeps no latents."""
     if attention.heads > 1 or attention.decode_flops == attention.prefill_flops:
         return 0.0
@@ -292,6 +294,6 @@ def line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = No
     return TtftLine(fixed_s, 0.0, waited_s + cost.prompt_each * prompt.alone_s)
 
 
-def ttft_line(setting: Setting, engine: str = "") -> TtftLine:
+def ttft_line(setting: InstanceSetting, engine: str = "") -> TtftLine:
     """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
     return line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)

@@ -23,7 +23,7 @@ USUAL_S: Final = 600.0
 ModelKey = tuple[str, ...]
 
 
-class Served(NamedTuple):
+class ModelEngines(NamedTuple):
     """Engines of one model, all together."""
 
     instances: int
@@ -61,7 +61,7 @@ class ServedMeans:
     """Means of what served each model over some moments; instances and GPUs are those of the last one."""
 
     def __init__(self) -> None:
-        self._last: Mapping[ModelKey, Served] = {}
+        self._last: Mapping[ModelKey, ModelEngines] = {}
         self._means: dict[ModelKey, dict[str, _Mean]] = {}
 
     def take(self, snapshot: Snapshot) -> None:
@@ -74,12 +74,12 @@ class ServedMeans:
             for field in ("itl_s", "ttft_s"):
                 means.setdefault(field, _Mean()).add(getattr(now, field), now.running or 0.0)
 
-    def found(self) -> dict[ModelKey, Served]:
+    def found(self) -> dict[ModelKey, ModelEngines]:
         """The models that are served at the last moment."""
         found = {}
         for model, last in self._last.items():
             means = self._means[model]
-            found[model] = Served(
+            found[model] = ModelEngines(
                 instances=last.instances,
                 gpus=last.gpus,
                 in_flight=means["in_flight"].value,
@@ -90,7 +90,7 @@ class ServedMeans:
         return found
 
 
-def served(snapshot: Snapshot) -> dict[ModelKey, Served]:
+def served(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
     """Model -> its engines that answer, of a moment."""
     engines: dict[ModelKey, list[Engine]] = {}
     for engine in adding_up(snapshot.engines):
@@ -100,7 +100,7 @@ def served(snapshot: Snapshot) -> dict[ModelKey, Served]:
     return {model: _served(group) for model, group in engines.items()}
 
 
-def _served(engines: list[Engine]) -> Served:
+def _served(engines: list[Engine]) -> ModelEngines:
     """The engines of one model together."""
     gpus: float | None = 0.0
     in_flight = None
@@ -118,10 +118,10 @@ def _served(engines: list[Engine]) -> Served:
         itl.add(credible(engine.latency.itl_mean_s), runs)
         ttft.add(credible(engine.latency.ttft_s.mean), runs)
     instances = sum(max(engine.hardware.ranks, 1) for engine in engines)
-    return Served(instances, gpus, in_flight, running, itl.value, ttft.value)
+    return ModelEngines(instances, gpus, in_flight, running, itl.value, ttft.value)
 
 
-def with_runs(planned: Planned, runs: Mapping[ModelKey, Served]) -> Answer:
+def with_runs(planned: Planned, runs: Mapping[ModelKey, ModelEngines]) -> Answer:
     """The answer with what runs of each workload."""
     workloads = []
     for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):
@@ -129,7 +129,7 @@ def with_runs(planned: Planned, runs: Mapping[ModelKey, Served]) -> Answer:
     return msgspec.structs.replace(planned.answer, workloads=tuple(workloads))
 
 
-def runs_of(instance: Instance | None, now: Served | None) -> Runs:
+def runs_of(instance: Instance | None, now: ModelEngines | None) -> Runs:
     """Instances of a workload that run; none if no engine serves its model."""
     if now is None:
         return Runs(instances=0, gpus=0.0)

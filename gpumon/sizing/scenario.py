@@ -18,7 +18,7 @@ from gpumon.specs.llms import LlmCatalogue
 
 TargetKind = Literal["concurrency", "users", "requests_per_s"]
 Packing = Literal["busy", "memory"]
-Engine = Literal["", "vllm", "sglang", "trtllm"]
+EngineName = Literal["", "vllm", "sglang", "trtllm"]
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Prefill rate of one instance."""
     spare_instances: int | None = None
     """Default: that of the scenario."""
-    engine: Engine = ""
+    engine: EngineName = ""
     """Engine that will serve it; empty: the one that was seen. TTFT differs by engine."""
     disaggregated: Disaggregated | None = None
     """Compare with prefill and decode on pools of their own."""

@@ -20,7 +20,7 @@ from gpumon.sizing.capacity import (
     unknown_model,
 )
 from gpumon.sizing.instance import Instance, resolve
-from gpumon.sizing.placement import Block
+from gpumon.sizing.placement import InstanceBlock
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.specs.gpu import GpuSpec
@@ -125,11 +125,11 @@ class Demand(NamedTuple):
             return running * (response_s + self.workload.think_s) / response_s
         return running / response_s
 
-    def block(self, index: int, usable_bytes: float, count: int) -> Block:
+    def block(self, index: int, usable_bytes: float, count: int) -> InstanceBlock:
         """For the placement: an instance whose memory is not known takes its GPUs whole."""
         size = self.memory_bytes
         busy = self.busy_ratio
-        return Block(
+        return InstanceBlock(
             workload=index,
             count=count,
             gpus=self.instance.gpus,

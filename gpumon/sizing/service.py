@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
-from gpumon.sizing.pools import Part
+from gpumon.sizing.pools import WorkloadPart
 from gpumon.sizing.search import Demand
 from gpumon.sizing.servers import total
 
@@ -28,7 +28,7 @@ _Load = tuple[Instance, float]
 """An instance, and its requests in flight."""
 
 
-def at_target(parts: Sequence[Part]) -> dict[str, Reading]:
+def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
     """Load, latency, throughput and power with none of the instances lost.
 
     Latencies are those of the type of GPU that is slowest; over several types the load is shared by capacity.
@@ -80,7 +80,7 @@ def _response_s(instance: Instance, load: float) -> float | None:
     return instance.response_s(max(load, 1e-9))
 
 
-def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
+def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float]:
     """Requests in flight of each instance of each part after so many of it are lost; infinite where the rest cannot
     serve the target. Over several types of GPU each carries the same share of the load that it is planned with."""
     numbers = [part.number - gone for part, gone in zip(parts, lost, strict=True)]
@@ -111,7 +111,7 @@ def running_of(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
     return [high * part.demand.planned for part in parts]
 
 
-def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
+def degraded_of(parts: Sequence[WorkloadPart]) -> tuple[Degraded, ...]:
     """With one instance less, and without the server that carries most: the worst that one fault does, until a spare
     server has loaded what was on it."""
     cases = [_without(parts, "instance", _largest(parts, [1] * len(parts)))]
@@ -121,7 +121,7 @@ def degraded_of(parts: Sequence[Part]) -> tuple[Degraded, ...]:
     return tuple(cases)
 
 
-def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
+def _largest(parts: Sequence[WorkloadPart], numbers: Sequence[int]) -> list[int]:
     """Instances lost of each part: these numbers of the part where they carry most, none of the others."""
     worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned * numbers[index])
     lost = [0] * len(numbers)
@@ -129,7 +129,7 @@ def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
     return lost
 
 
-def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded:
+def _without(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int]) -> Degraded:
     """Survivors carry the whole load: that of the type of GPU that is farthest beyond its room is named, and latencies
     are those of the slowest type."""
     left = sum(part.number for part in parts) - sum(lost)
@@ -161,7 +161,7 @@ def _without(parts: Sequence[Part], fault: str, lost: Sequence[int]) -> Degraded
     )
 
 
-def _loads(parts: Sequence[Part], lost: Sequence[int]) -> list[tuple[Demand, float]]:
+def _loads(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[tuple[Demand, float]]:
     """Requests in flight of each instance that is left, by type of GPU."""
     loads = []
     for part, running, gone in zip(parts, running_of(parts, lost), lost, strict=True):

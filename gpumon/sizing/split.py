@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.pools import Filled, Pool, Split, fill, first_of
+from gpumon.sizing.pools import Filled, ServerPool, WorkloadSplit, fill, first_of
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Workload
 from gpumon.sizing.servers import server_price
@@ -25,7 +25,7 @@ _CHEAPER: Final = 1e-9
 """Share of the price below which two splits cost the same."""
 
 
-def packings(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
+def packings(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
     """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
     split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
     other: Packing = "memory" if scenario.packing == "busy" else "busy"
@@ -33,7 +33,7 @@ def packings(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) 
     return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
 
 
-def cheapest(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) -> Filled:
+def cheapest(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> Filled:
     """The packing that was asked for."""
     return _cheapest(pools, scenario, catalogues, scenario.packing)[1]
 
@@ -41,7 +41,9 @@ def cheapest(pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues) 
 class _Search:
     """Splits that were tried, and the cheapest of them; what has no place counts before money."""
 
-    def __init__(self, pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing) -> None:
+    def __init__(
+        self, pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues, packing: Packing
+    ) -> None:
         self._pools = pools
         self._scenario = scenario
         self._known = catalogues
@@ -50,7 +52,7 @@ class _Search:
         self.best = fill(pools, scenario, catalogues, packing, self.split)
         self._tried = {self.split}
 
-    def accept(self, split: Split) -> bool:
+    def accept(self, split: WorkloadSplit) -> bool:
         """Try a split; returns whether it is cheaper than all before."""
         if split in self._tried:
             return False
@@ -77,8 +79,8 @@ class _Search:
 
 
 def _cheapest(
-    pools: Sequence[Pool], scenario: Scenario, catalogues: Catalogues, packing: Packing
-) -> tuple[Split, Filled]:
+    pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues, packing: Packing
+) -> tuple[WorkloadSplit, Filled]:
     """The split in the order of the file with its packing, or a cheaper one; or one that has room where it has none."""
     search = _Search(pools, scenario, catalogues, packing)
     in_order = search.best
@@ -92,14 +94,14 @@ def _cheapest(
     return search.split, _with_saving(search.best, in_order)
 
 
-def _of_the_file(pools: Sequence[Pool], scenario: Scenario) -> Split:
+def _of_the_file(pools: Sequence[ServerPool], scenario: Scenario) -> WorkloadSplit:
     """Pools in their order. A workload that was measured on a running engine has the GPUs that it ran on for a home:
     a plan for what runs stands on what was measured."""
     homes = tuple(_home(workload, pools) for workload in scenario.workload)
-    return Split(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
+    return WorkloadSplit(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
 
 
-def _home(workload: Workload, pools: Sequence[Pool]) -> tuple[int, ...]:
+def _home(workload: Workload, pools: Sequence[ServerPool]) -> tuple[int, ...]:
     seen = workload.seen
     if seen is None or seen.origin is not Origin.LIVE or workload.profile:
         return ()
@@ -128,7 +130,7 @@ def _with_saving(best: Filled, in_order: Filled) -> Filled:
     return best._replace(packed=msgspec.structs.replace(best.packed, saving_per_hour=before - now))
 
 
-def _neighbours(split: Split, filled: Filled, pools: Sequence[Pool]) -> Iterator[Split]:
+def _neighbours(split: WorkloadSplit, filled: Filled, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
     """Splits that differ in one thing: the order of the pools, the servers used of a shape, the home of a workload."""
     for order in _orders(len(pools)):
         yield split._replace(order=order)
@@ -142,7 +144,7 @@ def _neighbours(split: Split, filled: Filled, pools: Sequence[Pool]) -> Iterator
                 yield split._replace(homes=(*split.homes[:at], (home,), *split.homes[at + 1 :]))
 
 
-def _on_one_type(split: Split, pools: Sequence[Pool]) -> Iterator[Split]:
+def _on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
     """Each type of GPU alone: a plan over several is never dearer than one of them."""
     for gpu in dict.fromkeys(pool.gpu for pool in pools):
         most: list[int | None] = [0] * len(split.most)
@@ -150,7 +152,7 @@ def _on_one_type(split: Split, pools: Sequence[Pool]) -> Iterator[Split]:
             if pool.gpu == gpu:
                 for shape in pool.shapes:
                     most[shape] = None
-        yield Split(tuple(range(len(pools))), ((),) * len(split.homes), tuple(most))
+        yield WorkloadSplit(tuple(range(len(pools))), ((),) * len(split.homes), tuple(most))
 
 
 def _orders(number: int) -> Iterator[tuple[int, ...]]:

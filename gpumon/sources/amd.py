@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Calls, Pause, Rule
-from gpumon.sources.driver.fleet import Driver, Gpu, Pcie
-from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule, Calls
+from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
+from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.amdgpu import INSTALL, NO_GPU, amdgpu
 from gpumon.sources.sysfs.driver import UNVERIFIED, NoEvents
 from gpumon.sources.sysfs.gpu import GENERATIONS
-from gpumon.sources.sysfs.rates import Rate
+from gpumon.sources.sysfs.rates import GrowthRate
 
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
     import amdsmi
@@ -35,19 +35,19 @@ except (ImportError, KeyError, OSError, AttributeError) as error:
 MOST_PROCESSES = 256
 _NO_TEXT = -1
 """Stands for an answer that cannot be read. AMD's codes begin at 1."""
-_NO_VALUE = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
-_FAILED = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
+_NO_VALUE = CallRule(Reason.ERROR, CallPause.TICK, "the driver has no value right now", usual=True)
+_FAILED = CallRule(Reason.ERROR, CallPause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
 _NOT_INIT = 32
 _NOT_LOADED = 34
 _NOT_FOUND = 31
-_RULES: dict[int, Rule] = {
+_RULES: dict[int, CallRule] = {
     **dict.fromkeys((1, 2, 3, 4, 5, 55), NEVER),  # INVAL, NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_*, SETTING_...
     **dict.fromkeys((6, 7, 12, 13, 14, 15, 16, 20, 52, 56), _FAILED),  # DRM_ERROR, API_FAILED, IO, FILE_ERROR, ...
     **dict.fromkeys((9, 11, 30, 39, 40, 41, 42, 43), _NO_VALUE),  # RETRY, INTERRUPT, BUSY, NO_DATA, UNEXPECTED_*, ...
-    8: Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time"),
-    10: Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"),
+    8: CallRule(Reason.ERROR, CallPause.TICK, "the driver ran out of time"),
+    10: CallRule(Reason.NO_PERMISSION, CallPause.PERMISSION, "the driver refuses this to your user"),
     0xFFFFFFFF: UNKNOWN,
-    _NO_TEXT: Rule(Reason.INVALID, Pause.TICK, "the driver sent what cannot be read", usual=True),
+    _NO_TEXT: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent what cannot be read", usual=True),
 }
 """By AMDSMI_STATUS_*."""
 _FIXES = {
@@ -131,10 +131,10 @@ class AmdGpu:
         self._index = index
         self._calls = calls
         self._timings = timings
-        self._names = Names()
+        self._names = ProcessNames()
         self._energy = Energy()
-        self._sent = Rate()
-        self._received = Rate()
+        self._sent = GrowthRate()
+        self._received = GrowthRate()
         self._values: dict[str, Any] = {"name": ""}
         self._slow_due_s = 0.0
         self._minute_due_s = 0.0
@@ -397,7 +397,7 @@ class Amd:
             self._identities = {index: known for index, known in self._identities.items() if index < count}
         return count
 
-    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
         """The GPU at an index."""
         trace[0] = "amdsmi_get_processor_handles"
         handle = amdsmi.amdsmi_get_processor_handles()[index]

@@ -13,7 +13,7 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
 from gpumon.sources.family import user_name
 from gpumon.sources.model_files import open_regular
-from gpumon.sources.sockets import Connection, Peer, PeerState, listening, peer_of
+from gpumon.sources.sockets import Peer, PeerState, TcpConnection, listening, peer_of
 
 MOST_KEY_BYTES: Final = 8192
 ACCEPTED_S: Final = 1.0
@@ -73,7 +73,7 @@ class Recipient(NamedTuple):
     """Whether the server was identified: by its TLS certificate, or as a socket of a user who may know the secret."""
 
 
-def recipient(endpoint: Endpoint, connection: Connection, setting: str = "api_key") -> Recipient:
+def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api_key") -> Recipient:
     """Whether the secret may be sent over this connection. Blocks for up to `ACCEPTED_S`. Raises ConnectionError.
 
     On this host a port is anybody's while its server is down. Whoever has the other end must know the secret without
@@ -108,7 +108,7 @@ def recipient(endpoint: Endpoint, connection: Connection, setting: str = "api_ke
     )
 
 
-def _settled(connection: Connection) -> Peer:
+def _settled(connection: TcpConnection) -> Peer:
     """The other end once a process has accepted it, or as it is after `ACCEPTED_S`.
 
     A kernel that hands packets from core to core may list it a moment late.
@@ -125,7 +125,7 @@ def _settled(connection: Connection) -> Peer:
         time.sleep(LOOK_AGAIN_S)
 
 
-def _listeners(connection: Connection) -> set[int]:
+def _listeners(connection: TcpConnection) -> set[int]:
     """Owners of the listening sockets in whose queue the connection may wait.
 
     Raises ConnectionError if it was accepted meanwhile: then its own owner decides, at the next request.

@@ -31,9 +31,9 @@ from gpumon.specs.llm_hints import left_out_by
 
 _Asked = tuple[str, str, tuple[tuple[str, str], ...], str, int]
 """A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
-Found = tuple[LlmSpec | None, str]
+FoundSpec = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
-NOTHING_YET: Final[Found] = (None, "")
+NOTHING_YET: Final[FoundSpec] = (None, "")
 MOST_MODELS: Final = 256
 """Looks at models that are remembered (those asked for last), and that run at once."""
 MOST_ATTACHED: Final = 1024
@@ -73,7 +73,7 @@ class EngineFacts:
         self._owner = owner
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
-        self._looks: dict[_Asked, tuple[Future[Found], float]] = {}
+        self._looks: dict[_Asked, tuple[Future[FoundSpec], float]] = {}
         """Models that threads look up or have looked up, and since when; those asked for last at the end."""
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
@@ -148,7 +148,7 @@ class EngineFacts:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
-    def _model(self, endpoint: Endpoint, reading: EngineReading) -> Found:
+    def _model(self, endpoint: Endpoint, reading: EngineReading) -> FoundSpec:
         """The spec of its model, or why there is none; the text is empty while it is looked for."""
         model, root = _name_and_root(endpoint, reading)
         hints = _hints(endpoint, reading)
@@ -182,7 +182,9 @@ class EngineFacts:
                 return True
         return False
 
-    def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
+    def _resolve(
+        self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool
+    ) -> FoundSpec:
         views = views_of(self._env, pid, url, own_word=own_word)
         facts = look_up(model, root, self._models, llm_catalogue(), views, hints)
         return facts.spec, facts.why
@@ -238,7 +240,7 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     return result
 
 
-def _nameless(reading: EngineReading) -> Found:
+def _nameless(reading: EngineReading) -> FoundSpec:
     if IDENTITY not in reading.info:
         return NOTHING_YET
     if reading.kind is EngineKind.GENERIC:
@@ -246,7 +248,7 @@ def _nameless(reading: EngineReading) -> Found:
     return None, NAMELESS
 
 
-def _result(done: Future[Found]) -> Found:
+def _result(done: Future[FoundSpec]) -> FoundSpec:
     error = done.exception()
     if error is not None:
         return None, f"{type(error).__name__}: {error}"

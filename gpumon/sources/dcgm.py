@@ -13,12 +13,12 @@ from gpumon.config.schema import Dcgm, Endpoint
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.text import clean
-from gpumon.sources.dcgm_gpus import Gpus
-from gpumon.sources.dcgm_page import WANTED, Page, read
+from gpumon.sources.dcgm_gpus import ExporterGpus
+from gpumon.sources.dcgm_page import WANTED, DcgmPage, read
 from gpumon.sources.endpoint import BACK_OFF, LIMITS, SCANNED_IN_LOOP_BYTES, BackOff
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import get_keyed
 from gpumon.sources.source import Contribution
 
@@ -53,7 +53,7 @@ class DcgmSource:
         """Raises ValueError where the URL is malformed."""
         self.interval_s = config.interval_s
         self.url: EndpointUrl = parse_url(config.url)
-        self.page: Page | None = None
+        self.page: DcgmPage | None = None
         """The newest page; None before the first."""
         self._key_place = Endpoint(
             url=config.url,
@@ -76,7 +76,7 @@ class DcgmSource:
             secret=self._key_place,
         )
         self._scanner = Scanner(WANTED)
-        self._gpus = Gpus(self.interval_s)
+        self._gpus = ExporterGpus(self.interval_s)
         self._failures = 0
         self._faults: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -152,7 +152,7 @@ class DcgmSource:
         address = clean(f"{self.url.host}:{self.url.port}", 90)
         return f"nothing listens on {address}: is the dcgm-exporter up? Its port is 9400 unless it was told another"
 
-    async def _get(self) -> Answer:
+    async def _get(self) -> HttpAnswer:
         """The page; the API key goes out only where it is asked for."""
         if self._key:
             answer = await self._fetcher.get(self.url.metrics, self._key)
@@ -164,7 +164,7 @@ class DcgmSource:
             raise FetchError(EndpointState.UNAUTHORIZED, f"{keyed.answer.status}: {keyed.wrong}")
         return keyed.answer
 
-    async def _take(self, answer: Answer) -> str:
+    async def _take(self, answer: HttpAnswer) -> str:
         """Read an answer into readings; what is wrong with it, if it is no page of a dcgm-exporter."""
         if answer.status != 200:
             return BY_STATUS.get(answer.status, f"{answer.status}: {NO_PAGE}")

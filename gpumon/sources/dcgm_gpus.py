@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpumon.readings.dcgm import DCGM, PROFILED, RATIOS, XID
 from gpumon.readings.frame import GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
-from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, Key, Page, figures
+from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, DcgmPage, GpuIdentity, figures
 
 EXPORTER_S: Final = 30.0
 """Between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
@@ -22,7 +22,7 @@ STALE_GPU_S: Final = 600.0
 XID_MOST: Final = 16
 
 
-class Pace:
+class ChangePace:
     """When values last changed, and how far apart their changes come.
 
     The page repeats what was measured last until the next measurement: only a change says that there was one. What
@@ -59,14 +59,14 @@ class Pace:
         self._dated = self._unbroken = False
 
 
-class Gpus:
+class ExporterGpus:
     """The GPUs that one exporter tells of, from page to page, with how old their figures are."""
 
     def __init__(self, shortest_s: float) -> None:
         """`shortest_s`: seconds between two looks."""
         self._shortest_s = shortest_s
-        self._hosts: dict[str, Pace] = {}
-        self._active: dict[str, Pace] = {}
+        self._hosts: dict[str, ChangePace] = {}
+        self._active: dict[str, ChangePace] = {}
         self._readings: dict[str, GpuReading] = {}
         """By UUID, in the order of the pages."""
         self._seen_s: dict[str, float] = {}
@@ -82,13 +82,13 @@ class Gpus:
         for pace in self._hosts.values():
             pace.miss()
 
-    def follow(self, page: Page, now_s: float, wall_s: float) -> None:
+    def follow(self, page: DcgmPage, now_s: float, wall_s: float) -> None:
         """Date the page's figures by what has changed, and make the readings. `wall_s` is Unix time, for Xid errors."""
         hosts: dict[str, list[Mapping[str, Reading]]] = {}
         for key, gpu in page.found.items():
             hosts.setdefault(key.host, []).append(gpu.values)
         for host, values in hosts.items():
-            self._hosts.setdefault(host, Pace(self._shortest_s)).see(values, now_s)
+            self._hosts.setdefault(host, ChangePace(self._shortest_s)).see(values, now_s)
         fresh: dict[str, GpuReading] = {}
         for key in page.found:
             if key.instance:
@@ -113,10 +113,10 @@ class Gpus:
         for host in self._hosts.keys() - {gpu.host for gpu in kept.values()}:
             del self._hosts[host]
 
-    def _reading(self, page: Page, key: Key, uuid: str, now: tuple[float, float]) -> GpuReading:
+    def _reading(self, page: DcgmPage, key: GpuIdentity, uuid: str, now: tuple[float, float]) -> GpuReading:
         gpu = page.found[key]
         host = self._hosts[key.host]
-        pace = self._active.setdefault(uuid, Pace(self._shortest_s))
+        pace = self._active.setdefault(uuid, ChangePace(self._shortest_s))
         pace.see({field: gpu.values[field] for field in PROFILED if field in gpu.values}, now[0])
         filled: dict[str, Any] = figures(page, key)
         measured = _measured(filled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, METRICS, PERCENT, PERCENT_ONCE, XID, Metric
+from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, METRICS, PERCENT, PERCENT_ONCE, XID, DcgmMetric
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.sources.exposition import Scan, Series
 
@@ -29,7 +29,7 @@ PER_SLICE: Final = Missing(Reason.UNDER_MIG, "exists per slice only")
 WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
 
 
-class Key(NamedTuple):
+class GpuIdentity(NamedTuple):
     """Identity of a GPU or slice: series that differ in nothing of this are one and the same."""
 
     host: str
@@ -38,12 +38,12 @@ class Key(NamedTuple):
     """Id of the GPU instance under MIG; empty for a whole GPU."""
 
     @property
-    def gpu(self) -> Key:
+    def gpu(self) -> GpuIdentity:
         """The whole GPU."""
-        return Key(self.host, self.uuid)
+        return GpuIdentity(self.host, self.uuid)
 
 
-class Found(NamedTuple):
+class FoundFigures(NamedTuple):
     """The figures of one GPU or slice on a page. Texts are from outside."""
 
     gpu_index: int
@@ -54,25 +54,25 @@ class Found(NamedTuple):
     """By the field of `readings.dcgm.METRICS`, as far as the page has them."""
 
 
-class Page(NamedTuple):
+class DcgmPage(NamedTuple):
     """All that a page says."""
 
-    found: dict[Key, Found]
+    found: dict[GpuIdentity, FoundFigures]
     """By host, then by index, each GPU before its slices."""
-    sliced: frozenset[Key]
+    sliced: frozenset[GpuIdentity]
     """The GPUs that have slices."""
     cut: bool
     """There are more GPUs or series than are read."""
 
 
-def read(scan: Scan) -> Page:
+def read(scan: Scan) -> DcgmPage:
     """The GPUs of a page.
 
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
     an entry of its own too, with what the exporter repeats at each slice.
     """
     in_percent = _is_in_percent(scan)
-    gpus: dict[Key, Found] = {}
+    gpus: dict[GpuIdentity, FoundFigures] = {}
     cut = scan.cut
     for series, value in scan.values.items():
         key = _key(series)
@@ -89,7 +89,7 @@ def read(scan: Scan) -> Page:
         elif number(gpu.values.get(metric.field, ABSENT)) is None:
             gpu.values[metric.field] = _checked(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
-    return Page(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
+    return DcgmPage(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
 
 
 def _is_in_percent(scan: Scan) -> bool:
@@ -97,13 +97,13 @@ def _is_in_percent(scan: Scan) -> bool:
     return any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
 
 
-def _add(gpus: dict[Key, Found], key: Key, series: Series) -> None:
+def _add(gpus: dict[GpuIdentity, FoundFigures], key: GpuIdentity, series: Series) -> None:
     """Add the GPU or slice of a series, if there is room."""
     if key not in gpus and len(gpus) < MOST_GPUS:
         gpus[key] = _new(series.labels, sliced=bool(key.instance))
 
 
-def figures(page: Page, key: Key) -> dict[str, Any]:
+def figures(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
     filled = _filled(page, key)
     engine = filled.pop(ENGINE_ACTIVE)
@@ -118,7 +118,7 @@ def figures(page: Page, key: Key) -> dict[str, Any]:
     return filled
 
 
-def _filled(page: Page, key: Key) -> dict[str, Any]:
+def _filled(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """All figures of the exporter, each with a number or the reason why there is none."""
     values = page.found[key].values
     missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
@@ -132,17 +132,17 @@ def _filled(page: Page, key: Key) -> dict[str, Any]:
     return filled
 
 
-def _key(series: Series) -> Key | None:
+def _key(series: Series) -> GpuIdentity | None:
     """None for a series of something else than a GPU (switch, link, CPU)."""
     labels = series.labels
     uuid = labels.get("UUID") or labels.get("uuid")
     host = labels.get("Hostname") or labels.get("hostname") or ""
     if uuid:
-        return Key(host, uuid, labels.get("GPU_I_ID", ""))
+        return GpuIdentity(host, uuid, labels.get("GPU_I_ID", ""))
     return None
 
 
-def _new(labels: Mapping[str, str], *, sliced: bool) -> Found:
+def _new(labels: Mapping[str, str], *, sliced: bool) -> FoundFigures:
     digits = labels.get("gpu", "")
     if digits.isascii() and digits.isdigit() and len(digits) < 4:
         index = int(digits)
@@ -151,12 +151,12 @@ def _new(labels: Mapping[str, str], *, sliced: bool) -> Found:
     profile = ""
     if sliced:
         profile = labels.get("GPU_I_PROFILE", "")
-    return Found(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
+    return FoundFigures(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
 
 
-def _numbered(gpus: dict[Key, Found]) -> dict[Key, Found]:
+def _numbered(gpus: dict[GpuIdentity, FoundFigures]) -> dict[GpuIdentity, FoundFigures]:
     """No two GPUs of a host with one index; slices have their GPU's."""
-    index: dict[Key, int] = {}
+    index: dict[GpuIdentity, int] = {}
     last: dict[str, int] = {}
     for key, gpu in gpus.items():
         if not key.instance:
@@ -165,12 +165,12 @@ def _numbered(gpus: dict[Key, Found]) -> dict[Key, Found]:
     return {key: gpu._replace(gpu_index=index[key.gpu]) for key, gpu in gpus.items()}
 
 
-def _order(item: tuple[Key, Found]) -> tuple[Any, ...]:
+def _order(item: tuple[GpuIdentity, FoundFigures]) -> tuple[Any, ...]:
     key, gpu = item
     return key.host, gpu.gpu_index, key.uuid, len(key.instance), key.instance
 
 
-def _checked(metric: Metric, value: float, scale: float) -> Reading:
+def _checked(metric: DcgmMetric, value: float, scale: float) -> Reading:
     if value > LARGEST or BLANK[0] <= value < BLANK[1]:
         return NO_VALUE
     scaled = value * scale

@@ -25,12 +25,12 @@ from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineFacts
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
 from gpumon.sources.discovery.chain import SOURCE as DISCOVERED
-from gpumon.sources.discovery.source import Discovery, discover
+from gpumon.sources.discovery.source import EngineDiscovery, discover
 from gpumon.sources.driver.source import DriverSource, Vendor, vendor_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.feeds import FileFeed, feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
-from gpumon.sources.host import HostMeter
+from gpumon.sources.host import ProcMeter
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
@@ -283,7 +283,7 @@ class _Sources(NamedTuple):
     endpoints: dict[str, Endpoint]
     """Endpoints of the config by the keys of their readings."""
     owner: Ownership | None
-    discovery: Discovery | None
+    discovery: EngineDiscovery | None
 
     @property
     def listed(self) -> list[Source]:
@@ -325,7 +325,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         await asyncio.gather(*(source.ready(READY_S) for source in sources.listed))
         reads_gpus = sources.nvml is not None or sources.dcgm is not None
         facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
-        meter = HostMeter()
+        meter = ProcMeter()
         meter.read(await _worker_pids(sources.nvml))
         host = await _settled(sources, facts)
         config_file = NO_CONFIG
@@ -362,7 +362,7 @@ async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
     return part.pids
 
 
-async def _own_cost(meter: HostMeter, pids: tuple[int, ...]) -> Check:
+async def _own_cost(meter: ProcMeter, pids: tuple[int, ...]) -> Check:
     """The cost of this look: gpumon's CPU since the sources answered, and its memory."""
     await asyncio.sleep(STEP_S)
     host = meter.read(pids)

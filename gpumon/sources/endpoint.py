@@ -21,8 +21,8 @@ from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
-from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
-from gpumon.sources.probe import IDENTITY, UNASKED, Identity, Server, ask, find, get_keyed
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
+from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask, find, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -66,7 +66,7 @@ NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 class ServerProcess:
     """Knowledge of one process of a server: another process begins with none."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ProbedServer) -> None:
         self.server = server
         self.adapter: Adapter = server.row.adapter()
         self.scanner = Scanner(self.adapter.wanted)
@@ -202,7 +202,7 @@ class EndpointSource:
                 anchor_s = due_s = now_s + pause_s
             await asyncio.sleep(due_s - now_s)
 
-    async def _probe(self) -> tuple[Server, Answer] | Refusal:
+    async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
         """The server with its first page, or why there is none. Raises FetchError."""
         return await find(self.fetcher, self.url, self.endpoint, self._refusals)
 
@@ -247,7 +247,7 @@ class EndpointSource:
             return refusal
         return await self._take(process, answer)
 
-    def _unread(self, server: Server, answer: Answer) -> Refusal:
+    def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:
         """The fault of an answer that the adapter found nothing in."""
         return by_content(answer.body, answer.content_type, server.row.kind)
 
@@ -267,7 +267,7 @@ class EndpointSource:
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
-    async def _take(self, process: ServerProcess, answer: Answer) -> Refusal | None:
+    async def _take(self, process: ServerProcess, answer: HttpAnswer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
         server = process.server
         bodies = {**await self._companions(process), server.path: answer.body}
@@ -312,7 +312,7 @@ class EndpointSource:
         """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
         server = process.server
         now_s = self._clock()
-        answer: Answer | None
+        answer: HttpAnswer | None
         for companion in process.adapter.companions:
             if now_s - process.asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
                 continue
@@ -331,7 +331,7 @@ class EndpointSource:
         return process.bodies
 
     def _reading(
-        self, answer: Answer, scan: Scan, page: EngineReading, process: ServerProcess, *, whole: bool
+        self, answer: HttpAnswer, scan: Scan, page: EngineReading, process: ServerProcess, *, whole: bool
     ) -> EngineReading:
         """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
         absent_s = process.absent_s

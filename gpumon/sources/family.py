@@ -24,7 +24,7 @@ _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "
 """In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
 
 
-class Process(NamedTuple):
+class ProcessRecord(NamedTuple):
     """One process. Its texts come from outside, and its arguments may hold secrets: they are never shown whole."""
 
     pid: int
@@ -44,7 +44,7 @@ class Process(NamedTuple):
         return f"Process({self.pid})"
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> ProcessRecord | None:
     """The process, or None where /proc has none of that pid. Fields by proc_pid_stat(5) and proc_pid_status(5)."""
     place = Path(f"/proc/{pid}")
     try:
@@ -62,10 +62,10 @@ def process(pid: int) -> Process | None:
         uid = int(uids[2])
     else:
         uid = -1
-    return Process(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
+    return ProcessRecord(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
 
 
-def lives(server: Process) -> bool:
+def lives(server: ProcessRecord) -> bool:
     """Whether that very process is still there."""
     try:
         stat = Path(f"/proc/{server.pid}/stat").read_bytes()
@@ -75,13 +75,13 @@ def lives(server: Process) -> bool:
     return fields[0] not in (b"Z", b"X") and int(fields[19]) == server.started
 
 
-def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[Process, ...]:
+def ancestry(pid: int, known: dict[int, ProcessRecord | None] | None = None) -> tuple[ProcessRecord, ...]:
     """The process and its ancestors, the nearest first, a host's init left out; empty where /proc does not have it.
 
     Those that are `known` are not read again, and the others are added.
     """
-    processes: dict[int, Process | None] = {} if known is None else known
-    chain: list[Process] = []
+    processes: dict[int, ProcessRecord | None] = {} if known is None else known
+    chain: list[ProcessRecord] = []
     while pid > 0 and len(chain) < MOST_ANCESTORS:
         if pid not in processes:
             processes[pid] = process(pid)
@@ -93,7 +93,7 @@ def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[
     return tuple(chain)
 
 
-def _adopted(child: Process, parent: Process) -> bool:
+def _adopted(child: ProcessRecord, parent: ProcessRecord) -> bool:
     """Whether the first process became its parent because the one that started it has ended."""
     return parent.pid == FIRST and child.session != parent.session
 
@@ -126,11 +126,11 @@ def descendants(pid: int) -> frozenset[int]:
     return frozenset(below)
 
 
-class Family:
+class ProcessFamily:
     """The processes on the GPUs and their ancestors."""
 
     def __init__(self, gpu_pids: Iterable[int]) -> None:
-        known: dict[int, Process | None] = {}
+        known: dict[int, ProcessRecord | None] = {}
         self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
         self.members = frozenset(member.pid for member in chain.from_iterable(self.chains.values()))

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpumon.config.feed_rules import HIGHEST, QUANTITIES, Kind, server, shared
+from gpumon.config.feed_rules import HIGHEST, QUANTITIES, MetricType, server, shared
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.config.selector import Selector, selector
 from gpumon.readings import quantities as q
@@ -35,21 +35,21 @@ from gpumon.sources.engines.adapter import (
     METRICS,
     START_TIME,
     Adapter,
-    Figures,
-    Found,
+    EngineRow,
+    FirstAnswer,
+    FoundSeries,
     Metric,
-    Page,
-    Row,
+    PageFigures,
     Rule,
     Samples,
     Tables,
 )
 from gpumon.sources.engines.detect import Refusal, by_content
 from gpumon.sources.exposition import Scan
-from gpumon.sources.fetch import Answer, Limits
+from gpumon.sources.fetch import HttpAnswer, Limits
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
-from gpumon.sources.probe import IDENTITY, Server, described
+from gpumon.sources.probe import IDENTITY, ProbedServer, described
 from gpumon.sources.source import Contribution
 from gpumon.specs.llm import LlmSpec
 
@@ -140,7 +140,7 @@ class TooLongError(ValueError):
     """The last line is longer than the window."""
 
 
-class Tail:
+class FeedTail:
     """One file by its path; what lies there may be replaced, truncated, or not be there yet."""
 
     def __init__(self, path: str) -> None:
@@ -169,14 +169,14 @@ class Tail:
         return tuple(line for line in lines if line.strip())[-MOST_LINES:], status.st_mtime
 
 
-class Step(NamedTuple):
+class TrainingLine(NamedTuple):
     """The content of one line: values by quantity, and its Unix time, None where it does not tell that."""
 
     values: dict[str, float]
     wall_s: float | None
 
 
-def step(line: bytes, feed: Feed) -> Step | None:
+def step(line: bytes, feed: Feed) -> TrainingLine | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
     record = told_by(line)
     values: dict[str, float] = {}
@@ -189,7 +189,7 @@ def step(line: bytes, feed: Feed) -> Step | None:
     wall_s = None
     if feed.time:
         wall_s = moment(_at(record, feed.time))
-    return Step(values, wall_s)
+    return TrainingLine(values, wall_s)
 
 
 def moment(value: Any) -> float | None:
@@ -261,7 +261,7 @@ class FileFeed:
         self._wall = wall
         url = url_of(feed)
         path = url.partition(":")[2]
-        self._tail = Tail(path)
+        self._tail = FeedTail(path)
         blank = EngineReading(feed.name or Path(path).stem, url, EndpointState.STARTING, clock(), found_by="config")
         self._blank = msgspec.structs.replace(
             as_feed(blank, feed, part), interval_s=feed.interval_s, info={IDENTITY: "none"}
@@ -375,7 +375,7 @@ class FileFeed:
         self._good = msgspec.structs.replace(newest, earlier=tuple(before))
         return None
 
-    def _backlog(self, steps: Sequence[Step]) -> list[Step]:
+    def _backlog(self, steps: Sequence[TrainingLine]) -> list[TrainingLine]:
         """The newest step, and those before it that tell their moment, as far apart as the file is read."""
         newest = steps[-1]
         shown = [newest]
@@ -387,7 +387,7 @@ class FileFeed:
                 shown.insert(0, earlier)
         return shown
 
-    def _moment(self, step_read: Step, changed_wall_s: float) -> float:
+    def _moment(self, step_read: TrainingLine, changed_wall_s: float) -> float:
         """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
         one (clocks of two hosts, a run that was set back)."""
         now_s = self._clock()
@@ -405,12 +405,12 @@ class FileFeed:
             return median(after - before for before, after in pairwise(self._moments))
         return 0.0
 
-    def _reading(self, moment_s: float, step_read: Step) -> EngineReading:
+    def _reading(self, moment_s: float, step_read: TrainingLine) -> EngineReading:
         counters = {}
         gauges = {}
         advance = {}
         for name, value in step_read.values.items():
-            if QUANTITIES[name] is Kind.COUNTER:
+            if QUANTITIES[name] is MetricType.COUNTER:
                 counters[name] = value
             else:
                 gauges[name] = value
@@ -483,19 +483,19 @@ class GenericAdapter(Adapter):
         super().__init__()
         feed = self.feed
         self.selectors: dict[str, Selector] = {name: selector(text) for name, text in feed.quantities.items()}
-        rules: dict[Kind, list[Rule]] = {kind: [] for kind in Kind}
+        rules: dict[MetricType, list[Rule]] = {kind: [] for kind in MetricType}
         for name in self.selectors:
             metric = Metric(name, advance=advance_of(name, feed))
             rules[QUANTITIES[name]].append(Rule(name, (metric,), added=name not in HIGHEST))
         self.tables = Tables(
             rank_label="",
-            counters=tuple(rules[Kind.COUNTER]),
-            gauges=tuple(rules[Kind.GAUGE]),
-            histograms=tuple(rules[Kind.HISTOGRAM]),
+            counters=tuple(rules[MetricType.COUNTER]),
+            gauges=tuple(rules[MetricType.GAUGE]),
+            histograms=tuple(rules[MetricType.HISTOGRAM]),
         )
 
     @classmethod
-    def claims(cls, page: Page) -> bool:  # noqa: ARG003 - the signature of Adapter
+    def claims(cls, page: FirstAnswer) -> bool:  # noqa: ARG003 - the signature of Adapter
         """The user says so."""
         return True
 
@@ -504,11 +504,11 @@ class GenericAdapter(Adapter):
         """The metrics that the selectors name."""
         names = {START_TIME}
         for quantity, chosen in self.selectors.items():
-            ends = ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",)
+            ends = ENDS if QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",)
             names.update(chosen.name + end for end in ends)
         return frozenset(names)
 
-    def collect(self, samples: Samples) -> Figures:
+    def collect(self, samples: Samples) -> PageFigures:
         """The figures that the selectors take of a page: they stand under the quantity's name with the ends of a
         histogram."""
         groups = self._chosen_series(samples.by_name)
@@ -517,14 +517,14 @@ class GenericAdapter(Adapter):
         figures.exact_steps = q.STEPS in figures.live
         return figures
 
-    def reading(self, figures: Figures) -> EngineReading:
+    def reading(self, figures: PageFigures) -> EngineReading:
         """The page in canonical quantities; no rank where no selector takes a series of it."""
         return as_feed(super().reading(figures), self.feed, self.part)
 
-    def _chosen_series(self, page: Mapping[str, Found]) -> dict[str, Found]:
-        chosen_series: dict[str, Found] = {}
+    def _chosen_series(self, page: Mapping[str, FoundSeries]) -> dict[str, FoundSeries]:
+        chosen_series: dict[str, FoundSeries] = {}
         for quantity, chosen in self.selectors.items():
-            for end in ENDS if QUANTITIES[quantity] is Kind.HISTOGRAM else ("",):
+            for end in ENDS if QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",):
                 samples = page.get(chosen.name + end, ())
                 taken = []
                 for series, value in samples:
@@ -535,10 +535,10 @@ class GenericAdapter(Adapter):
         return chosen_series
 
 
-def row_of(feed: Feed, part: str, *, named_page: bool) -> Row:
+def row_of(feed: Feed, part: str, *, named_page: bool) -> EngineRow:
     """The feed as a row of the registry: it is read where the user says, and asked for no model and no version."""
     adapter = type("FeedAdapter", (GenericAdapter,), {"feed": feed, "part": part})
-    return Row("the feed", adapter, 0, paths=("" if named_page else METRICS,), models_path="", version_path="")
+    return EngineRow("the feed", adapter, 0, paths=("" if named_page else METRICS,), models_path="", version_path="")
 
 
 class PageFeed(EndpointSource):
@@ -562,14 +562,14 @@ class PageFeed(EndpointSource):
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
 
-    async def _probe(self) -> tuple[Server, Answer] | Refusal:
+    async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
         return await described(self.fetcher, self.url, self.endpoint, self._row)
 
     def _fail(self, refusal: Refusal) -> None:
         off = refusal.state is EndpointState.METRICS_OFF
         super()._fail(Refusal(EndpointState.HTTP_ERROR, NO_PAGE) if off else refusal)
 
-    def _unread(self, server: Server, answer: Answer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
+    def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
         refusal = by_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
         if refusal.state is EndpointState.NOT_METRICS:
             return refusal

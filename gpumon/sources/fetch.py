@@ -89,7 +89,7 @@ class Limits(NamedTuple):
     body_bytes: int = 8 * 1024 * 1024
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A complete answer. Times are on the clock that the fetcher was given."""
 
     status: int
@@ -150,7 +150,7 @@ class Fetcher:
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
         """Parts of the last request, and the request: a poll is the same as the one before."""
 
-    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> HttpAnswer:
         """GET `url` (on this server), with `key` as bearer token if given. Raises FetchError.
 
         `most_bytes` is a tighter bound of the body than the one of the limits.
@@ -159,7 +159,7 @@ class Fetcher:
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
         has_secret = self._always_checked or "Authorization" in headers
         if has_secret:
@@ -288,7 +288,7 @@ class Fetcher:
 
     async def _once(
         self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int, *, again: bool = True
-    ) -> Answer:
+    ) -> HttpAnswer:
         import httpx
 
         sent_s = self._clock()
@@ -307,7 +307,7 @@ class Fetcher:
         self._answered = True
         names = ("content-type", "location", "date", "server", "retry-after")
         kind, location, date, server, retry_after = (response.headers.get(name, "")[:500] for name in names)
-        return Answer(response.status_code, kind, location, body, sent_s, self._clock(), date, server, retry_after)
+        return HttpAnswer(response.status_code, kind, location, body, sent_s, self._clock(), date, server, retry_after)
 
 
 def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:

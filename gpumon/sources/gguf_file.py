@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gpumon.sources.model_files import Reader, open_file
+from gpumon.sources.model_files import ReadingUser, open_file
 from gpumon.specs.gguf import GgufHeader, Tensor
 
 MAGIC: Final = b"GGUF"
@@ -42,7 +42,7 @@ _LEFT_OUT: Final = object()
 """A value that is too long to keep."""
 
 
-def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = None) -> GgufHeader:
+def read_gguf(path: Path, reader: ReadingUser | None = None, within: Path | None = None) -> GgufHeader:
     """The header of this file, with the tensors of all its parts where it is one of a split model.
 
     `reader` and `within` as in `open_file`.
@@ -71,7 +71,7 @@ class _Allowance:
         self.kept_bytes = MOST_KEPT_BYTES
 
 
-def _read(path: Path, allowance: _Allowance, reader: Reader | None, within: Path | None) -> GgufHeader:
+def _read(path: Path, allowance: _Allowance, reader: ReadingUser | None, within: Path | None) -> GgufHeader:
     with open_file(path, reader, within) as file:
         cursor = _Cursor(file, path.name, allowance)
         if cursor.take(4) != MAGIC:

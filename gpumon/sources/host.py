@@ -26,7 +26,7 @@ PSS_SILENT_S = 5.0
 """A look at the own memory that takes longer hangs."""
 
 
-class HostMeter:
+class ProcMeter:
     """Reads /proc, partly through psutil, which is imported at the first reading and not before."""
 
     def __init__(self, window_s: float = WINDOW_S, pss_s: float = PSS_S) -> None:

@@ -15,7 +15,7 @@ from gpumon.readings import difference
 from gpumon.sources.guest.bare_host import Readings
 from gpumon.sources.snapshot_json import parsed
 
-Kept = dict[str, Any] | Readings
+KeptSnapshot = dict[str, Any] | Readings
 """A snapshot as a JSON object, or the readings of a host without gpumon."""
 LONGEST_RUN: Final = 30
 """Snapshots of which one is kept whole: so many differences are read to go back to the last of them."""
@@ -68,7 +68,7 @@ class KeptSnapshots:
         while len(self._runs) > 1 and (self._bytes > most_bytes or self._runs[0][0].wall_s < oldest_s):
             self._bytes -= sum(len(packed.line) for packed in self._runs.popleft())
 
-    def at(self, wall_s: float) -> tuple[float, Kept] | None:
+    def at(self, wall_s: float) -> tuple[float, KeptSnapshot] | None:
         """The newest at or before a Unix time, and when it was received; None: there is none."""
         runs = list(self._runs)  # snapshots go on arriving
         place = bisect_right(runs, wall_s, key=lambda run: run[0].wall_s) - 1
@@ -77,7 +77,7 @@ class KeptSnapshots:
         snapshots = list(_unpacked(runs[place], wall_s))
         return snapshots[-1] if snapshots else None  # none where the clock was set back meanwhile
 
-    def between(self, start_s: float, end_s: float) -> Iterator[tuple[float, Kept]]:
+    def between(self, start_s: float, end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:
         """All that were received from one Unix time to another, the oldest first, as `at` gives them."""
         for run in list(self._runs):
             if run[-1].wall_s < start_s:
@@ -92,7 +92,7 @@ def encoded(readings: Readings) -> bytes:
     return msgspec.msgpack.encode(readings)
 
 
-def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, Kept]]:
+def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:
     """Snapshots and readings of a run up to `end_s`."""
     document: dict[str, Any] = {}
     for packed in list(run):

@@ -18,8 +18,8 @@ import msgspec
 from gpumon.config.schema import Model
 from gpumon.sources.gguf_file import read_gguf
 from gpumon.sources.model_files import (
+    FileSystemView,
     NotTheModelsError,
-    View,
     gguf_paths,
     model_folders,
     model_root,
@@ -54,7 +54,7 @@ class Looked(NamedTuple):
     found: str
 
 
-class Facts(NamedTuple):
+class ModelLookUp(NamedTuple):
     """The spec of a model, and where it was looked for."""
 
     spec: LlmSpec | None
@@ -69,9 +69,9 @@ def look_up(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    seen: Sequence[View],
+    seen: Sequence[FileSystemView],
     hints: Mapping[str, str] = NO_HINTS,
-) -> Facts:
+) -> ModelLookUp:
     """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
 
     `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
@@ -83,7 +83,7 @@ def look_up(
     try:
         spec = configured(model_id, config_models)
     except ValueError as error:
-        return Facts(None, str(error), (Looked("config", str(error)),))
+        return ModelLookUp(None, str(error), (Looked("config", str(error)),))
     if spec is not None:
         looked.append(Looked("config", spec.source.removeprefix("config ")))
         return _known(spec, hints, looked)
@@ -108,7 +108,7 @@ def _names_of(model_id: str, root: str, hints: Mapping[str, str]) -> list[str]:
 
 def _without_files(
     model_id: str, names: Sequence[str], llms: LlmCatalogue, hints: Mapping[str, str], looked: list[Looked]
-) -> Facts:
+) -> ModelLookUp:
     """The facts of a model whose files are not there, or could not be read."""
     problems = _problems_of_files(looked)
     spec = None
@@ -125,18 +125,18 @@ def _without_files(
     if problems:
         # What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it.
         what = "; ".join(problems[:_MOST_PROBLEMS])
-        return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
+        return ModelLookUp(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
     of_catalogue = looked[-1].found
     return _not_known(model_id, looked, [] if of_catalogue == NO_ROW else [of_catalogue])
 
 
-def _known(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> Facts:
+def _known(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> ModelLookUp:
     """The facts by this spec, stored as the engine says."""
     stored = with_state_dtypes(with_kv_dtype(spec, hints), hints)
-    return Facts(stored, spec.source, tuple(looked))
+    return ModelLookUp(stored, spec.source, tuple(looked))
 
 
-def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> Facts:
+def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> ModelLookUp:
     """No spec, as the model's own files cannot be used.
 
     The catalogue may have a row of this name, but these files are what the engine runs.
@@ -296,7 +296,7 @@ def _check(model: Model, total: float, active: float, table: float) -> None:
 
 
 def _from_files(
-    names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str], looked: list[Looked]
+    names: Sequence[str], model_id: str, seen: Sequence[FileSystemView], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
     """The first of these names whose `config.json` or GGUF file can be read."""
     tried = set()
@@ -323,8 +323,8 @@ def _from_files(
 
 
 def _attempts(
-    names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str]
-) -> Iterator[tuple[str, View, Callable[[], LlmSpec]]]:
+    names: Sequence[str], model_id: str, seen: Sequence[FileSystemView], hints: Mapping[str, str]
+) -> Iterator[tuple[str, FileSystemView, Callable[[], LlmSpec]]]:
     """The places where the model's files may be, each with the call that reads them: every folder, then GGUF files."""
     for view, name in product(seen, names):
         for folder in model_folders(name, view):
@@ -345,7 +345,7 @@ def _in_turn() -> Iterator[None]:
             _TURN.release()
 
 
-def _problem(error: Exception, view: View) -> str:
+def _problem(error: Exception, view: FileSystemView) -> str:
     """The fault of a file; of another user's, file and field alone: everybody may read what gpumon shows."""
     if view.reader is None or isinstance(error, OSError):
         return str(error)
@@ -355,13 +355,13 @@ def _problem(error: Exception, view: View) -> str:
     return f"{key or 'its content'} cannot be used: as that user, gpumon models show says why"
 
 
-def _from_gguf(path: Path, view: View, model_id: str) -> LlmSpec:
+def _from_gguf(path: Path, view: FileSystemView, model_id: str) -> LlmSpec:
     root = model_root(path.parent)
     within = None if root == path.parent else root
     return llm_from_gguf(read_gguf(path, view.reader, within), model_id, str(path))
 
 
-def _from_folder(folder: Path, view: View, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
+def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
     config = read_config(folder, view.reader)
     weights = _weights(folder, view)
     at_load, word = quantised_at_load(hints)
@@ -383,7 +383,7 @@ def _from_folder(folder: Path, view: View, model_id: str, hints: Mapping[str, st
         raise RefusedError(f"{error} in {folder}: mend the file where it is wrong", key) from None
 
 
-def _weights(folder: Path, view: View) -> dict[str, float]:
+def _weights(folder: Path, view: FileSystemView) -> dict[str, float]:
     """The bytes of the weights; without them the dimensions still tell, so what is wrong there does not matter."""
     try:
         return read_weights(folder, view.reader)
@@ -395,7 +395,7 @@ POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and 
 """Last of the lines to add: where more is said."""
 
 
-def _not_known(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
+def _not_known(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> ModelLookUp:
     """No spec, with the lines to add to the config."""
     known = (
         "; ".join(problems[:_MOST_PROBLEMS])
@@ -416,7 +416,7 @@ tied_embeddings = false    # tie_word_embeddings
 weight_precision = "bf16"
 # mixture of experts also: active_params_b, experts, experts_per_token
 {POINTER}"""
-    return Facts(None, why, tuple(looked))
+    return ModelLookUp(None, why, tuple(looked))
 
 
 class OwnModels(Mapping[str, LlmSpec]):

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from gpumon.sources.family import ancestry, user_name, variables_of
-from gpumon.sources.sockets import Place, listening, locate, reached
+from gpumon.sources.sockets import LocalAddress, listening, locate, reached
 
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
@@ -78,7 +78,7 @@ _FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _T = TypeVar("_T")
 
 
-class Reader(NamedTuple):
+class ReadingUser(NamedTuple):
     """A user of this host whose rights bound what is opened; access-control lists are not looked at."""
 
     uid: int
@@ -101,11 +101,11 @@ class Reader(NamedTuple):
         return f"the engine's user {user_name(self.uid)}"
 
 
-ANYBODY: Final = Reader(-1)
+ANYBODY: Final = ReadingUser(-1)
 """Owns nothing and is in no group."""
 
 
-def reader_of(pid: int) -> Reader | None:
+def reader_of(pid: int) -> ReadingUser | None:
     """The user whose rights count for what this process names; None where those of gpumon itself do."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -117,10 +117,10 @@ def reader_of(pid: int) -> Reader | None:
     return _bounded(int(ids["Uid"][3]), frozenset(map(int, (*ids["Groups"], ids["Gid"][3]))))
 
 
-def _reader_at(url: str) -> Reader | None:
+def _reader_at(url: str) -> ReadingUser | None:
     """The same for what the server at a URL names. May wait for a name server or a user directory."""
     place = locate(url)
-    if isinstance(place, Place):
+    if isinstance(place, LocalAddress):
         uids = {listener.uid for listener in reached(place, listening())}
     else:
         uids = set()
@@ -130,7 +130,7 @@ def _reader_at(url: str) -> Reader | None:
     return reader_with(uid)
 
 
-def reader_with(uid: int) -> Reader | None:
+def reader_with(uid: int) -> ReadingUser | None:
     """The user whose rights count for what a process of his named (negative: not known); None where those of gpumon do.
 
     May wait for a user directory.
@@ -144,12 +144,12 @@ def reader_with(uid: int) -> Reader | None:
         return _bounded(uid, frozenset())
 
 
-def _bounded(uid: int, gids: frozenset[int]) -> Reader | None:
+def _bounded(uid: int, gids: frozenset[int]) -> ReadingUser | None:
     """Root of a container is not root of its host: for gpumon without root's rights it is anybody."""
     if uid == os.geteuid():
         return None
     if uid:
-        return Reader(uid, gids)
+        return ReadingUser(uid, gids)
     return ANYBODY
 
 
@@ -160,7 +160,7 @@ class NotTheModelsError(PermissionError):
         super().__init__(errno.EACCES, why, str(path))
 
 
-class View(NamedTuple):
+class FileSystemView(NamedTuple):
     """A file system as one process sees it, and where models lie in it."""
 
     root: str = ""
@@ -169,7 +169,7 @@ class View(NamedTuple):
     """Folder of huggingface_hub's cache, whether it exists or not."""
     stores: tuple[Path, ...] = ()
     """Ollama's folders: the configured one; else the user's, and that of its system service."""
-    reader: Reader | None = None
+    reader: ReadingUser | None = None
     paths: bool = True
     """Absolute paths mean the same here."""
 
@@ -178,9 +178,11 @@ class View(NamedTuple):
         return self.paths or not name.startswith("/")
 
 
-def view(env: Mapping[str, str], root: str = "", reader: Reader | None = None, *, paths: bool = True) -> View:
+def view(
+    env: Mapping[str, str], root: str = "", reader: ReadingUser | None = None, *, paths: bool = True
+) -> FileSystemView:
     """The view of a process with these variables (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, OLLAMA_MODELS)."""
-    return View(root, _hub_cache(env), _ollama_stores(env, root), reader, paths)
+    return FileSystemView(root, _hub_cache(env), _ollama_stores(env, root), reader, paths)
 
 
 def _hub_cache(env: Mapping[str, str]) -> Path | None:
@@ -207,7 +209,7 @@ def _ollama_stores(env: Mapping[str, str], root: str) -> tuple[Path, ...]:
     return (service,)
 
 
-def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = False) -> tuple[View, ...]:
+def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = False) -> tuple[FileSystemView, ...]:
     """Views in which the models of the server at `url` may lie: that of its process (0: not known), then gpumon's.
 
     What the server names is opened with its user's rights; gpumon's own cache, by ids only, with gpumon's. `own_word`:
@@ -291,7 +293,7 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
-def open_file(path: Path, reader: Reader | None = None, within: Path | None = None) -> BinaryIO:
+def open_file(path: Path, reader: ReadingUser | None = None, within: Path | None = None) -> BinaryIO:
     """Opens a model's file with the rights of `reader`; `within`: links do not lead out of that folder.
 
     A path below `/proc/PID/root` is one of that process: links in it lead where they lead that process. Each part is
@@ -307,7 +309,7 @@ def open_file(path: Path, reader: Reader | None = None, within: Path | None = No
         raise
 
 
-def _opened(path: Path, reader: Reader | None, within: Path | None) -> BinaryIO:
+def _opened(path: Path, reader: ReadingUser | None, within: Path | None) -> BinaryIO:
     with ExitStack() as opened:
         folders = _walk(path, reader, opened)
         status = os.fstat(folders[-1])
@@ -323,7 +325,7 @@ def _opened(path: Path, reader: Reader | None, within: Path | None) -> BinaryIO:
     return cast("BinaryIO", os.fdopen(descriptor, "rb"))
 
 
-def _names_another_folder(path: Path, reader: Reader | None, within: Path) -> bool:
+def _names_another_folder(path: Path, reader: ReadingUser | None, within: Path) -> bool:
     """Whether a path is a link whose text leads out of `within`, wherever it ends."""
     try:
         target = _link_text(path, reader)
@@ -332,7 +334,7 @@ def _names_another_folder(path: Path, reader: Reader | None, within: Path) -> bo
     return bool(target) and not Path(os.path.normpath(path.parent / target)).is_relative_to(within)
 
 
-def _link_text(path: Path, reader: Reader | None) -> str:
+def _link_text(path: Path, reader: ReadingUser | None) -> str:
     """Target of the link at a path; empty if it is none. Raises OSError."""
     with _resolved(path.parent, reader) as folder:
         if not stat.S_ISLNK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -340,7 +342,7 @@ def _link_text(path: Path, reader: Reader | None) -> str:
         return os.readlink(path.name, dir_fd=folder)
 
 
-def _is_hub_blob(path: Path, reader: Reader | None, descriptor: int) -> bool:
+def _is_hub_blob(path: Path, reader: ReadingUser | None, descriptor: int) -> bool:
     """Whether a link leads to a file of the Hugging Face cache of the same owner.
 
     `hf download --local-dir` made such links up to huggingface_hub 0.22. Who makes a link cannot own a file of
@@ -354,7 +356,7 @@ def _is_hub_blob(path: Path, reader: Reader | None, descriptor: int) -> bool:
     return stat.S_ISLNK(link.st_mode) and link.st_uid == os.fstat(descriptor).st_uid
 
 
-def is_file(path: Path, reader: Reader | None = None) -> bool:
+def is_file(path: Path, reader: ReadingUser | None = None) -> bool:
     """Whether this is a regular file, or one that the reader may not look for; False where that cannot be told."""
     try:
         return _leads_to_file(path, reader)
@@ -366,13 +368,13 @@ def is_file(path: Path, reader: Reader | None = None) -> bool:
         return False
 
 
-def _leads_to_file(path: Path, reader: Reader | None) -> bool:
+def _leads_to_file(path: Path, reader: ReadingUser | None) -> bool:
     """Whether this is a regular file. Raises OSError, ValueError."""
     with _resolved(path, reader) as descriptor:
         return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
-def _is_tried(path: Path, reader: Reader | None) -> bool:
+def _is_tried(path: Path, reader: ReadingUser | None) -> bool:
     """Whether a file is opened: also one that is none of a model's, as to open it says what is wrong."""
     try:
         return _leads_to_file(path, reader)
@@ -384,7 +386,7 @@ def _is_tried(path: Path, reader: Reader | None) -> bool:
         return False
 
 
-def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]:
+def entries(folder: Path, most: int, reader: ReadingUser | None = None) -> list[Path]:
     """Entries of a folder, in no order; empty where that cannot be told."""
     try:
         with _resolved(folder, reader) as descriptor:
@@ -396,13 +398,13 @@ def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]
 
 
 @contextmanager
-def _resolved(path: Path, reader: Reader | None) -> Iterator[int]:
+def _resolved(path: Path, reader: ReadingUser | None) -> Iterator[int]:
     """The descriptor of what a path leads to, for questions only; open inside the block."""
     with ExitStack() as opened:
         yield _walk(path, reader, opened)[-1]
 
 
-def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
+def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int]:
     """Descriptors of the folders that a path leads through, links resolved, and of its end; closed with `opened`."""
 
     def entered(name: str, at: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
@@ -440,7 +442,7 @@ def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def _permit(reader: Reader | None, status: os.stat_result, wanted: int, path: Path) -> None:
+def _permit(reader: ReadingUser | None, status: os.stat_result, wanted: int, path: Path) -> None:
     if reader is not None and not reader.may(status, wanted):
         why = f"{reader.name} may not read it: where it is yours, set model = its path for this endpoint in the config"
         raise PermissionError(errno.EACCES, why, str(path))
@@ -468,7 +470,7 @@ def kernel_devices(path: Path) -> frozenset[int]:
 # Where they lie
 
 
-def model_folders(name: str, seen: View) -> Iterator[Path]:
+def model_folders(name: str, seen: FileSystemView) -> Iterator[Path]:
     """Folders with a `config.json` that may belong to this model path or Hugging Face id; the likeliest first.
 
     An absolute path is taken as it is; an id is looked up in the Hugging Face cache, and so is the id in the path of
@@ -494,7 +496,7 @@ def model_root(folder: Path) -> Path:
     return folder
 
 
-def snapshots(name: str, seen: View) -> Iterator[Path]:
+def snapshots(name: str, seen: FileSystemView) -> Iterator[Path]:
     """Folders of this Hugging Face id in the cache: the snapshot that `refs/main` names, then the others, newest first.
 
     Nothing for what is no id.
@@ -519,7 +521,7 @@ def snapshots(name: str, seen: View) -> Iterator[Path]:
     yield from sorted(folders, key=lambda each: (each.name == main, modified(each)), reverse=True)
 
 
-def gguf_paths(name: str, seen: View) -> Iterator[Path]:
+def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
     """GGUF files that may hold this model; the likeliest first, and none where several could be meant.
 
     `name` is an absolute path (a file, or a folder with one model), a Hugging Face id of the cache, which may end in
@@ -542,7 +544,7 @@ def gguf_paths(name: str, seen: View) -> Iterator[Path]:
     yield from _gguf_of_ollama(name, seen)
 
 
-def _gguf_at(path: Path, reader: Reader | None) -> Iterator[Path]:
+def _gguf_at(path: Path, reader: ReadingUser | None) -> Iterator[Path]:
     """The file at this path, or the one model of the folder there."""
     if not is_file(path, reader):
         yield from _only(path, "", reader)
@@ -550,7 +552,7 @@ def _gguf_at(path: Path, reader: Reader | None) -> Iterator[Path]:
         yield path
 
 
-def _gguf_of_ollama(name: str, seen: View) -> Iterator[Path]:
+def _gguf_of_ollama(name: str, seen: FileSystemView) -> Iterator[Path]:
     """The files of Ollama's `name:tag` in its stores."""
     parts = _OLLAMA_NAME.fullmatch(name)
     if parts is None:  # a name without a tag may be anybody's
@@ -562,7 +564,7 @@ def _gguf_of_ollama(name: str, seen: View) -> Iterator[Path]:
                 yield blob
 
 
-def is_gguf(path: Path, reader: Reader | None = None) -> bool:
+def is_gguf(path: Path, reader: ReadingUser | None = None) -> bool:
     """Whether the file begins as GGUF; False where it cannot be read."""
     try:
         with open_file(path, reader) as file:
@@ -571,7 +573,7 @@ def is_gguf(path: Path, reader: Reader | None = None) -> bool:
         return False
 
 
-def _only(folder: Path, tag: str, reader: Reader | None) -> Iterator[Path]:
+def _only(folder: Path, tag: str, reader: ReadingUser | None) -> Iterator[Path]:
     """The folder's one model, or the one whose file name has the tag in it."""
     models = []
     for path in sorted(entries(folder, _MOST_FILES, reader)):
@@ -589,7 +591,7 @@ def is_blob(path: Path) -> bool:
     return path.is_absolute() and path.parent.name == "blobs" and _DIGEST.fullmatch(path.name) is not None
 
 
-def ollama_name(blob: Path, reader: Reader | None = None) -> str:
+def ollama_name(blob: Path, reader: ReadingUser | None = None) -> str:
     """Ollama's `name:tag` of a file of its store, by the first manifest that has it; empty where none can be read."""
     if not is_blob(blob):
         return ""
@@ -620,7 +622,7 @@ class _Manifest(msgspec.Struct):
     layers: list[_Layer] = []
 
 
-def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
+def _blobs(manifest: Path, store: Path, reader: ReadingUser | None) -> list[Path]:
     """The model files of a store that a manifest names."""
     try:
         layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest, reader).layers
@@ -634,7 +636,7 @@ def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
     return blobs
 
 
-def searched(names: Iterable[str], seen: View) -> Iterator[str]:
+def searched(names: Iterable[str], seen: FileSystemView) -> Iterator[str]:
     """Places where the files of a model of these names were looked for."""
     for name in names:
         if name.startswith("/") and seen.paths:
@@ -645,7 +647,7 @@ def searched(names: Iterable[str], seen: View) -> Iterator[str]:
 # What they hold
 
 
-def read_config(folder: Path, reader: Reader | None = None) -> dict[str, Any]:
+def read_config(folder: Path, reader: ReadingUser | None = None) -> dict[str, Any]:
     """The folder's `config.json`, with ModelOpt's separate `hf_quant_config.json` as its `quantization_config`.
 
     ValueError where it is no JSON object or too large, OSError where it cannot be read.
@@ -660,7 +662,9 @@ def read_config(folder: Path, reader: Reader | None = None) -> dict[str, Any]:
     return config
 
 
-def read_json(path: Path, most: int, kind: type[_T], reader: Reader | None = None, within: Path | None = None) -> _T:
+def read_json(
+    path: Path, most: int, kind: type[_T], reader: ReadingUser | None = None, within: Path | None = None
+) -> _T:
     """The file as `kind`; ValueError where it is none or larger than `most` bytes, OSError where it cannot be read."""
     with open_file(path, reader, within) as file:
         body = file.read(most + 1)
@@ -697,7 +701,7 @@ class _Tensor(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]:
+def read_weights(folder: Path, reader: ReadingUser | None = None) -> dict[str, float]:
     """Bytes of the weights by safetensors type; `{"": total}` from an index, {} where the folder holds none.
 
     Reads the index or the header of a single file, never the weights.
@@ -718,7 +722,7 @@ def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]
     return _bytes_by_type(header, single.name)
 
 
-def _indexed_bytes(index: Path, reader: Reader | None, within: Path) -> float:
+def _indexed_bytes(index: Path, reader: ReadingUser | None, within: Path) -> float:
     """The size of all weights by an index; of a long one, if it stands at its start."""
     with open_file(index, reader, within) as file:
         body = file.read(MOST_INDEX_BYTES + 1)

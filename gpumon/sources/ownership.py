@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
-from gpumon.sources.family import Family, all_pids, user_name
-from gpumon.sources.sockets import Listener, Locator, Place, holders, listening, reached
+from gpumon.sources.family import ProcessFamily, all_pids, user_name
+from gpumon.sources.sockets import Listener, LocalAddress, Locator, holders, listening, reached
 
 AGAIN_S = 10.0
 """Before the holder of a socket that nobody was seen to hold is looked for again."""
@@ -35,7 +35,7 @@ class Ownership:
         self._locate = Locator()
         self._held: dict[str, dict[str, frozenset[int]]] = {}
         """By URL and GPU: the endpoint's processes that were last seen on it."""
-        self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int], float]] = {}
+        self._holders: dict[LocalAddress, tuple[tuple[Listener, ...], frozenset[int], float]] = {}
 
     def tell(self, url: str, pids: frozenset[int]) -> None:
         """The GPU processes of the server at `url`, from one who knows better; none: they are looked for again."""
@@ -74,14 +74,14 @@ class Ownership:
 
     def look(self, urls: Iterable[str], gpu_pids: frozenset[int]) -> None:
         """Find the GPU processes of the servers at these URLs."""
-        family = Family(gpu_pids)
+        family = ProcessFamily(gpu_pids)
         table = listening()
         on_port: dict[int, list[Listener]] = {}
         for listener in table:
             on_port.setdefault(listener.port, []).append(listener)
         self._verdicts = {url: self._judge(url, family, on_port) for url in urls}
 
-    def _judge(self, url: str, family: Family, on_port: Mapping[int, list[Listener]]) -> _Verdict:
+    def _judge(self, url: str, family: ProcessFamily, on_port: Mapping[int, list[Listener]]) -> _Verdict:
         place = self._locate(url)
         if isinstance(place, str):
             return _Verdict(frozenset(), place)
@@ -94,7 +94,7 @@ class Ownership:
             return _Verdict(frozenset(), _hidden(place.port, sockets))
         return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)))
 
-    def _held_by(self, place: Place, sockets: tuple[Listener, ...], family: Family) -> frozenset[int]:
+    def _held_by(self, place: LocalAddress, sockets: tuple[Listener, ...], family: ProcessFamily) -> frozenset[int]:
         """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets, and again
         after a while where none was seen (a socket may be on its way from one process to another)."""
         known, pids, at_s = self._holders.get(place, ((), frozenset(), 0.0))

@@ -12,11 +12,11 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.engines.adapter import METRICS, Page, Row
+from gpumon.sources.engines.adapter import METRICS, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
 from gpumon.sources.engines.registry import BY_KIND, ROWS, claimed
-from gpumon.sources.fetch import Answer, Fetcher, FetchError
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.specs.hints import LORA
 
@@ -37,10 +37,10 @@ MOST_IDENTITY_BYTES: Final = 1024 * 1024
 """Largest answer with a list of models or a version."""
 
 
-class Server(NamedTuple):
+class ProbedServer(NamedTuple):
     """The engine that a server is, and how its metrics are asked for."""
 
-    row: Row
+    row: EngineRow
     path: str
     """Path of its metrics page below the base URL; empty for a feed, whose URL is that page."""
     url: str
@@ -48,10 +48,10 @@ class Server(NamedTuple):
     """API key that its metrics want; empty where they want none. A secret."""
 
 
-class Keyed(NamedTuple):
+class KeyedAnswer(NamedTuple):
     """An answer, and what became of the API key."""
 
-    answer: Answer
+    answer: HttpAnswer
     key: str = ""
     """The key if it took one; a secret."""
     wrong: str = ""
@@ -68,7 +68,7 @@ class _PageRefusal(NamedTuple):
 
 async def find(
     fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, taken: list[Refusal]
-) -> tuple[Server, Answer] | Refusal:
+) -> tuple[ProbedServer, HttpAnswer] | Refusal:
     """The server with its first metrics page; or why there is none. Raises FetchError.
 
     It is looked for at one page where the config says the kind, else wherever an engine has one. TensorRT-LLM's JSON
@@ -93,7 +93,7 @@ async def find(
         # In a thread: a page may be large.
         row = await asyncio.to_thread(_judged, answer, path, rows, kind, wrong)
         if not isinstance(row, Refusal):
-            return Server(row, path, page_url, key), answer
+            return ProbedServer(row, path, page_url, key), answer
         refusal = row
         if answer.status in IN_TROUBLE:
             return refusal
@@ -111,7 +111,7 @@ def _page_of_records(pages: Iterable[str]) -> str:
     return ""
 
 
-def _has_records(answer: Answer) -> bool:
+def _has_records(answer: HttpAnswer) -> bool:
     return answer.status == 200 and is_json(answer.body, answer.content_type, ())
 
 
@@ -126,7 +126,7 @@ def _configured_kind(endpoint: Endpoint) -> EngineKind:
     return EngineKind(endpoint.engine)
 
 
-def _engines_of(kind: EngineKind) -> tuple[Row, ...]:
+def _engines_of(kind: EngineKind) -> tuple[EngineRow, ...]:
     """The engines that the server may be."""
     if kind is EngineKind.UNKNOWN:
         return ROWS
@@ -134,7 +134,7 @@ def _engines_of(kind: EngineKind) -> tuple[Row, ...]:
     return tuple(row for row in ROWS if row.kind in kinds)
 
 
-def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[Row, ...]]:
+def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, tuple[EngineRow, ...]]:
     """The pages to ask, in this order, each with the engines whose metrics it may be.
 
     A page that the user named is the only one, unless asking it takes records from somebody.
@@ -149,12 +149,12 @@ def _candidates(url: EndpointUrl, engines: tuple[Row, ...]) -> dict[str, tuple[R
     return {path: _with_page(engines, path) for path in PATHS}
 
 
-def _with_page(engines: tuple[Row, ...], path: str) -> tuple[Row, ...]:
+def _with_page(engines: tuple[EngineRow, ...], path: str) -> tuple[EngineRow, ...]:
     """The engines that have a page of metrics at this path."""
     return tuple(row for row in engines if path in row.paths)
 
 
-def _is_aside(path: str, engines: tuple[Row, ...]) -> bool:
+def _is_aside(path: str, engines: tuple[EngineRow, ...]) -> bool:
     """Whether a refusal of this page says less than one of /metrics."""
     if path.rstrip("/") == METRICS:
         return False
@@ -186,8 +186,8 @@ async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> boo
 
 
 async def described(
-    fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, row: Row
-) -> tuple[Server, Answer] | Refusal:
+    fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, row: EngineRow
+) -> tuple[ProbedServer, HttpAnswer] | Refusal:
     """The server at `url` of which the user says what it is, with its first page. Raises FetchError."""
     path = row.paths[0]
     if path:
@@ -200,23 +200,23 @@ async def described(
     refusal = by_status(answer.status, answer.location, row.kind, wrong)
     if refusal is not None:
         return refusal
-    return Server(row, path, page_url, key), answer
+    return ProbedServer(row, path, page_url, key), answer
 
 
-async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> Keyed:
+async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> KeyedAnswer:
     """The answer, and the API key if it took one: the key goes out only where it is asked for."""
     answer = await fetcher.get(url, "", most_bytes)
     if answer.status not in WANTS_KEY or not (endpoint.api_key_env or endpoint.api_key_file):
-        return Keyed(answer)
+        return KeyedAnswer(answer)
     key, wrong = await api_key(endpoint)
     if not key:
-        return Keyed(answer, wrong=wrong)
+        return KeyedAnswer(answer, wrong=wrong)
     keyed = await fetcher.get(url, key, most_bytes)
     if keyed.status == 200:
-        return Keyed(keyed, key)
+        return KeyedAnswer(keyed, key)
     if keyed.status in WANTS_KEY:
-        return Keyed(keyed, wrong=key_refused(endpoint))
-    return Keyed(keyed)
+        return KeyedAnswer(keyed, wrong=key_refused(endpoint))
+    return KeyedAnswer(keyed)
 
 
 async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
@@ -232,11 +232,13 @@ async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, st
         return "", f"{setting}_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 
 
-def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, wrong: str) -> Row | Refusal:
+def _judged(
+    answer: HttpAnswer, path: str, rows: tuple[EngineRow, ...], kind: EngineKind, wrong: str
+) -> EngineRow | Refusal:
     refusal = by_status(answer.status, answer.location, kind, wrong)
     if refusal is not None:
         return refusal
-    page = Page(path, frozenset(sample_names(answer.body)), answer.body)
+    page = FirstAnswer(path, frozenset(sample_names(answer.body)), answer.body)
     row = claimed(page, rows)
     if row is not None and (not is_json(answer.body, answer.content_type, page.names) or path in row.json_paths):
         return row
@@ -273,7 +275,7 @@ UNASKED: Final = Identity(info={}, complete=False)
 """The identity of a server before it was asked."""
 
 
-async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: Row) -> Identity:
+async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: EngineRow) -> Identity:
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)

@@ -24,17 +24,17 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
 from gpumon.sources.guest.bare_host import LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
-from gpumon.sources.kept_snapshots import Kept, KeptSnapshots, encoded
+from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots, encoded
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.snapshot_json import SnapshotReader, parsed
-from gpumon.sources.ssh import Connection, connect
-from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, Size, check_size, size_of
+from gpumon.sources.ssh import SshConnection, connect
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, SnapshotSize, check_size, size_of
 
 Opened = TypeVar("Opened")
 Result = TypeVar("Result")
@@ -129,7 +129,7 @@ class Remote:
         """Version of its gpumon, as that told; empty where it did not."""
         self._told: dict[str, Any] | None = None
         """JSON object of the newest snapshot, for the difference that follows."""
-        self._size = Size(0, 0, 0)
+        self._size = SnapshotSize(0, 0, 0)
         """The most that it has."""
         self._reader = SnapshotReader()
         self._unverified = False
@@ -290,7 +290,7 @@ class Remote:
             faults = (*faults, Fault(source, UNVERIFIED.format(secret="password"), self.since_s))
         return self._shown(received_s, ready, faults)
 
-    def _then(self, received_s: float, kept: Kept, reader: SnapshotReader) -> HostFrame:
+    def _then(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
         """The host as it was at a moment that is kept."""
         if isinstance(kept, Readings):
             return self._without_gpumon(kept, ())
@@ -344,7 +344,7 @@ class Remote:
         finally:
             await connection.hang_up()
 
-    async def _read_snapshots(self, connection: Connection) -> None:
+    async def _read_snapshots(self, connection: SshConnection) -> None:
         """Read what a gpumon prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
         self._told = None
         try:
@@ -478,7 +478,7 @@ class Remote:
         finally:
             await fetcher.close()
 
-    async def _answer(self, fetcher: Fetcher, page: str, headers: dict[str, str]) -> Answer:
+    async def _answer(self, fetcher: Fetcher, page: str, headers: dict[str, str]) -> HttpAnswer:
         """One page. Raises FetchError; PeerError where it is larger than a snapshot can be."""
         try:
             return await fetcher.send("GET", page, headers)

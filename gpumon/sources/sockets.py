@@ -51,7 +51,7 @@ _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
 
-class Place(NamedTuple):
+class LocalAddress(NamedTuple):
     """The address and port of this host that a URL leads to."""
 
     addresses: frozenset[IpAddress]
@@ -67,7 +67,7 @@ class Listener(NamedTuple):
     uid: int
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """A TCP connection that this process has made: both ends, and the inode of its own socket.
 
     An IPv4 address mapped into IPv6 stands here as IPv4.
@@ -111,14 +111,14 @@ class _End(NamedTuple):
     inode: int
 
 
-def locate(url: str) -> Place | str:
+def locate(url: str) -> LocalAddress | str:
     """The place on this host that `url` leads to, or why there is none. May wait for a name server."""
     try:
         _, _, host, port, _ = parse_url(url)
     except ValueError:
         return "the URL cannot be read"
     if host == "localhost":
-        return Place(_LOOPBACK, port)
+        return LocalAddress(_LOOPBACK, port)
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -126,7 +126,7 @@ def locate(url: str) -> Place | str:
     addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
     own = _on_this_host(addresses)
     if own:
-        return Place(own, port)
+        return LocalAddress(own, port)
     return ANOTHER_HOST
 
 
@@ -152,15 +152,15 @@ class Locator:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._found: dict[str, tuple[Place | str, float]] = {}
+        self._found: dict[str, tuple[LocalAddress | str, float]] = {}
         """By URL: where it leads to, and until when that holds."""
 
-    def __call__(self, url: str) -> Place | str:
+    def __call__(self, url: str) -> LocalAddress | str:
         """As `locate`."""
         known = self._found.pop(url, None)
         if known is None or self._clock() >= known[1]:
             place = locate(url)
-            lasts = isinstance(place, Place) or place == ANOTHER_HOST
+            lasts = isinstance(place, LocalAddress) or place == ANOTHER_HOST
             known = place, math.inf if lasts else self._clock() + UNRESOLVED_S
         self._found[url] = known
         while len(self._found) > MOST_URLS:
@@ -242,7 +242,7 @@ def _lines(pid: int | str) -> Iterator[str]:
             yield from Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
 
 
-def connection_of(made: socket.socket) -> Connection:
+def connection_of(made: socket.socket) -> TcpConnection:
     """The two ends of a connected TCP socket. Raises OSError if it is no longer connected."""
     local = made.getsockname()
     remote = made.getpeername()
@@ -253,10 +253,10 @@ def connection_of(made: socket.socket) -> Connection:
         interface = 0
     inode = os.fstat(made.fileno()).st_ino
     own_address = _mapped(ipaddress.ip_address(local[0].partition("%")[0]))
-    return Connection(own_address, local[1], _mapped(address), remote[1], inode, interface)
+    return TcpConnection(own_address, local[1], _mapped(address), remote[1], inode, interface)
 
 
-def peer_of(connection: Connection) -> Peer:
+def peer_of(connection: TcpConnection) -> Peer:
     """Who has the other end of a connection, by its exact addresses and ports.
 
     Whether the kernel can be asked at all shows at this end: where it is not found, nothing is known of the other one.
@@ -281,7 +281,7 @@ def peer_of(connection: Connection) -> Peer:
     return Peer(PeerState.OWNED, other.uid)
 
 
-def _reversed(connection: Connection) -> Connection:
+def _reversed(connection: TcpConnection) -> TcpConnection:
     """The connection as the other end has it."""
     return connection._replace(
         local=connection.remote,
@@ -291,13 +291,13 @@ def _reversed(connection: Connection) -> Connection:
     )
 
 
-def _is_of_this_host(connection: Connection) -> bool:
+def _is_of_this_host(connection: TcpConnection) -> bool:
     """Whether a connection leads to an address of this host."""
     remote = connection.remote
     return remote.is_loopback or remote == connection.local or remote in _own_addresses()
 
 
-def _asked_end(connection: Connection) -> _End | None:
+def _asked_end(connection: TcpConnection) -> _End | None:
     """The local end of a connection by sock_diag(7); None if the kernel has none in this network namespace.
 
     It answers with a listening socket on that port where it finds no such connection.
@@ -326,7 +326,7 @@ def _asked_end(connection: Connection) -> _End | None:
     return _End(state, uid, inode)
 
 
-def _printed_end(connection: Connection) -> _End | None:
+def _printed_end(connection: TcpConnection) -> _End | None:
     """The local end of a connection from /proc/net/tcp, for a sandbox without netlink."""
     local = (connection.local, connection.local_port)
     remote = (connection.remote, connection.remote_port)
@@ -337,7 +337,7 @@ def _printed_end(connection: Connection) -> _End | None:
     return None
 
 
-def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
+def reached(place: LocalAddress, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
     """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
     candidates = on_port(sockets, place.port)
     exact = tuple(listener for listener in candidates if listener.address in place.addresses)

@@ -28,7 +28,7 @@ MOST_SAID: Final = 4096
 """Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
 
 
-class Connection:
+class SshConnection:
     """One ssh with pipes. Whoever opens it calls `hang_up`."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, process: asyncio.subprocess.Process) -> None:
@@ -105,19 +105,19 @@ class Connection:
         await self._process.wait()
 
 
-async def connect(address: str, words: str, *, writes: bool = False) -> Connection:
+async def connect(address: str, words: str, *, writes: bool = False) -> SshConnection:
     """Run `words` in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
     pipe = asyncio.subprocess.PIPE
     nothing = asyncio.subprocess.DEVNULL
     return await _start((*OPTIONS, "--", address, words), pipe if writes else nothing, pipe)
 
 
-async def carry(address: str, target: str, channel: socket.socket) -> Connection:
+async def carry(address: str, target: str, channel: socket.socket) -> SshConnection:
     """Connect a socket with a port of a host (`HOST:PORT`, as that host sees it). Raises FileNotFoundError."""
     return await _start((*OPTIONS, "-W", target, "--", address), channel.fileno(), channel.fileno())
 
 
-async def _start(command: Sequence[str], stdin: int, stdout: int) -> Connection:
+async def _start(command: Sequence[str], stdin: int, stdout: int) -> SshConnection:
     """Start ssh in a session of its own: `asyncio.create_subprocess_exec` gives no way to close a process's pipes.
 
     Once begun, a start is completed, and ended where it is no longer wanted: a transport of asyncio that is cancelled
@@ -133,7 +133,7 @@ async def _start(command: Sequence[str], stdin: int, stdout: int) -> Connection:
         raise
 
 
-async def _open(command: Sequence[str], stdin: int, stdout: int) -> Connection:
+async def _open(command: Sequence[str], stdin: int, stdout: int) -> SshConnection:
     """A started ssh and its pipes. Raises FileNotFoundError."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -144,4 +144,4 @@ async def _open(command: Sequence[str], stdin: int, stdout: int) -> Connection:
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    return Connection(transport, asyncio.subprocess.Process(transport, protocol, loop))
+    return SshConnection(transport, asyncio.subprocess.Process(transport, protocol, loop))

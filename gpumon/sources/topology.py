@@ -18,7 +18,7 @@ TIMEOUT_S: Final = 60.0
 """Longest wait: without persistence mode a driver opens eight GPUs in half of that."""
 
 
-class UnreadableError(Exception):
+class UnreadableTopologyError(Exception):
     """The topology cannot be read; the text says why and what to do."""
 
 
@@ -36,13 +36,15 @@ def topology() -> Topology:
         raise
     except subprocess.TimeoutExpired:
         process.kill()
-        raise UnreadableError(f"{vendor.driver} did not answer within {TIMEOUT_S:g} s: see dmesg") from None
+        raise UnreadableTopologyError(f"{vendor.driver} did not answer within {TIMEOUT_S:g} s: see dmesg") from None
     if process.returncode == FAILED:
-        raise UnreadableError(clean(out.decode("utf-8", "replace"), 400))
+        raise UnreadableTopologyError(clean(out.decode("utf-8", "replace"), 400))
     if process.returncode:
         last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise UnreadableError(f"the reading of the topology ended with {process.returncode}: {clean(last, 200)}")
+        raise UnreadableTopologyError(
+            f"the reading of the topology ended with {process.returncode}: {clean(last, 200)}"
+        )
     try:
         return msgspec.msgpack.decode(out, type=Topology)
     except msgspec.MsgspecError as error:
-        raise UnreadableError(f"the topology cannot be read: {clean(str(error), 200)}") from None
+        raise UnreadableTopologyError(f"the topology cannot be read: {clean(str(error), 200)}") from None

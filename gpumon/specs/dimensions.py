@@ -16,7 +16,7 @@ MOST_VOCAB: Final = 300_000
 """Vocabulary of a model whose own is not known. The largest in use: 262,208 (Gemma 3)."""
 
 
-class Size(NamedTuple):
+class UsedParameters(NamedTuple):
     """Parameters used per token."""
 
     typical: float
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     most: float
 
 
-def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 0) -> Size:
+def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 0) -> UsedParameters:
     """The parameters that a token goes through: projections of attention, and MLPs of 8 x hidden^2 a layer.
 
     8 x hidden^2 are two matrices of 4 x hidden (GPT), or three of 8/3 x hidden (Llama). Of a mixture of experts the
@@ -33,4 +33,4 @@ def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, voc
     attention = 2 * hidden * head_dim * (heads + kv_heads)
     typical = float(layers * (attention + 8 * hidden**2))
     tables = 2 * (vocab or MOST_VOCAB) * hidden
-    return Size(typical, typical / WIDEST, typical * WIDEST + tables)
+    return UsedParameters(typical, typical / WIDEST, typical * WIDEST + tables)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 
-class Stored(NamedTuple):
+class GgmlType(NamedTuple):
     """How ggml stores a type: a block of `elements` takes `bytes`."""
 
     name: str
@@ -16,41 +16,41 @@ class Stored(NamedTuple):
     bytes: int
 
 
-TYPES: Final[dict[int, Stored]] = {
-    0: Stored("F32", 1, 4),
-    1: Stored("F16", 1, 2),
-    2: Stored("Q4_0", 32, 18),
-    3: Stored("Q4_1", 32, 20),
-    6: Stored("Q5_0", 32, 22),
-    7: Stored("Q5_1", 32, 24),
-    8: Stored("Q8_0", 32, 34),
-    9: Stored("Q8_1", 32, 40),
-    10: Stored("Q2_K", 256, 84),
-    11: Stored("Q3_K", 256, 110),
-    12: Stored("Q4_K", 256, 144),
-    13: Stored("Q5_K", 256, 176),
-    14: Stored("Q6_K", 256, 210),
-    15: Stored("Q8_K", 256, 292),
-    16: Stored("IQ2_XXS", 256, 66),
-    17: Stored("IQ2_XS", 256, 74),
-    18: Stored("IQ3_XXS", 256, 98),
-    19: Stored("IQ1_S", 256, 50),
-    20: Stored("IQ4_NL", 32, 18),
-    21: Stored("IQ3_S", 256, 110),
-    22: Stored("IQ2_S", 256, 82),
-    23: Stored("IQ4_XS", 256, 136),
-    24: Stored("I8", 1, 1),
-    25: Stored("I16", 1, 2),
-    26: Stored("I32", 1, 4),
-    27: Stored("I64", 1, 8),
-    28: Stored("F64", 1, 8),
-    29: Stored("IQ1_M", 256, 56),
-    30: Stored("BF16", 1, 2),
-    34: Stored("TQ1_0", 256, 54),
-    35: Stored("TQ2_0", 256, 66),
-    39: Stored("MXFP4", 32, 17),
-    40: Stored("NVFP4", 64, 36),
-    41: Stored("Q1_0", 128, 18),
+TYPES: Final[dict[int, GgmlType]] = {
+    0: GgmlType("F32", 1, 4),
+    1: GgmlType("F16", 1, 2),
+    2: GgmlType("Q4_0", 32, 18),
+    3: GgmlType("Q4_1", 32, 20),
+    6: GgmlType("Q5_0", 32, 22),
+    7: GgmlType("Q5_1", 32, 24),
+    8: GgmlType("Q8_0", 32, 34),
+    9: GgmlType("Q8_1", 32, 40),
+    10: GgmlType("Q2_K", 256, 84),
+    11: GgmlType("Q3_K", 256, 110),
+    12: GgmlType("Q4_K", 256, 144),
+    13: GgmlType("Q5_K", 256, 176),
+    14: GgmlType("Q6_K", 256, 210),
+    15: GgmlType("Q8_K", 256, 292),
+    16: GgmlType("IQ2_XXS", 256, 66),
+    17: GgmlType("IQ2_XS", 256, 74),
+    18: GgmlType("IQ3_XXS", 256, 98),
+    19: GgmlType("IQ1_S", 256, 50),
+    20: GgmlType("IQ4_NL", 32, 18),
+    21: GgmlType("IQ3_S", 256, 110),
+    22: GgmlType("IQ2_S", 256, 82),
+    23: GgmlType("IQ4_XS", 256, 136),
+    24: GgmlType("I8", 1, 1),
+    25: GgmlType("I16", 1, 2),
+    26: GgmlType("I32", 1, 4),
+    27: GgmlType("I64", 1, 8),
+    28: GgmlType("F64", 1, 8),
+    29: GgmlType("IQ1_M", 256, 56),
+    30: GgmlType("BF16", 1, 2),
+    34: GgmlType("TQ1_0", 256, 54),
+    35: GgmlType("TQ2_0", 256, 66),
+    39: GgmlType("MXFP4", 32, 17),
+    40: GgmlType("NVFP4", 64, 36),
+    41: GgmlType("Q1_0", 128, 18),
 }
 """ggml's number of a type -> its storage (llama.cpp gguf-py/gguf/constants.py, GGML_QUANT_SIZES)."""
 

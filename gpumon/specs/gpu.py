@@ -10,7 +10,7 @@ import msgspec
 from gpumon.specs.precision import Precision
 
 
-class Origin(str, Enum):
+class PeaksOrigin(str, Enum):
     """Source of the peaks of a GPU."""
 
     CATALOGUE = "catalogue"
@@ -32,7 +32,7 @@ class GpuSpec(msgspec.Struct, frozen=True):
     flops_per_s: dict[Precision, float]
     """Dense peak per format, with FP32 accumulation for the 16-bit ones. A format that the GPU lacks is not in it; 0.0
     where the GPU has the format and its peak is not known."""
-    origin: Origin = Origin.CATALOGUE
+    origin: PeaksOrigin = PeaksOrigin.CATALOGUE
     verified: bool = True
     """At least two sources agree on the peaks, or the user gave them."""
     how: str = ""
@@ -50,14 +50,14 @@ class GpuSpec(msgspec.Struct, frozen=True):
     @property
     def source(self) -> str:
         """Source of the peaks, as it is shown."""
-        if self.origin is Origin.DERIVED:
+        if self.origin is PeaksOrigin.DERIVED:
             return f"derived: {self.how}"
         return self.origin.value if self.verified else f"{self.origin.value} (unverified)"
 
     @property
     def listed(self) -> bool:
         """Whether its name is one that sizing and prices can look up."""
-        return self.origin is not Origin.DERIVED
+        return self.origin is not PeaksOrigin.DERIVED
 
     def achievable_ratio(self, precision: Precision) -> float | None:
         """Share of the dense peak that products of large matrices reached; None where no source measured it."""

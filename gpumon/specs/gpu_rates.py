@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
+from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
 from gpumon.specs.precision import Precision
 
 _EXPORT_VARIANT: Final = re.compile(r"\b(?:A800|AX800|H800|H20B?|L20|L2|B20|B30A|\d{4}[ -]?DD?)\b", re.IGNORECASE)
@@ -59,7 +59,7 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
         bandwidth_bytes_per_s=bandwidth,
         memory_bytes=facts.memory_total_bytes or 0.0,
         flops_per_s=flops,
-        origin=Origin.DERIVED,
+        origin=PeaksOrigin.DERIVED,
         verified=False,
         how=how,
         note="not in the catalogue; the driver's maximum clock can be above the rated one",

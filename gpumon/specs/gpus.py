@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
+from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
 from gpumon.specs.gpu_rates import derived
 from gpumon.specs.precision import Precision
 
@@ -171,12 +171,12 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
     row = None
     if spec is not None and spec.bandwidth_bytes_per_s > 0.0:
         row = spec
-    if row is not None and (measured is None or row.origin is Origin.CONFIG):
+    if row is not None and (measured is None or row.origin is PeaksOrigin.CONFIG):
         return row.bandwidth_bytes_per_s, f"bandwidth: {row.source}"
     if measured is None:
         return None
     text = _driver_bandwidth_source(facts)
-    if row is None or row.origin is Origin.DERIVED:
+    if row is None or row.origin is PeaksOrigin.DERIVED:
         return measured, text
     ratio = measured / row.bandwidth_bytes_per_s - 1.0
     if abs(ratio) > _BANDWIDTH_TOLERANCE:
@@ -267,7 +267,7 @@ def _note(row: Mapping[str, str | None]) -> str:
 def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
     return msgspec.structs.replace(
         row,
-        origin=Origin.CONFIG,
+        origin=PeaksOrigin.CONFIG,
         verified=row.verified or own.flops_per_s.keys() >= row.flops_per_s.keys(),
         bandwidth_bytes_per_s=own.bandwidth_bytes_per_s or row.bandwidth_bytes_per_s,
         memory_bytes=own.memory_bytes or row.memory_bytes,

@@ -21,15 +21,15 @@ _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
 _DATE = re.compile(r"\d{4}|\d{6}|\d{8}")
 
-Key: TypeAlias = tuple[str, ...]
+NameKey: TypeAlias = tuple[str, ...]
 """Words of a name, in lower case, versions apart from their word."""
 
 
 class LlmName(msgspec.Struct, frozen=True):
     """`key` identifies the dimensions; `weights` is the stored format where the name tells it, `hint` the word."""
 
-    key: Key
-    exact: Key
+    key: NameKey
+    exact: NameKey
     """`key` with the words of tuning and the date: tunings of one model may be stored in different formats."""
     weights: WeightFormat | None = None
     hint: str = ""
@@ -92,7 +92,7 @@ def _without_storage(words: list[str]) -> list[str]:
     return kept
 
 
-def _key(words: list[str]) -> Key:
+def _key(words: list[str]) -> NameKey:
     parts: list[str] = []
     for word in words:
         numbered = _WORD_NUMBER.fullmatch(word)

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.specs.layers import EXPERTS
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import Described, described
-from gpumon.specs.llm_names import Key, llm_name
+from gpumon.specs.llm_names import NameKey, llm_name
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
 
@@ -102,8 +102,8 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
     """All rows, and the keys (`llm_names`) that lead to them."""
 
     rows: tuple[LlmRow, ...]
-    by_key: dict[Key, int]
-    contexts: dict[Key, int | None]
+    by_key: dict[NameKey, int]
+    contexts: dict[NameKey, int | None]
     """Exact key of a release whose context is known -> tokens; None: those of its row."""
 
     def row(self, model_id: str) -> LlmRow | None:
@@ -180,9 +180,9 @@ def parse_llms(text: str) -> LlmCatalogue:
     """Reads the catalogue; ValueError names the line of a bad row, or a name that two rows claim."""
     decoder = msgspec.json.Decoder(LlmRow)
     rows: list[LlmRow] = []
-    by_key: dict[Key, int] = {}
-    tuned: dict[Key, set[int]] = {}
-    contexts: dict[Key, int | None] = {}
+    by_key: dict[NameKey, int] = {}
+    tuned: dict[NameKey, set[int]] = {}
+    contexts: dict[NameKey, int | None] = {}
     for line, row_text in enumerate(text.splitlines()):
         try:
             row = decoder.decode(row_text)

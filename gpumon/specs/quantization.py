@@ -11,7 +11,7 @@ import msgspec
 from gpumon.specs.fields import FieldError, Fields, RefusedError, shown
 from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, integer_bytes, narrow
+from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, narrow
 
 _LAYER = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
 _INTEGERS: Final = {
@@ -48,7 +48,7 @@ def weight_format(
     except ValueError as error:
         raise RefusedError(str(error), getattr(error, "key", "")) from None
     parts = _with_named(dict(read.parts), named, base, layers)
-    wide = Stored(base, BYTES_PER_ELEMENT[base])
+    wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
     for part, share in _shares([str(each) for each in ignored], layers).items():
         if part in parts:
             parts[part] = _mixed({wide: share, parts[part]: 1.0 - share})
@@ -67,7 +67,7 @@ def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
     return config
 
 
-def _mixed(shares: Mapping[Stored, float]) -> Stored:
+def _mixed(shares: Mapping[WeightStorage, float]) -> WeightStorage:
     """The format of the larger share, with the mean of the bytes."""
     most = max(shares, key=lambda stored: shares[stored])
     mean = sum(stored.bytes_per_weight * share for stored, share in shares.items())
@@ -75,17 +75,17 @@ def _mixed(shares: Mapping[Stored, float]) -> Stored:
 
 
 def _with_named(
-    parts: dict[str, Stored], named: list[tuple[str, Stored]], base: Precision, layers: Mapping[str, int]
-) -> dict[str, Stored]:
+    parts: dict[str, WeightStorage], named: list[tuple[str, WeightStorage]], base: Precision, layers: Mapping[str, int]
+) -> dict[str, WeightStorage]:
     """The parts with what the checkpoint says of single modules."""
-    by_format: dict[Stored, list[str]] = {}
+    by_format: dict[WeightStorage, list[str]] = {}
     for name, stored in named:
         by_format.setdefault(stored, []).append(name)
-    shares: dict[str, dict[Stored, float]] = {}
+    shares: dict[str, dict[WeightStorage, float]] = {}
     for stored, names in by_format.items():
         for part, share in _shares(names, layers).items():
             shares.setdefault(part, {})[stored] = share
-    wide = Stored(base, BYTES_PER_ELEMENT[base])
+    wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
     for part, formats in shares.items():
         covered = sum(formats.values())
         scaled = {stored: share / max(1.0, covered) for stored, share in formats.items()}
@@ -125,7 +125,7 @@ def _awq_or_gptq(fields: Fields) -> WeightFormat:
         raise fields.error("bits", f"{bits} is not 2, 3, 4, 5, 6 or 8")
     group = fields.integer("group_size", "q_group_size", default=128, low=-1)
     per_weight = integer_bytes(bits, group, fields.flag("zero_point", default=not fields.flag("sym")))
-    stored = Stored(_INTEGERS[bits], per_weight, weight_only=True)
+    stored = WeightStorage(_INTEGERS[bits], per_weight, weight_only=True)
     return WeightFormat(dict.fromkeys((*LINEAR, HEAD) if fields.flag("lm_head") else LINEAR, stored))
 
 
@@ -151,15 +151,15 @@ def _modelopt(fields: Fields) -> WeightFormat:
     return WeightFormat(dict.fromkeys(LINEAR, stored), kv_precision=kv)
 
 
-def _word(fields: Fields, name: str, word: str) -> Stored:
+def _word(fields: Fields, name: str, word: str) -> WeightStorage:
     """A format in ModelOpt's words, or as DeepSeek's configs say it."""
     for prefix, precision, bytes_per_weight, weight_only in _MODELOPT:
         if word.upper().startswith(prefix):
-            return Stored(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
+            return WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
     raise fields.error(name, f"{shown(word)} is not known")
 
 
-def _quantized_layers(fields: Fields) -> list[tuple[str, Stored]]:
+def _quantized_layers(fields: Fields) -> list[tuple[str, WeightStorage]]:
     """ModelOpt's table of modules with a format each."""
     named_words = []
     for name, how in (fields.table("quantized_layers") or {}).items():
@@ -186,7 +186,7 @@ def _compressed_tensors(fields: Fields) -> WeightFormat:
     return WeightFormat(parts, kv_precision=kv)
 
 
-def _targeted(fields: Fields) -> list[tuple[str, Stored]]:
+def _targeted(fields: Fields) -> list[tuple[str, WeightStorage]]:
     """Modules that a group of compressed-tensors names instead of all linear ones."""
     if fields.has("quantized_layers"):
         return []  # ModelOpt says the same there, once more
@@ -198,7 +198,7 @@ def _targeted(fields: Fields) -> list[tuple[str, Stored]]:
     return targeted
 
 
-def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], Stored]]:
+def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], WeightStorage]]:
     """Name, targets (none: all linear layers) and format of each group."""
     named_groups = []
     for name, group in groups.items():
@@ -231,7 +231,7 @@ def _kv_cache(fields: Fields) -> Precision | None:
     return next(named, {8: Precision.FP8, 4: Precision.NVFP4}.get(bits))
 
 
-def _group(name: str, group: object) -> Stored:
+def _group(name: str, group: object) -> WeightStorage:
     where = f"quantization_config.config_groups.{name}"
     if not isinstance(group, dict):
         raise FieldError(f"{where}: {shown(group)} is not an object", where)
@@ -254,10 +254,10 @@ def _group(name: str, group: object) -> Stored:
             activations = None
             if bits == 4:
                 activations = {8: Precision.FP8, 4: precision}.get(read)
-            return Stored(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
+            return WeightStorage(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
     elif bits in _INTEGERS:
         per_weight = integer_bytes(bits, size, not scheme.flag("symmetric", default=True))
-        return Stored(_INTEGERS[bits], per_weight, weight_only)
+        return WeightStorage(_INTEGERS[bits], per_weight, weight_only)
     raise scheme.error("num_bits", f"{bits} of type {shown(scheme.text('type'))} is not known")
 
 

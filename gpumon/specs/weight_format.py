@@ -15,7 +15,7 @@ LINEAR: Final = (ATTENTION, STATE, INDEXER, MLP, SHARED, EXPERTS)
 """Parts that weight quantisation usually covers; router, LM head and embeddings stay at 16 bit."""
 
 
-class Stored(NamedTuple):
+class WeightStorage(NamedTuple):
     """One number format of weights."""
 
     precision: Precision
@@ -35,17 +35,17 @@ class Stored(NamedTuple):
 class WeightFormat(msgspec.Struct, frozen=True):
     """Storage of the weights: the parts that are not held in `base`, each with the mean over its layers."""
 
-    parts: Mapping[str, Stored] = {}
+    parts: Mapping[str, WeightStorage] = {}
     base: Precision = Precision.BF16
     kv_precision: Precision | None = None
     """Format of the KV cache where the checkpoint asks for one; else the engine uses `base`."""
 
-    def of(self, part: str) -> Stored:
+    def of(self, part: str) -> WeightStorage:
         """How a part is stored."""
-        return self.parts.get(part) or Stored(self.base, BYTES_PER_ELEMENT[self.base])
+        return self.parts.get(part) or WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
 
     @property
-    def narrowest(self) -> Stored:
+    def narrowest(self) -> WeightStorage:
         """The format with the fewest bits: what the checkpoint is called by."""
         return min((*self.parts.values(), self.of("")), key=lambda stored: stored.bytes_per_weight)
 
@@ -65,7 +65,7 @@ def plain(precision: Precision) -> WeightFormat:
 
 def narrow(precision: Precision, *, weight_only: bool = False, bytes_per_weight: float = 0.0) -> WeightFormat:
     """The linear layers in `precision`, the rest at 16 bit."""
-    stored = Stored(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
+    stored = WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
     return WeightFormat(dict.fromkeys(LINEAR, stored))
 
 
@@ -125,7 +125,7 @@ class LlmParts(msgspec.Struct, frozen=True):
 def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSpec:
     """`spec` with its parameter counts and the bytes that a step reads, for weights stored this way."""
     per_token = {**parts.multiplied, HEAD: parts.head, EXPERTS: parts.experts_per_token * parts.expert}
-    by_format: dict[Stored, float] = {}
+    by_format: dict[WeightStorage, float] = {}
     for part, count in per_token.items():
         stored = weights.of(part)
         alike = stored._replace(bytes_per_weight=0.0)

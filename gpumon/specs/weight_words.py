@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.specs.layers import HEAD
 from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, narrow, plain
+from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, narrow, plain
 
 _DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
 
@@ -119,5 +119,5 @@ def of_bits(bits: float) -> WeightFormat:
     precision = Precision.INT4 if bits < 5.0 else Precision.INT8
     if bits >= 15.0:
         precision = Precision.FP32 if bits > 24.0 else Precision.BF16
-    stored = Stored(precision, bits / 8.0, weight_only=bits < 15.0)
+    stored = WeightStorage(precision, bits / 8.0, weight_only=bits < 15.0)
     return WeightFormat(dict.fromkeys((*LINEAR, HEAD), stored))

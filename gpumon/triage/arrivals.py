@@ -15,7 +15,7 @@ STEP_S: Final = 5.0
 """Seconds between two points that are kept."""
 
 
-class Flow(NamedTuple):
+class RequestFlow(NamedTuple):
     """Changes over some seconds, in requests."""
 
     seconds: float
@@ -61,13 +61,13 @@ class Arrivals:
         while len(self._points) > 1 and self._points[1].at_s <= now_s - WINDOW_S:
             self._points.popleft()
 
-    def flow(self) -> Flow | None:
+    def flow(self) -> RequestFlow | None:
         """Flow of requests in the last 5 minutes, or since it is watched; None where no figure tells."""
         if self._newest is None or not self._points:
             return None
         return _flow(self._points[0], self._newest)
 
-    def since_burst(self, least: float) -> Flow | None:
+    def since_burst(self, least: float) -> RequestFlow | None:
         """Flow of requests since one burst of at least so many requests in 5 s ended; None where there was none, or
         several: more may follow."""
         if self._newest is None:
@@ -85,12 +85,12 @@ class Arrivals:
         return _flow(end, self._newest)
 
 
-def _flow(first: _Point, last: _Point) -> Flow | None:
+def _flow(first: _Point, last: _Point) -> RequestFlow | None:
     seconds = last.at_s - first.at_s
     if seconds <= 0.0:
         return None
     arrived = max(0.0, last.total - first.total)
-    return Flow(seconds, arrived, last.finished - first.finished, last.waiting - first.waiting)
+    return RequestFlow(seconds, arrived, last.finished - first.finished, last.waiting - first.waiting)
 
 
 def _sum(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.readings.verdict import Evidence, Level, Limit
-from gpumon.triage.arrivals import WINDOW_S, Flow
+from gpumon.triage.arrivals import WINDOW_S, RequestFlow
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import Case, Finding, finite, params, rises, waiting_means
 
@@ -96,7 +96,7 @@ def queue_grows(case: Case) -> bool:
     return means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
 
 
-def offline_flow(case: Case, engine: Engine) -> Flow | None:
+def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
     """Flow at a queue that belongs to a batch nobody waits for: it is large and gets shorter, next to
     nothing arrives, no goal is set, and nobody gave up. None for every other queue.
 
@@ -116,7 +116,7 @@ def is_watched_too_short(case: Case, engine: Engine) -> bool:
     return any(flow.seconds < WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
 
 
-def _flows(case: Case, engine: Engine) -> Sequence[Flow]:
+def _flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:
     """Flows that may be those of an offline batch: of the last 5 minutes, and since the only burst in them. None for a
     queue that is too small, where a goal is set, and where clients gave up."""
     largest = max((value for _, value in case.recent.values("waiting", KEPT_S)), default=0.0)
@@ -133,14 +133,14 @@ def _flows(case: Case, engine: Engine) -> Sequence[Flow]:
     return flows
 
 
-def _only_drains(flow: Flow, waiting: float) -> bool:
+def _only_drains(flow: RequestFlow, waiting: float) -> bool:
     """Whether a queue gets shorter and next to nothing is added to it."""
     if flow.queue_change >= 0.0:
         return False
     return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * waiting
 
 
-def _offline(case: Case, finding: Finding, flow: Flow) -> Finding:
+def _offline(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
     """`offline batch: 5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
     waiting = case.waiting_mean()
     rate = flow.finished / flow.seconds

@@ -26,11 +26,11 @@ SWINGS: Final = 0.25
 JOINED: Final = 1.5
 """Slots that begin later than this many lengths after the one before do not follow it."""
 
-Mean = Callable[[str, float], "float | None"]
+MeanOfField = Callable[[str, float], "float | None"]
 """Mean of a sampled field over the last seconds; None where it was not known."""
 
 
-class Slot(NamedTuple):
+class HourSlot(NamedTuple):
     """20 s of an engine."""
 
     end_s: float
@@ -52,7 +52,7 @@ class Hour:
     """The slots of the last hour; knows no clock."""
 
     def __init__(self) -> None:
-        self.slots: deque[Slot] = deque(maxlen=KEPT)
+        self.slots: deque[HourSlot] = deque(maxlen=KEPT)
         self._began_s: float | None = None
 
     def is_due(self, now_s: float) -> bool:
@@ -61,10 +61,10 @@ class Hour:
             self._began_s = now_s
         return now_s - self._began_s >= SLOT_S
 
-    def add(self, now_s: float, mean: Mean, in_flight: float | None) -> None:
+    def add(self, now_s: float, mean: MeanOfField, in_flight: float | None) -> None:
         """Take in the slot that ends now."""
         self._began_s = now_s
-        self.slots.append(Slot(now_s, tuple([mean(field, SLOT_S) for field in FIELDS]), in_flight))
+        self.slots.append(HourSlot(now_s, tuple([mean(field, SLOT_S) for field in FIELDS]), in_flight))
 
     def values(self, field: str) -> list[float]:
         """The known means of a field, oldest first."""

@@ -18,7 +18,7 @@ from gpumon.triage.samples import KEPT_S, STALLED
 from gpumon.triage.signals import AFTER_STALL_S, Case, Finding, action, finite, params, unsure
 from gpumon.triage.stall import (
     GpuWork,
-    Work,
+    WorkKind,
     all_quiet,
     at_work,
     gpu_work,
@@ -132,13 +132,13 @@ def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """A training run: it hangs, or has ended and left its exporter."""
     seen = gpu_work(case, stall.least_s)
-    if seen.work in (Work.COMPUTES, Work.MOVES):
+    if seen.work in (WorkKind.COMPUTES, WorkKind.MOVES):
         return None
-    if seen.work is Work.UNKNOWN:
+    if seen.work is WorkKind.UNKNOWN:
         return unsure(seen.missing)._replace(evidence=stall.evidence)
     stall = stall.plus(*seen.evidence, **seen.parameters)
     look = look_and_restart(processes(case, engine))
-    if seen.work is Work.SPINS:
+    if seen.work is WorkKind.SPINS:
         return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (look,), Level.CRITICAL)
     cause, level = ("run_ended", Level.NOTE) if _memory_is_free(case) else ("run_hung_or_ended", Level.WARN)
     fixes = (action("stop_exporter"), _otherwise(look))
@@ -162,7 +162,7 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
     if paused is not None:
         return paused
     seen = gpu_work(case, min(stall.seconds, stall.least_s))
-    if seen.work is Work.COMPUTES:
+    if seen.work is WorkKind.COMPUTES:
         return None
     quiet = all_quiet(case, engine, stall.seconds)
     late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
@@ -174,7 +174,7 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
         return Finding(
             Limit.HUNG, "hung_compiling", stall.parameters, stall.evidence, (wait,), Level.NOTE, Confidence.LOW
         )
-    if seen.work in (Work.RESTS, Work.SPINS) and (late or quiet):
+    if seen.work in (WorkKind.RESTS, WorkKind.SPINS) and (late or quiet):
         return _hang(case, engine, stall, seen.work)
     return _wait_or_check(case, engine, stall, late=late)
 
@@ -183,7 +183,7 @@ def _looked_at(case: Case, engine: Engine, stall: Stall, seen: GpuWork) -> Stall
     """The stall with what its GPUs, processes and links do."""
     found = signs(case, engine)
     activity = seen.evidence or (Evidence("gpu_activity"),)
-    reads = seen.parameters["dram"] if seen.work is Work.MOVES else None
+    reads = seen.parameters["dram"] if seen.work is WorkKind.MOVES else None
     return stall.plus(*activity, *sign_evidence(found), **seen.parameters, **at_work(found), reads=reads)
 
 
@@ -240,7 +240,7 @@ def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> F
     return Finding(Limit.HUNG, "no_tokens", said, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
 
 
-def _hang(case: Case, engine: Engine, stall: Stall, work: Work) -> Finding:
+def _hang(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
     """It hangs, unless its gauges froze: engines renew them with their steps.
 
     After an abort of all requests there is no step (vLLM #22545).
@@ -248,7 +248,7 @@ def _hang(case: Case, engine: Engine, stall: Stall, work: Work) -> Finding:
     look = look_and_restart(processes(case, engine))
     said = stall.parameters
     proof = stall.evidence
-    if work is Work.SPINS:
+    if work is WorkKind.SPINS:
         return Finding(Limit.HUNG, "hung_spinning", said, proof, (look,), Level.CRITICAL)
     if explains_stall(case):
         fixes = (check_other_side(case), _otherwise(look))

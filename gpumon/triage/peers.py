@@ -67,7 +67,7 @@ class PeerError(ValueError):
     """A peer's snapshot is beyond these bounds: one line, safe to show."""
 
 
-class Size(NamedTuple):
+class SnapshotSize(NamedTuple):
     """How large a snapshot is."""
 
     bytes: int
@@ -76,9 +76,9 @@ class Size(NamedTuple):
     objects: int
     """Counted by opening brackets."""
 
-    def grown_by(self, other: Size) -> Size:
+    def grown_by(self, other: SnapshotSize) -> SnapshotSize:
         """The most that a snapshot of this size has after a difference of the other size."""
-        return Size(self.bytes + other.bytes, self.values + other.values, self.objects + other.objects)
+        return SnapshotSize(self.bytes + other.bytes, self.values + other.values, self.objects + other.objects)
 
     @property
     def excess(self) -> str:
@@ -92,11 +92,11 @@ class Size(NamedTuple):
         return ""
 
 
-def size_of(text: bytes) -> Size:
+def size_of(text: bytes) -> SnapshotSize:
     """The size of a snapshot. Cheap: nothing is decoded."""
     if len(text) > MOST_SNAPSHOT_BYTES:
-        return Size(len(text), 0, 0)
-    return Size(len(text), text.count(b","), text.count(b"[") + text.count(b"{"))
+        return SnapshotSize(len(text), 0, 0)
+    return SnapshotSize(len(text), text.count(b","), text.count(b"[") + text.count(b"{"))
 
 
 def check_size(text: bytes) -> None:

@@ -741,7 +741,7 @@ def action_text(action: Action) -> str:
 def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     """Parameters that the sentence of an action names -> their formats; `=word` where it asks for a word."""
     formats: dict[str, frozenset[str]] = {}
-    waiting: list[Part] = list(_parsed(ACTIONS[code]))
+    waiting: list[TemplatePart] = list(_parsed(ACTIONS[code]))
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
@@ -950,7 +950,7 @@ _TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")
 _MOST: Final = 300
 """Characters of one name in a sentence."""
 
-Part: TypeAlias = "str | tuple[str, str, str] | list[list[Part]]"
+TemplatePart: TypeAlias = "str | tuple[str, str, str] | list[list[TemplatePart]]"
 """Text, a parameter (name, `:` or `=`, format or word), or alternatives, each a list of parts."""
 
 
@@ -965,7 +965,7 @@ def _host_figure(code: str, value: float | str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(template: str) -> list[Part]:
+def _parsed(template: str) -> list[TemplatePart]:
     """The parts of a template. Brackets that are not of the language are written as they are: `[[model]]`, `[dcgm]`."""
     plain = template
     if "[[endpoint" in template:
@@ -988,13 +988,13 @@ class _Parser:
     """Puts the parts of a template together; alternatives may stand in alternatives."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[TemplatePart] = []
         self._open = [self.parts]
         """The parts to which the next one is added, the innermost alternative last."""
-        self._alternatives: list[list[list[Part]]] = []
+        self._alternatives: list[list[list[TemplatePart]]] = []
         """Alternatives that are complete, of each bracket that is open."""
 
-    def add(self, part: Part) -> None:
+    def add(self, part: TemplatePart) -> None:
         """Add a text or a parameter."""
         self._open[-1].append(part)
 
@@ -1021,7 +1021,7 @@ def fill(template: str, parameters: Parameters) -> str:
     return said.replace("\x01", "[[").replace("\x02", "]]")
 
 
-def _written(part: Part, parameters: Parameters, *, must: bool = False) -> str | None:
+def _written(part: TemplatePart, parameters: Parameters, *, must: bool = False) -> str | None:
     """A part as text; None where `must` is set and a parameter of it is not there, or another."""
     if isinstance(part, str):
         return part
@@ -1050,7 +1050,7 @@ def _number_text(value: float, spec: str) -> str:
         return "?"
 
 
-def _first_whole(alternatives: list[list[Part]], parameters: Parameters) -> str:
+def _first_whole(alternatives: list[list[TemplatePart]], parameters: Parameters) -> str:
     """The first alternative of which all parameters are there; empty where there is none."""
     for alternative in alternatives:
         pieces = [_written(part, parameters, must=True) for part in alternative]

@@ -18,7 +18,7 @@ MOST: Final = 0.6
 """Part of an engine's own load up to which a replica has room for some of it: equal ones are within some ten percent.
 Of its KV cache and of its slots no more may be in use either."""
 
-Instance = tuple[Engine, EngineReading]
+EngineInstance = tuple[Engine, EngineReading]
 
 
 class _Load(NamedTuple):
@@ -37,7 +37,7 @@ class _Load(NamedTuple):
     """Requests that run, of those that may at once."""
 
 
-def replicas(case: Case, engine: Engine) -> list[Instance]:
+def replicas(case: Case, engine: Engine) -> list[EngineInstance]:
     """The engines that serve its model and answer, itself among them."""
     names = frozenset(_names(case, engine))
     pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)

@@ -76,7 +76,7 @@ def _loaded_s(case: Case, seconds: float) -> float:
     return float("inf")
 
 
-class Work(Enum):
+class WorkKind(Enum):
     """Work of an engine's GPUs while no token comes."""
 
     COMPUTES = "computes"
@@ -92,11 +92,11 @@ class Work(Enum):
 class GpuWork(msgspec.Struct, frozen=True):
     """Work of an engine's GPUs, with the figures that show it."""
 
-    work: Work
+    work: WorkKind
     evidence: tuple[Evidence, ...] = ()
     parameters: Parameters = {}
     missing: tuple[Signal, ...] = ()
-    """Signals that would settle `Work.UNKNOWN`."""
+    """Signals that would settle `WorkKind.UNKNOWN`."""
 
 
 def gpu_work(case: Case, seconds: float) -> GpuWork:
@@ -104,13 +104,13 @@ def gpu_work(case: Case, seconds: float) -> GpuWork:
     limits = _limits(case)
     seen = case.activity(seconds)
     if not case.gpus or first_known(seen.busy, seen.sm, seen.dram) is None:
-        return GpuWork(Work.UNKNOWN, missing=(case.unmeasured(),))
+        return GpuWork(WorkKind.UNKNOWN, missing=(case.unmeasured(),))
     arithmetic = computes(case, seen, seconds, limits)
     if arithmetic:
-        return GpuWork(Work.COMPUTES)
+        return GpuWork(WorkKind.COMPUTES)
     work = _without_arithmetic(case, seen, seconds, limits)
-    if work.work is Work.MOVES and (arithmetic is None or (seen.sm or 0.0) >= SM_AT_WORK):
-        return GpuWork(Work.COMPUTES)
+    if work.work is WorkKind.MOVES and (arithmetic is None or (seen.sm or 0.0) >= SM_AT_WORK):
+        return GpuWork(WorkKind.COMPUTES)
     return work
 
 
@@ -157,11 +157,11 @@ def _by_memory(case: Case, seen: Activity, seconds: float, limits: Thresholds) -
     """By the measured memory traffic of the busiest of its GPUs."""
     most = max((case.dram_of(gpu, seconds) or 0.0 for gpu in case.gpus), default=0.0)
     active = seen.sm if seen.busy is None else seen.busy
-    work = Work.RESTS
+    work = WorkKind.RESTS
     if most > limits.stalled_dram_ratio:
-        work = Work.MOVES
+        work = WorkKind.MOVES
     elif active is not None and active > limits.stalled_busy_ratio:
-        work = Work.SPINS
+        work = WorkKind.SPINS
     proof = case.of_gpus("dram_active", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
     return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
 
@@ -172,7 +172,7 @@ def _idle(case: Case, seen: Activity, limits: Thresholds) -> GpuWork | None:
     for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
         if value is not None and value <= least:
             proof = case.of_gpus(f"{name}_share", field, value, name, least)
-            return GpuWork(Work.RESTS, (proof,), params(**{name: value}))
+            return GpuWork(WorkKind.RESTS, (proof,), params(**{name: value}))
     return None
 
 
@@ -182,9 +182,9 @@ def _by_upper_bound(case: Case, seen: Activity, seconds: float, limits: Threshol
     for gpu in case.gpus:
         bound = _memory_bound(case, gpu, seconds)
         if bound is None:
-            return GpuWork(Work.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
+            return GpuWork(WorkKind.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
         most = max(most, bound)
-    work = Work.MOVES if most > limits.stalled_dram_ratio else Work.SPINS
+    work = WorkKind.MOVES if most > limits.stalled_dram_ratio else WorkKind.SPINS
     proof = case.of_gpus("dram_at_most", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
     return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
 
@@ -262,7 +262,7 @@ def all_quiet(case: Case, engine: Engine, seconds: float) -> bool:
     A figure that is missing does not count as quiet. NVLink and KV transfers do not exist everywhere: there only what
     moves speaks against it.
     """
-    if seconds < QUIET_S or gpu_work(case, QUIET_S).work is not Work.RESTS:
+    if seconds < QUIET_S or gpu_work(case, QUIET_S).work is not WorkKind.RESTS:
         return False
     if not _stayed_below(case.recent, PROCESS_CPU, QUIET_CPU):
         return False

@@ -33,7 +33,7 @@ from gpumon.tui.output import TerminalOutput
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.host import HostBody
-from gpumon.tui.screens.monitor import Context, MonitorScreen, SnapshotReady
+from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext, SnapshotReady
 from gpumon.tui.screens.parts import wear
 from gpumon.tui.screens.travel import S
 from gpumon.tui.terminal import MOST_CELLS, depth, drawn_with, reports_mouse, terminal_size
@@ -95,9 +95,9 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
         """The screen that has the keys."""
         return self.monitor
 
-    def works_with(self, control: Collecting) -> Context:
+    def works_with(self, control: Collecting) -> ScreenContext:
         """Return what a screen of this application works with, but its snapshots."""
-        return Context(control, self.files, self.palette, self.view, self.wall)
+        return ScreenContext(control, self.files, self.palette, self.view, self.wall)
 
     async def begin_to_collect(self) -> None:
         """Start what brings the snapshots."""

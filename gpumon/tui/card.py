@@ -14,9 +14,9 @@ from gpumon.readings.verdict import Evidence, Verdict
 from gpumon.triage.render import LIMITS
 from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail.blocks import laid_out
-from gpumon.tui.detail.verdict import EvidenceCharts, Place, sections
+from gpumon.tui.detail.verdict import ChartPlace, EvidenceCharts, sections
 from gpumon.tui.levels import levels_in
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark
@@ -45,7 +45,7 @@ def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette:
     if history is not None:
         style = Style(view.config.screen.span_s, palette.glyphs, levels_in(view))
         rows += _charts(verdict, snapshot, history, style)
-    return [Line(row, WIDTH, palette, Slot()) for row in rows]
+    return [Line(row, WIDTH, palette, LineSlot()) for row in rows]
 
 
 def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
@@ -56,5 +56,5 @@ def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style
         if evidence.chart in known and len({figure.chart for figure in (*charted, evidence)}) <= _MOST_CHARTS:
             charted.append(evidence)
     shown = msgspec.structs.replace(verdict, evidence=tuple(charted))
-    place = Place(WIDTH, _CHART_LINES, style)
+    place = ChartPlace(WIDTH, _CHART_LINES, style)
     return EvidenceCharts().rows(shown, history, snapshot.wall_s, clock(snapshot.wall_s), place)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.before_after import BeforeAfter
-from gpumon.readings.history import History
-from gpumon.readings.history import Moment as Moment
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Event
 
@@ -36,13 +35,13 @@ class Timeline(Protocol):
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that is kept; None: nothing yet. Returns at once."""
 
-    async def at(self, wall_s: float) -> Moment | None:
+    async def at(self, wall_s: float) -> PastMoment | None:
         """The last moment at or before a time; the first one where there is none."""
 
-    async def step(self, wall_s: float, frames: int) -> Moment | None:
+    async def step(self, wall_s: float, frames: int) -> PastMoment | None:
         """The moment so many frames after the one of `wall_s` (negative: before); the last or first where it ends."""
 
-    async def change(self, wall_s: float, step: int) -> Moment | None:
+    async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """The next (1) or the previous (-1) moment at which something happened (an event); None where there is none."""
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
@@ -226,7 +225,7 @@ Picture = Callable[[], str]
 """The screen as SVG; takes a moment, in any thread."""
 
 
-class Incident(NamedTuple):
+class BundleFacts(NamedTuple):
     """Facts about a moment, to be written to a bundle."""
 
     snapshot: Snapshot | FleetSnapshot
@@ -281,5 +280,5 @@ class Files(Protocol):
     async def scenarios(self) -> tuple[str, ...]:
         """Names of the scenarios that were saved."""
 
-    async def save_bundle(self, incident: Incident) -> str:
+    async def save_bundle(self, incident: BundleFacts) -> str:
         """Write a new folder with all there is about an incident; returns what to tell the user."""

@@ -35,7 +35,7 @@ from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
 from gpumon.triage.render import LIMITS
 from gpumon.tui.bar import Stage, bar, end_cell, with_mark
 from gpumon.tui.charts.raster import spark
-from gpumon.tui.charts.series import Grid, Series, grid
+from gpumon.tui.charts.series import ChartSeries, Grid, grid
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrapped
@@ -570,7 +570,7 @@ class _Sparks:
     """Each GPU's own history behind its row, on a very wide screen."""
 
     def __init__(self) -> None:
-        self._series: dict[str, Series] = {}
+        self._series: dict[str, ChartSeries] = {}
         self._of: tuple[History | None, Grid] = (None, Grid(0, 1.0))
         self._known: set[str] = set()
         """Keys of figures that a GPU had once."""
@@ -643,7 +643,7 @@ class _Sparks:
         key = f"{course.key}:{gpu.index}"
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = Series(history, key, columns.columns, columns.column_s, 1)
+            series = self._series[key] = ChartSeries(history, key, columns.columns, columns.column_s, 1)
         values = series.values(int(wall_s // columns.column_s), wall_s)
         top = self._tops.get(course.key, 1.0)
         return spark([value / top for value in values])

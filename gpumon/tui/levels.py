@@ -15,53 +15,55 @@ HOT: Final = "critical"
 """Tones of the levels; above calm a `!` stands behind the figure, which is what terminals without colours show."""
 
 
-class Level(NamedTuple):
+class LevelBounds(NamedTuple):
     """The least value that is warm, and the least that is hot."""
 
     warm: float
     hot: float
 
 
-LEVELS: Final[dict[str, Callable[[View], Level]]] = {
+LEVELS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
-    "vram": lambda view: Level(view.levels.vram_warn, view.levels.vram_critical),
+    "vram": lambda view: LevelBounds(view.levels.vram_warn, view.levels.vram_critical),
     # above this requests wait or are preempted soon
-    "kv": lambda view: Level(view.levels.kv_warn, view.levels.kv_critical),
+    "kv": lambda view: LevelBounds(view.levels.kv_warn, view.levels.kv_critical),
     # data centre GPUs slow down at about 87 °C
-    "temperature": lambda view: Level(view.levels.temperature_warn_c, view.levels.temperature_critical_c),
+    "temperature": lambda view: LevelBounds(view.levels.temperature_warn_c, view.levels.temperature_critical_c),
     # share of the limit: from here on the clock gives way; a reading above it is a spike, and nothing breaks by it
-    "power": lambda _: Level(0.97, float("inf")),
+    "power": lambda _: LevelBounds(0.97, float("inf")),
     # one request that waits is seen; a queue as long as what runs doubles the time that everybody needs
-    "waiting": lambda _: Level(0.5, float("inf")),
+    "waiting": lambda _: LevelBounds(0.5, float("inf")),
     # goals of the config, else where users wait (MLPerf Inference's limits); hot is twice as long
     "ttft": lambda view: _late(view.goals.ttft_p95_ms, view.config.triage.late_ttft_s),
     "itl": lambda view: _late(view.goals.itl_p95_ms, view.config.triage.late_itl_s),
     "e2e": lambda view: _late(view.goals.e2e_p95_ms, _NEVER_S),
     # [triage] of the config: above it threads wait for each other
-    "cpu": lambda view: Level(view.config.triage.cpu_high_ratio, 0.97),
+    "cpu": lambda view: LevelBounds(view.config.triage.cpu_high_ratio, 0.97),
     # one thread at its limit: usual, and by itself no harm
-    "core": lambda view: Level(view.config.triage.core_high_ratio, float("inf")),
+    "core": lambda view: LevelBounds(view.config.triage.core_high_ratio, float("inf")),
     # [triage]: one data loader of 16 cores that only waits is 6 %; a third of all cores is a stuck file system
-    "iowait": lambda view: Level(view.config.triage.iowait_high_ratio, 0.33),
+    "iowait": lambda view: LevelBounds(view.config.triage.iowait_high_ratio, 0.33),
     # [triage]: near its limit, though an NVMe may take more beside
-    "disk": lambda view: Level(view.config.triage.disk_busy_ratio, float("inf")),
+    "disk": lambda view: LevelBounds(view.config.triage.disk_busy_ratio, float("inf")),
     # [triage]: above the second the kernel may soon kill a process
-    "memory": lambda view: Level(view.config.triage.host_memory_tight_ratio, view.config.triage.host_memory_ratio),
+    "memory": lambda view: LevelBounds(
+        view.config.triage.host_memory_tight_ratio, view.config.triage.host_memory_ratio
+    ),
 }
 
 
 _NEVER_S: Final = 1e9
 
 
-def _late(goal_ms: float | None, default_s: float) -> Level:
+def _late(goal_ms: float | None, default_s: float) -> LevelBounds:
     if goal_ms is None:
         limit_s = default_s
     else:
         limit_s = goal_ms / 1e3
-    return Level(limit_s, 2.0 * limit_s)
+    return LevelBounds(limit_s, 2.0 * limit_s)
 
 
-def level_of(name: str, view: View) -> Level:
+def level_of(name: str, view: View) -> LevelBounds:
     """The level of a figure in the settings of a view; worked out once for them."""
     known = _KNOWN.get(name)
     if known is None or known[0] is not view.config:
@@ -69,12 +71,12 @@ def level_of(name: str, view: View) -> Level:
     return known[1]
 
 
-def levels_in(view: View) -> dict[str, Level]:
+def levels_in(view: View) -> dict[str, LevelBounds]:
     """All levels in the settings of a view, by their keys."""
     return {name: level_of(name, view) for name in LEVELS}
 
 
-_KNOWN: Final[dict[str, tuple[Config, Level]]] = {}
+_KNOWN: Final[dict[str, tuple[Config, LevelBounds]]] = {}
 
 
 def tone_of(name: str, value: Reading, view: View, missing: str = "text") -> str:

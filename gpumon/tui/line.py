@@ -44,7 +44,7 @@ Ranges = list[tuple[int, int]]
 """First cell of each part of a line, and the cell after its last."""
 
 
-class Slot:
+class LineSlot:
     """One line's place on the terminal."""
 
     __slots__ = ("compared", "part", "shown")
@@ -63,7 +63,7 @@ class Line(Strip):
 
     __slots__ = ("characters", "marks", "palette", "slot", "wide")
 
-    def __init__(self, row: Row, width: int, palette: Palette, slot: Slot) -> None:
+    def __init__(self, row: Row, width: int, palette: Palette, slot: LineSlot) -> None:
         pieces = _sized(row, width, palette)
         styles = palette.styles
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)

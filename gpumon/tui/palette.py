@@ -215,7 +215,7 @@ class Code(NamedTuple):
     colour: str
 
 
-class Look(NamedTuple):
+class ToneStyle(NamedTuple):
     """A tone in one theme: colours as the theme has them (None: none at all), and attributes."""
 
     colours: tuple[str, str] | None
@@ -297,18 +297,18 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
     return tables
 
 
-def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
+def look(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """How a tone looks in a theme."""
     attributes = _attributes(tone, theme, depth)
     if depth is Depth.NONE or theme.colourless:
-        return Look(None, attributes)
+        return ToneStyle(None, attributes)
     if tone.tint:
         return _tinted(tone, theme, depth)
     colour, ground = _colours(tone, theme, depth)
     if "reverse" in attributes:
         colour = theme.foreground if tone.ground == "selected" else ground
         ground = theme.background
-    return Look((colour, ground), attributes)
+    return ToneStyle((colour, ground), attributes)
 
 
 def _attributes(tone: Tone, theme: Theme, depth: Depth) -> Attributes:
@@ -359,12 +359,12 @@ def _theme_colour(name: str, theme: Theme) -> str:
     return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
 
 
-def _tinted(tone: Tone, theme: Theme, depth: Depth) -> Look:
+def _tinted(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """A tint, and the text on it."""
     if theme.named:
-        return Look((theme.foreground, theme.background), ())
+        return ToneStyle((theme.foreground, theme.background), ())
     ground = _mixed(getattr(theme, tone.ground), theme.background, tone.tint)
-    return Look((_text_on(_shown(ground, depth)), ground), ())
+    return ToneStyle((_text_on(_shown(ground, depth)), ground), ())
 
 
 def _text_on(ground: Color) -> str:
@@ -391,12 +391,12 @@ def _mixed(colour: str, ground: str, share: float) -> str:
     return "#" + bytes(round(share * a + (1.0 - share) * b) for a, b in zip(first, other, strict=True)).hex()
 
 
-def _style(appearance: Look) -> Style:
+def _style(appearance: ToneStyle) -> Style:
     colour, ground = appearance.colours or (None, None)
     return Style(color=colour, bgcolor=ground, **dict.fromkeys(appearance.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
 
 
-def _code(appearance: Look, depth: Depth) -> Code:
+def _code(appearance: ToneStyle, depth: Depth) -> Code:
     attributes = [_SGR[attribute] for attribute in appearance.attributes]
     if appearance.colours is None:
         return Code(";".join(attributes), "")

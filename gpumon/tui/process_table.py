@@ -21,7 +21,7 @@ _ELSEWHERE: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
 
-class Running(NamedTuple):
+class RunningProcess(NamedTuple):
     """One process, and what it takes of all its GPUs together."""
 
     process: Process
@@ -37,7 +37,7 @@ class Running(NamedTuple):
     """How long it has run; below 0 where that is not known."""
 
 
-def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[Running]:
+def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningProcess]:
     """The processes on the GPUs at a Unix time, each once: the most VRAM first, what does not tell last."""
     places: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
@@ -46,7 +46,7 @@ def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[Running]:
     return sorted((_together(on_gpus, now_s) for on_gpus in places.values()), key=_by_vram)
 
 
-def _by_vram(running: Running) -> tuple[bool, float, int]:
+def _by_vram(running: RunningProcess) -> tuple[bool, float, int]:
     """Sort key: most VRAM first, what is not known last."""
     vram = running.vram_bytes
     if isinstance(vram, Missing):
@@ -54,7 +54,7 @@ def _by_vram(running: Running) -> tuple[bool, float, int]:
     return False, -vram, running.process.pid
 
 
-def _together(on_gpus: list[tuple[int, Process]], now_s: float) -> Running:
+def _together(on_gpus: list[tuple[int, Process]], now_s: float) -> RunningProcess:
     """One process over all of its GPUs: the sum of its VRAM, the mean of its shares of the SMs."""
     first = on_gpus[0][1]
     vram = _known([process.vram_bytes for _, process in on_gpus])
@@ -68,7 +68,7 @@ def _together(on_gpus: list[tuple[int, Process]], now_s: float) -> Running:
     lasted_s = -1.0
     if first.started_s:
         lasted_s = now_s - first.started_s
-    return Running(
+    return RunningProcess(
         process=first,
         gpus=tuple(sorted({index for index, _ in on_gpus})),
         vram_bytes=vram_bytes,
@@ -104,22 +104,22 @@ def sm_share(value: Reading, width: int = 4) -> str:
     return ratio(value, width)
 
 
-def _vram(running: Running, view: View, tone: str) -> Row:
+def _vram(running: RunningProcess, view: View, tone: str) -> Row:
     least = "≥" if running.vram_partial else ""
     return ((f" {right(least + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
 
 
-def _rss(running: Running, view: View, tone: str) -> Row:
+def _rss(running: RunningProcess, view: View, tone: str) -> Row:
     return ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),)
 
 
-def _lasts(running: Running) -> str:
+def _lasts(running: RunningProcess) -> str:
     if running.lasted_s >= 0.0:
         return age(running.lasted_s)
     return DASH
 
 
-_DRAWN: Final[tuple[Column[Running], ...]] = (
+_DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     words("gpus", "gpus", 5, lambda running: spans(running.gpus)),
     Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
     figures("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
@@ -129,7 +129,7 @@ _DRAWN: Final[tuple[Column[Running], ...]] = (
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 
 
-def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[Running] | DrawnColumn:
+def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[RunningProcess] | DrawnColumn:
     """The column of a process as that of one with all its GPUs."""
     if isinstance(column, DrawnColumn):
         return column
@@ -160,7 +160,7 @@ def head(width: int, view: View, shift: int = 0) -> Row:
     return (*TABLE.head(width, view, shift), (command, "muted"))
 
 
-def row(running: Running, width: int, view: View, shift: int = 0) -> Row:
+def row(running: RunningProcess, width: int, view: View, shift: int = 0) -> Row:
     """One process."""
     if "processes.command" in view.hidden:
         text = ""
@@ -169,7 +169,7 @@ def row(running: Running, width: int, view: View, shift: int = 0) -> Row:
     return (*TABLE.row(running, width, view, "text", shift=shift), (text, "text"))
 
 
-ORDERS: Final[tuple[Order[Running], ...]] = (
+ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
     Order("VRAM", lambda running: running.vram_bytes, column="vram"),
     Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs", column="sm"),
     Order(
@@ -190,7 +190,7 @@ _HIDDEN: Final = 2.0 * (1 << 30)
 """Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
 
-def _words(running: Running, _: ListView) -> str:
+def _words(running: RunningProcess, _: ListView) -> str:
     """All texts of the row, the name and the pod too."""
     process = running.process
     return (
@@ -216,7 +216,7 @@ def _no_process(snapshot: Snapshot) -> str:
     return "no process on the GPUs"
 
 
-def process_listing(*, afar: bool = False) -> Listing[Running]:
+def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
     """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
 
     def nothing(width: int, pane: ListView) -> Sequence[Row]:

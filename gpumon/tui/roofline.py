@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT
-from gpumon.efficiency.roofline import Standing, standing, trail
+from gpumon.efficiency.roofline import RooflinePoint, standing, trail
 from gpumon.readings.format import cut, left, phrase, ratio
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, Key, Scale, fitted, framed
+from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Scale, fitted, framed
 
 LEAST_WIDTH: Final = 120
 """Columns of the screen from which there is a roofline."""
@@ -43,7 +43,7 @@ class _Placed(NamedTuple):
     letter: str
     tone: str
     engine: Engine
-    standing: Standing
+    standing: RooflinePoint
     trail: Sequence[tuple[float, float]]
 
 
@@ -98,13 +98,13 @@ def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs)
     return framed((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
 
 
-def _legend(glyphs: Glyphs) -> Sequence[Key]:
+def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
     marks = MARKS[glyphs]
     return (
-        Key(marks.goal, "warn", "roof: 100 %"),
-        Key(marks.thin, "muted", "ridge: both at once"),
-        Key(marks.free, "text", f"last {_TRAIL_S / 60:.0f} min"),
-        Key(_DECODE, "text", "decode alone; up to the letter: prefill"),
+        LegendEntry(marks.goal, "warn", "roof: 100 %"),
+        LegendEntry(marks.thin, "muted", "ridge: both at once"),
+        LegendEntry(marks.free, "text", f"last {_TRAIL_S / 60:.0f} min"),
+        LegendEntry(_DECODE, "text", "decode alone; up to the letter: prefill"),
     )
 
 
@@ -177,7 +177,7 @@ def _listed(point: _Placed, width: int) -> list[Row]:
     return [fitted(head, width), fitted([(f"  {_against_roof(where)}", "muted")], width)]
 
 
-def _against_roof(where: Standing) -> str:
+def _against_roof(where: RooflinePoint) -> str:
     """FLOP/byte against the ridge, and which side of the roof is how far away."""
     parts = []
     if not isinstance(where.intensity, Missing) and not isinstance(where.ridge, Missing):

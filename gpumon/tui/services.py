@@ -36,7 +36,7 @@ _REQUESTS: Final = (("requests_per_s", "req/s"),)
 """The same of a front end."""
 
 
-class Rate(NamedTuple):
+class MainRate(NamedTuple):
     """The rate in place of the decode rate."""
 
     per_s: Reading
@@ -55,13 +55,13 @@ def service_of(engine: Engine) -> Service:
     return Service.OTHER if no_llm else Service.GENERATION
 
 
-def other_rate(engine: Engine) -> Rate | None:
+def other_rate(engine: Engine) -> MainRate | None:
     """The rate of a training run, of a server of models that are no LLMs, or of a front end; None for all others."""
     service = service_of(engine)
     if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
     fields = _REQUESTS if service is Service.ROUTING else _WORK
-    rates = [Rate(value_of(engine, field), word) for field, word in fields]
+    rates = [MainRate(value_of(engine, field), word) for field, word in fields]
     known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
     coming = []
     for rate in rates:

@@ -15,7 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT
 from gpumon.triage.render import LIMITS
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.totals import DOWN, SILENT, Totals, number_in, totals
+from gpumon.tui.totals import DOWN, SILENT, MachineTotals, number_in, totals
 from gpumon.tui.triage_words import LEVELS, mark
 
 _TROUBLES: Final = (
@@ -80,7 +80,7 @@ def _loud_faults(snapshot: Snapshot) -> int:
     return sum(is_loud(fault, snapshot.engines) for fault in snapshot.faults)
 
 
-def _states(snapshot: Snapshot, total: Totals) -> list[Piece]:
+def _states(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     """How many GPUs or engines there are, and how many of them do not work."""
     parts: list[Piece] = []
     if total.gpus or not total.engines:
@@ -101,7 +101,7 @@ def _states(snapshot: Snapshot, total: Totals) -> list[Piece]:
     return parts
 
 
-def _figures(snapshot: Snapshot, total: Totals) -> list[Piece]:
+def _figures(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     """Use of GPUs and engines."""
     parts: list[Piece] = []
     if total.gpus:

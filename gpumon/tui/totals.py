@@ -24,7 +24,7 @@ _UP: Final = SILENT | {EndpointState.OK}
 """States of an engine that answers."""
 
 
-class Totals(NamedTuple):
+class MachineTotals(NamedTuple):
     """Figures of the whole machine; each is over those GPUs or engines of which it is known."""
 
     gpus: int
@@ -41,12 +41,12 @@ class Totals(NamedTuple):
     power_w: Reading
 
 
-def totals(snapshot: Snapshot) -> Totals:
+def totals(snapshot: Snapshot) -> MachineTotals:
     """Sums and means of a snapshot."""
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
     owners: Iterable[Gpu | Engine] = gpus or engines
-    return Totals(
+    return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
         engines_up=number_in(engines, _UP),

@@ -481,7 +481,7 @@ def numbers(spans_: str) -> list[int]:
     return numbers
 
 
-class Columns(NamedTuple):
+class TriageColumns(NamedTuple):
     """Cells of what stands before a text."""
 
     what: int
@@ -513,17 +513,17 @@ def _limit_tone(item: Item) -> str:
     return "text"
 
 
-def columns(items: Sequence[Item], width: int) -> Columns:
+def columns(items: Sequence[Item], width: int) -> TriageColumns:
     """As wide as what is shown needs, within bounds."""
     most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
     named = [item for item in items if item.what]
     what = max((cells(item.what) for item in named), default=0)
     scope = max((cells(item.scope) for item in named), default=0)
-    return Columns(what, min(most, scope), width >= _DATED, width)
+    return TriageColumns(what, min(most, scope), width >= _DATED, width)
 
 
 @lru_cache(maxsize=512)
-def lines(item: Item, places: Columns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
+def lines(item: Item, places: TriageColumns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
     """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
 
     Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has

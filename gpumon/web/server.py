@@ -49,7 +49,7 @@ _POLICY: Final = (
 _FULL: Final = f"{MOST_TABS} tabs are open already, and each is a gpumon of its own: close one, and load this again\n"
 _NO_KEY: Final = "open the link that gpumon web printed, with its key\n"
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def serve(listening: socket.socket, command: Sequence[str], admission: Admission) -> None:
@@ -166,7 +166,7 @@ class Tabs(Server):
         return application
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Answer) -> web.StreamResponse:
+    async def _guard(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
         if refused := self._admission.refusal(request.headers):
             return web.Response(status=403, text=f"{refused}\n", headers=_HEADERS)
         response = await handler(request)

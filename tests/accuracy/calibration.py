@@ -19,7 +19,7 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.profile import Observed
-from gpumon.sizing.roofline import Setting, roofline, weight_read_s
+from gpumon.sizing.roofline import InstanceSetting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.specs.llm import LlmSpec
@@ -86,7 +86,7 @@ def fit_of(observed: Observed, llm: LlmSpec | None) -> Fitted | str:
     if llm is None or not observed.gpu or observed.prompt_tokens is None or observed.answer_tokens is None:
         return fit(observed.points, roof=None)
     mix = Mix(observed.prompt_tokens, observed.answer_tokens, observed.prefix_hit_ratio or 0.0)
-    setting = Setting(llm, gpu_catalogue().find(observed.gpu), max(observed.gpus, 1), max(observed.tp, 1), mix)
+    setting = InstanceSetting(llm, gpu_catalogue().find(observed.gpu), max(observed.gpus, 1), max(observed.tp, 1), mix)
     return fit(observed.points, roof=roofline(setting), floor_s=0.5 * weight_read_s(setting))
 
 

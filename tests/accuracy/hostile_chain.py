@@ -17,7 +17,7 @@ from gpumon.outputs.plain import lines
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.fetch import Answer, FetchError
+from gpumon.sources.fetch import FetchError, HttpAnswer
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -118,13 +118,13 @@ class Wire:
         self.now_s = 0.0
         self.unverified = False
 
-    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> HttpAnswer:
         """The answer of a path. Raises FetchError where there is none."""
         reply = self.poll.get(url.removeprefix(URL), Reply(404, b"no"))
         if not reply.status:
             raise FetchError(EndpointState.REFUSED, "connection refused: is the server running?")
         assert isinstance(reply.body, bytes)
-        return Answer(reply.status, reply.content_type, "", reply.body, self.now_s - 0.01, self.now_s)
+        return HttpAnswer(reply.status, reply.content_type, "", reply.body, self.now_s - 0.01, self.now_s)
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from gpumon.sizing.accuracy import REACHED, Efficiency, band_of, first_token_cost
+from gpumon.sizing.accuracy import REACHED, EngineEfficiency, band_of, first_token_cost
 from gpumon.sizing.roofline import INDEX_LAYER_S
 from tests.accuracy.silicon_bands import SIZES, Cells, bands_of, share_inside, unseen_groups, unseen_share
 from tests.accuracy.silicon_fit import Costs, Fits, Judged, first_token_costs, fits_without, fitted, judge, ttft_of
@@ -138,7 +138,7 @@ def within(ratios: Sequence[float]) -> str:
     return f"{sum(1.0 / FACTOR <= ratio <= FACTOR for ratio in ratios) / len(ratios) * 100:.0f} %"
 
 
-def module(at: Efficiency, costs: Costs, bands: dict[str, Cells], generations: set[str]) -> str:
+def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generations: set[str]) -> str:
     """The text of gpumon/sizing/measured_errors.py."""
     engines = [f'    "{name}": ({", ".join(f"{value:.4g}" for value in cost)}),' for name, cost in costs.items()]
     lines = [

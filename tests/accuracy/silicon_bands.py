@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.sizing.accuracy import CLAIM, Band, Efficiency
+from gpumon.sizing.accuracy import CLAIM, Band, EngineEfficiency
 from gpumon.sizing.first_token import ONE_LOAD_ENGINE
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve
@@ -165,7 +165,7 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
     return found
 
 
-def scaled_errors(sweep: Sequence[Row], at: Efficiency, costs: Costs) -> list[tuple[Row, float]]:
+def scaled_errors(sweep: Sequence[Row], at: EngineEfficiency, costs: Costs) -> list[tuple[Row, float]]:
     """Errors of TTFT at the other loads of a sweep, by the formula moved to each one of them."""
     formula = ttft_of(sweep[0], at, costs, sweep[0].engine)
     found = []
@@ -186,7 +186,7 @@ def differs(one: Row, other: Row) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def curve_of(rows: Sequence[Row], at: Efficiency, anchored: bool = False) -> Curve | None:
+def curve_of(rows: Sequence[Row], at: EngineEfficiency, anchored: bool = False) -> Curve | None:
     """As sizing makes it of a sweep's points."""
     setting = rows[0].setting
     points = [Point(row.running, row.itl_s) for row in rows]

@@ -9,7 +9,7 @@ from operator import mul
 from statistics import median
 from typing import Final, NamedTuple
 
-from gpumon.sizing.accuracy import Efficiency, FirstTokenCost, steps_each
+from gpumon.sizing.accuracy import EngineEfficiency, FirstTokenCost, steps_each
 from gpumon.sizing.latency import Curve, TtftLine
 from gpumon.sizing.roofline import Prompt, layers_s, line_of, prompt_parts_s, roofline, step_cost
 from tests.accuracy.silicon_rows import Group, Row, family_of, sweeps_of
@@ -19,7 +19,7 @@ SOFT: Final = 0.15
 
 
 def parts(row: Row) -> list[float]:
-    """What a row's ITL is a sum of, each times a constant that is fitted (`Efficiency`)."""
+    """What a row's ITL is a sum of, each times a constant that is fitted (`EngineEfficiency`)."""
     cost, load = step_cost(row.setting), row.running
     llm = row.setting.llm
     read_s = cost.weights_s * Curve(1.0, 0.0, cost.resident_ratio, llm.experts, llm.experts_per_token).weight_ratio(
@@ -37,21 +37,21 @@ def parts(row: Row) -> list[float]:
     ]
 
 
-def fitted(rows: Sequence[Row]) -> Efficiency:
+def fitted(rows: Sequence[Row]) -> EngineEfficiency:
     """Efficiencies and layer costs by least squares of the relative error."""
     found = least_squares([(parts(row), row.itl_s) for row in rows])
     shares = [1.0 / one for one in found[:4]]
-    return Efficiency(*shares, *found[4:])
+    return EngineEfficiency(*shares, *found[4:])
 
 
-def prompt_of(row: Row, at: Efficiency) -> Prompt:
+def prompt_of(row: Row, at: EngineEfficiency) -> Prompt:
     """What a row's TTFT is made of, at these efficiencies."""
     computed_s, exchanged_s = prompt_parts_s(row.setting)
     alone_s = computed_s / at.prefill + exchanged_s / at.link
     return Prompt(row.setting.mix.new_tokens, alone_s, layers_s(row.setting, at))
 
 
-def ttft_parts(row: Row, at: Efficiency, engine: str) -> list[float]:
+def ttft_parts(row: Row, at: EngineEfficiency, engine: str) -> list[float]:
     """What a row's TTFT is a sum of, each times a constant of `engine` that is fitted (`FirstTokenCost`)."""
     prompt = prompt_of(row, at)
     waited_s = row.running * prompt.beside_s * steps_each(engine, prompt.new_tokens)
@@ -62,13 +62,13 @@ Costs = dict[str, FirstTokenCost]
 """Engine -> its constants of TTFT; those of all rows under the empty name."""
 
 
-def ttft_of(row: Row, at: Efficiency, costs: Costs, engine: str) -> TtftLine:
+def ttft_of(row: Row, at: EngineEfficiency, costs: Costs, engine: str) -> TtftLine:
     """TTFT over the load on the server of a row, by the constants of an engine; of all where it has none."""
     name = engine if engine in costs else ""
     return line_of(prompt_of(row, at), name, costs[name])
 
 
-def first_token_costs(rows: Sequence[Row], at: Efficiency) -> Costs:
+def first_token_costs(rows: Sequence[Row], at: EngineEfficiency) -> Costs:
     """The constants of each engine, by least squares of the relative error over the rows that do not queue."""
     by_engine = defaultdict(list)
     for row in rows:
@@ -85,7 +85,7 @@ The first loads of TensorRT-LLM's sweeps hold its warm-up, and SGLang's scripts 
 """
 
 
-def _first_token_cost(engine: str, rows: Sequence[Row], at: Efficiency) -> FirstTokenCost:
+def _first_token_cost(engine: str, rows: Sequence[Row], at: EngineEfficiency) -> FirstTokenCost:
     """The constants of one engine."""
     if engine != STEADY:
         return FirstTokenCost(*least_squares([(ttft_parts(row, at, engine), row.ttft_s) for row in rows]))
@@ -106,7 +106,7 @@ LEAST_FIXED: Final = 0.1
 """Share of a TTFT that does not rise with the load at least, else the row says nothing of it."""
 
 
-def _rises(rows: Sequence[Row], at: Efficiency, engine: str) -> list[tuple[list[float], float]]:
+def _rises(rows: Sequence[Row], at: EngineEfficiency, engine: str) -> list[tuple[list[float], float]]:
     """How much longer TTFT is than at the lowest load of the same sweep, and the parts that rise with the load."""
     found = []
     for sweep in sweeps_of(rows):
@@ -193,7 +193,7 @@ class Judged(NamedTuple):
     """Requests in flight that are predicted at the measured ITL, over those that ran."""
 
 
-def judge(row: Row, at: Efficiency, costs: Costs) -> Judged:
+def judge(row: Row, at: EngineEfficiency, costs: Costs) -> Judged:
     """The errors of one row."""
     curve = roofline(row.setting, at)
     # Those that do not fit wait for as many answers as there are of them for each that runs.
@@ -210,7 +210,7 @@ def judge(row: Row, at: Efficiency, costs: Costs) -> Judged:
     )
 
 
-Fits = dict[str, tuple[Efficiency, Costs]]
+Fits = dict[str, tuple[EngineEfficiency, Costs]]
 """Name of a group -> what is fitted to all rows but its own."""
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.sizing import memory
 from gpumon.sizing.latency import Mix
-from gpumon.sizing.roofline import Setting, step_cost
+from gpumon.sizing.roofline import InstanceSetting, step_cost
 from gpumon.sizing.scenario import Scenario
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     model: str
     gpu: str
     engine: str
-    setting: Setting
+    setting: InstanceSetting
     running: float
     """What fits the KV cache of the requests that the client held open."""
     offered: float
@@ -103,7 +103,7 @@ def read(file: Path) -> tuple[list[Row], Counter[str]]:
                 llm = memory.variant(llms, name, llm, wanted, "")
                 mix = Mix(float(cells["isl"]), float(cells["osl"]))
                 gpu = gpus.find(GPUS[cells["gpu"]])
-                setting = Setting(llm, gpu, tp * dp, tp, mix, tp * dp if dp > 1 else 0)
+                setting = InstanceSetting(llm, gpu, tp * dp, tp, mix, tp * dp if dp > 1 else 0)
                 step_cost(setting)
                 startup = memory.startup_of(gpu, cells["engine"])
                 pool = memory.pool_tokens(llm, gpu.memory_bytes, tp * dp, tp, USABLE, dp=dp, startup=startup)

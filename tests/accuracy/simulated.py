@@ -25,14 +25,14 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final, NamedTuple
 
-from gpumon.sizing.accuracy import REACHED, Efficiency, first_token_cost
+from gpumon.sizing.accuracy import REACHED, EngineEfficiency, first_token_cost
 from gpumon.sizing.roofline import roofline
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.figures import Goals, figures_of
-from gpumon.sizing.simulate.requests import Clients, Draw, Request, Shape, Source
+from gpumon.sizing.simulate.figures import RequestGoals, figures_of
+from gpumon.sizing.simulate.requests import Clients, Draw, PlayedRequest, RequestShape, RequestSource
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
-from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, Served
+from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, ServedRequest
 from gpumon.sizing.simulate.setup import alone_s, default_bounds, split
 from tests.accuracy import silicon_rows
 from tests.accuracy.silicon_fit import Costs, fits_without, solved, ttft_of
@@ -193,14 +193,14 @@ def solved_positive(rows: Sequence[Equation]) -> list[float]:
     return [max(0.0, term) for term in terms]
 
 
-class Trace(Source):
+class Trace(RequestSource):
     """The requests of a phase: at their own times, or one after the other by each client."""
 
     def __init__(self, sent: Sequence[Sent], phase: Phase, *, closed: bool) -> None:
-        self._waiting: dict[int, list[Request]] = defaultdict(list)
+        self._waiting: dict[int, list[PlayedRequest]] = defaultdict(list)
         first = []
         for one in sent:
-            request = Request(one.start_s, one.prompt, len(one.tokens_s), phase.cached, one.worker)
+            request = PlayedRequest(one.start_s, one.prompt, len(one.tokens_s), phase.cached, one.worker)
             if closed and one.worker in self._waiting:
                 self._waiting[one.worker].append(request)
             else:
@@ -208,7 +208,7 @@ class Trace(Source):
                 first.append(request)
         super().__init__(first)
 
-    def after(self, request: Request, ended_s: float) -> Request | None:
+    def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:
         left = self._waiting[request.group]
         return left.pop(0)._replace(arrival_s=ended_s) if left else None
 
@@ -254,15 +254,15 @@ def judge(phase: Phase) -> Judged:
     )
 
 
-def ttft_s(one: Served) -> float:
+def ttft_s(one: ServedRequest) -> float:
     return one.first_s - one.request.arrival_s
 
 
-def e2e_s(one: Served) -> float:
+def e2e_s(one: ServedRequest) -> float:
     return one.end_s - one.request.arrival_s
 
 
-def gap_s(one: Served) -> float:
+def gap_s(one: ServedRequest) -> float:
     return (one.end_s - one.first_s) / max(1, one.request.answer - 1)
 
 
@@ -285,7 +285,7 @@ def even(mean_tokens: float) -> Draw:
     return lambda random: mean_tokens * random.uniform(1.0 - SPREAD, 1.0 + SPREAD)
 
 
-def judge_row(row: Row, at: Efficiency, costs: Costs) -> RowJudged:
+def judge_row(row: Row, at: EngineEfficiency, costs: Costs) -> RowJudged:
     """Play a row."""
     setting = row.setting
     curve = roofline(setting, at)
@@ -296,16 +296,16 @@ def judge_row(row: Row, at: Efficiency, costs: Costs) -> RowJudged:
     first = first_token_s(row, at, costs)
     alone = alone_s(cost, limits, setting.mix)
     life_s = first + curve.itl_s(row.running) * setting.mix.answer_tokens * max(1.0, row.offered / row.running)
-    shape = Shape(even(setting.mix.prompt_tokens), even(setting.mix.answer_tokens), longest=blocks * BLOCK)
+    shape = RequestShape(even(setting.mix.prompt_tokens), even(setting.mix.answer_tokens), longest=blocks * BLOCK)
     clients = Clients(round(row.offered), WAVES * life_s, shape, 1)
     log = play(clients, cost, limits, 1, ROUTERS["round-robin"](), max(0.0, first - alone))
-    figures = figures_of(log, Goals(), 1)
+    figures = figures_of(log, RequestGoals(), 1)
     assert isinstance(figures.itl_s.mean, float)
     assert isinstance(figures.ttft_s.mean, float)
     return RowJudged(row.engine, row.moe, figures.itl_s.mean / row.itl_s - 1.0, figures.ttft_s.mean / row.ttft_s - 1.0)
 
 
-def first_token_s(row: Row, at: Efficiency, costs: Costs) -> float:
+def first_token_s(row: Row, at: EngineEfficiency, costs: Costs) -> float:
     """TTFT of a single request by the constants of the engine."""
     return ttft_of(row, at, costs, row.engine).ttft_s(1.0)
 

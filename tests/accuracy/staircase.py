@@ -10,13 +10,13 @@ from typing import NamedTuple
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.traffic import Lengths, Request
-from gpumon.sources.simulator.vllm_page import MetricsPage
+from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest
+from gpumon.sources.simulator.vllm_page import VllmPage
 from tests.accuracy.pages import WALL_S, Page
 from tests.records import replace
 
 ACTORS = {actor.name: actor for actor in DEMO.cast}
-PROMPT, ANSWER = Lengths(900.0, 0.5, 32, 8000), Lengths(250.0, 0.5, 16, 1500)
+PROMPT, ANSWER = LogNormalLengths(900.0, 0.5, 32, 8000), LogNormalLengths(250.0, 0.5, 16, 1500)
 
 
 class Level(NamedTuple):
@@ -29,7 +29,9 @@ class Level(NamedTuple):
 class Closed:
     """Arrivals of a closed loop: a client asks again as soon as it was answered."""
 
-    def __init__(self, levels: Sequence[Level], seed: int, prompt: Lengths, answer: Lengths, hit: float) -> None:
+    def __init__(
+        self, levels: Sequence[Level], seed: int, prompt: LogNormalLengths, answer: LogNormalLengths, hit: float
+    ) -> None:
         self.levels = tuple(levels)
         self.model: EngineModel | None = None
         self.then_s = self.now_s = 0.0
@@ -50,10 +52,10 @@ class Closed:
                 return next((one.end_s for one, after in steps if after.clients > one.clients), math.inf)
         return math.inf
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         """One request, asked in the 20 ms in which its client was free."""
         prompt, answer = (lengths.draw(self._rng) for lengths in self._lengths)
-        return Request(self.then_s, prompt, int(prompt * self._hit) // 16 * 16, answer)
+        return SimulatedRequest(self.then_s, prompt, int(prompt * self._hit) // 16 * 16, answer)
 
 
 class Truth(NamedTuple):
@@ -72,8 +74,8 @@ class Staircase:
         levels: Sequence[tuple[float, int]],
         *,
         seed: int = 1,
-        prompt: Lengths = PROMPT,
-        answer: Lengths = ANSWER,
+        prompt: LogNormalLengths = PROMPT,
+        answer: LogNormalLengths = ANSWER,
         hit: float = 0.0,
         max_num_seqs: int = 256,
     ) -> None:
@@ -86,7 +88,7 @@ class Staircase:
         self._arrivals = Closed(self.levels, seed, prompt, answer, hit)
         self.model = EngineModel(self.actor.instance, self.actor.limits, self._arrivals)
         self._arrivals.model = self.model
-        self._page = MetricsPage(self.actor, [self.model], WALL_S - 600.0)
+        self._page = VllmPage(self.actor, [self.model], WALL_S - 600.0)
         self._truth: dict[int, Truth] = {}
 
     def pages(self, every_s: float = 2.0) -> Iterator[Page]:

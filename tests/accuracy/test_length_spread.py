@@ -13,7 +13,7 @@ from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.simulator.traffic import Lengths
+from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase
@@ -21,8 +21,8 @@ from tests.records import replace
 
 ACTOR = ACTORS["llama-8b"]
 SIGMA = 0.7
-PROMPTS = Lengths(3000.0, SIGMA, 128, 16000)
-ANSWERS = Lengths(120.0, SIGMA, 8, 1024)
+PROMPTS = LogNormalLengths(3000.0, SIGMA, 128, 16000)
+ANSWERS = LogNormalLengths(120.0, SIGMA, 8, 1024)
 
 
 def seen() -> Observed:

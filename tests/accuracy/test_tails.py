@@ -14,15 +14,15 @@ from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.counters import Histogram
-from gpumon.sources.simulator.traffic import Lengths
+from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase
 
 ACTOR = ACTORS["llama-8b"]
 MIX: dict[str, Any] = {
-    "prompt": Lengths(3000.0, 0.7, 128, 16000),
-    "answer": Lengths(120.0, 0.6, 8, 1024),
+    "prompt": LogNormalLengths(3000.0, 0.7, 128, 16000),
+    "answer": LogNormalLengths(120.0, 0.6, 8, 1024),
     "hit": 0.4,
 }
 """Long prompts and short answers: prefills interrupt the decoding, so p95 / mean changes with the load."""

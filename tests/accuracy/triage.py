@@ -34,7 +34,7 @@ from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.simulator.scenario import Scenario, Truth
 from gpumon.sources.simulator.scenarios import SCENARIOS
-from gpumon.sources.simulator.source import SLICE_S, Port, SimulatedServer
+from gpumon.sources.simulator.source import SLICE_S, SimulatedEndpoint, SimulatedServer
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.records import replace
@@ -67,7 +67,7 @@ BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: e
 class Poll:
     """One engine or run, polled: its page's bytes read by the real adapter, as the endpoint source does."""
 
-    def __init__(self, act: Port, url: str, name: str, feed: Feed | None) -> None:
+    def __init__(self, act: SimulatedEndpoint, url: str, name: str, feed: Feed | None) -> None:
         self._act = act
         self._feed = feed
         self._failures, self._next_s = 0, 0.0

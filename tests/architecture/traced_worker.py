@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Final
 
-from gpumon.sources.driver.wire import Report, Timings, pack
+from gpumon.sources.driver.wire import Timings, WorkerReport, pack
 from gpumon.sources.driver.worker import Reporter
 from gpumon.sources.nvml.driver import DRIVER
 from tests.architecture.tracing import Recorder, way_of
@@ -45,7 +45,7 @@ def main(clock_hz: float) -> None:
     print(json.dumps(way))
 
 
-def has_clock(report: Report, clock_hz: float) -> bool:
+def has_clock(report: WorkerReport, clock_hz: float) -> bool:
     """Whether its GPU was read."""
     return any(gpu.sm_clock_hz == clock_hz for gpu in report.gpus)
 

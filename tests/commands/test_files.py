@@ -13,7 +13,7 @@ import pytest
 import tomli
 
 import gpumon
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.environment import from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
@@ -22,7 +22,7 @@ from gpumon.outputs.json import encode
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.control import Incident
+from gpumon.tui.control import BundleFacts
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept
@@ -31,11 +31,11 @@ THEME = ("general", "theme")
 INTERVAL = ("general", "interval_s")
 
 
-def disk_at(folder: Path, text: str | None = "") -> Files:
+def disk_at(folder: Path, text: str | None = "") -> ScreenFiles:
     path = folder / "config.toml"
     if text is not None:
         path.write_text(text)
-    return Files(
+    return ScreenFiles(
         load(str(path) if text is not None else "", {"XDG_CONFIG_HOME": str(folder.parent)}), {"HOME": str(folder)}
     )
 
@@ -64,7 +64,7 @@ async def test_settings_that_only_fit_together_are_saved_together(tmp_path: Path
 
 async def test_without_a_file_one_is_made_where_it_is_looked_for(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
-    disk = Files(load("", environ), environ)
+    disk = ScreenFiles(load("", environ), environ)
     written, said = await disk.save_settings({THEME: "light"})
     path = tmp_path / ".config" / "gpumon" / "config.toml"
     assert (written, said) == (True, f"saved to {path}")
@@ -74,7 +74,7 @@ async def test_without_a_file_one_is_made_where_it_is_looked_for(tmp_path: Path)
 async def test_an_option_stands_above_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("")
-    disk = Files(load(str(path), {"GPUMON_THEME": "mono"}, [from_text("--interval", INTERVAL, "2")]), {})
+    disk = ScreenFiles(load(str(path), {"GPUMON_THEME": "mono"}, [from_text("--interval", INTERVAL, "2")]), {})
     _, said = await disk.save_settings({INTERVAL: 5.0, THEME: "light", ("screen", "span_s"): 600.0})
     assert said == (
         f"saved to {path}; --interval stands above it while it is given; GPUMON_THEME stands above it while it is given"
@@ -84,14 +84,14 @@ async def test_an_option_stands_above_the_file(tmp_path: Path) -> None:
 
 
 async def test_without_a_home_the_lines_to_paste_are_given() -> None:
-    written, said = await Files(load("", {}), {}).save_settings({INTERVAL: 2.0})
+    written, said = await ScreenFiles(load("", {}), {}).save_settings({INTERVAL: 2.0})
     assert not written
     assert said == "not saved: no home folder is known; lines to put there by hand:\n[general]\ninterval_s = 2.0\n"
 
 
-def incident(snapshot: Snapshot | None = None, timeline: Kept | None = None) -> Incident:
+def incident(snapshot: Snapshot | None = None, timeline: Kept | None = None) -> BundleFacts:
     event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", level=Level.CRITICAL)
-    return Incident(snapshot or scenes.snapshot(), "the screen", lambda: "<svg/>", (event,), timeline)
+    return BundleFacts(snapshot or scenes.snapshot(), "the screen", lambda: "<svg/>", (event,), timeline)
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -147,13 +147,13 @@ async def test_where_the_state_folder_can_not_be_written_the_home_folder_is_take
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "file").touch()
-    disk = Files(load("", {}), {"HOME": str(home), "XDG_STATE_HOME": str(tmp_path / "file")})
+    disk = ScreenFiles(load("", {}), {"HOME": str(home), "XDG_STATE_HOME": str(tmp_path / "file")})
     said = await disk.save_bundle(incident(timeline=Kept([scenes.snapshot()])))
     assert said.startswith("wrote gpumon-gpu-07-")
     assert said.endswith(f"/ in {home}")
     assert len(list(home.iterdir())) == 1
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    said = await Files(load("", {}), {"HOME": str(tmp_path / "file")}).save_bundle(incident())
+    said = await ScreenFiles(load("", {}), {"HOME": str(tmp_path / "file")}).save_bundle(incident())
     assert said.startswith(f"nothing was written: {tmp_path}"[:60])
     assert ": Not a directory; " in said
     assert said.isprintable()
@@ -169,7 +169,7 @@ async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
         return opened(path if "screen" not in str(path) else "/dev/full", flags & ~os.O_EXCL, mode)
 
     monkeypatch.setattr(os, "open", full)
-    said = await Files(load("", {}), {}).save_bundle(incident())
+    said = await ScreenFiles(load("", {}), {}).save_bundle(incident())
     monkeypatch.undo()
     assert "No space left on device" in said
     assert len(made) > 2
@@ -210,7 +210,7 @@ async def test_the_users_own_theme_is_read_when_it_is_chosen(tmp_path: Path) -> 
 
 async def test_a_disk_that_hangs_does_not_hold_the_loop_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.toml")
-    disk = Files(load("", {"XDG_CONFIG_HOME": str(tmp_path.parent)}), {})
+    disk = ScreenFiles(load("", {"XDG_CONFIG_HOME": str(tmp_path.parent)}), {})
     disk._place = str(tmp_path / "config.toml")
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(disk.save_settings({INTERVAL: 2.0}), 0.2)

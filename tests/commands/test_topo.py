@@ -10,7 +10,7 @@ import sys
 import psutil
 
 from gpumon.outputs.topology import report
-from gpumon.readings.topology import XGMI_LINK, Board, Pair, Path, Topology
+from gpumon.readings.topology import XGMI_LINK, LinkPath, Pair, Topology, TopologyGpu
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.program import run_gpumon
@@ -94,8 +94,8 @@ def test_bridged_pairs_are_groups_and_stand_in_the_json(fake_driver: FakeDriver)
 def test_boards_of_amd_without_a_bridge_are_looked_at_with_amds_command() -> None:
     boards = []
     for index in range(2):
-        boards.append(Board(index, f"uuid-{index}", "AMD Instinct MI210", f"0000:0{index}:00.0", nvlinks=3))
-    topology = Topology("amdgpu", "", tuple(boards), (Pair(0, 1, Path.NODE),), XGMI_LINK)
+        boards.append(TopologyGpu(index, f"uuid-{index}", "AMD Instinct MI210", f"0000:0{index}:00.0", nvlinks=3))
+    topology = Topology("amdgpu", "", tuple(boards), (Pair(0, 1, LinkPath.NODE),), XGMI_LINK)
     (remark,) = [line for line in report(topology, 120).splitlines() if "is active" in line]
     assert remark.startswith("none of the XGMI links of gpu 0-1 is active")
     assert remark.endswith("amd-smi xgmi")

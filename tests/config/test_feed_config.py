@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.config.effective import effective
 from gpumon.config.errors import ConfigError
-from gpumon.config.feed_rules import ALLOWED, QUANTITIES, Kind, shared
+from gpumon.config.feed_rules import ALLOWED, QUANTITIES, MetricType, shared
 from gpumon.config.load import load
 from gpumon.config.schema import Config
 from tests.each_row import each_row
@@ -50,7 +50,7 @@ def test_a_bad_feed_is_refused_with_line_key_value_and_what_is_allowed(file: Pat
 def test_the_allowed_quantities_are_told_by_kind():
     assert ALLOWED.startswith("counters: decode_tokens, ")
     assert all(name in ALLOWED for name in QUANTITIES)
-    assert {QUANTITIES["trained_tokens"], QUANTITIES["running"], QUANTITIES["ttft_s"]} == set(Kind)
+    assert {QUANTITIES["trained_tokens"], QUANTITIES["running"], QUANTITIES["ttft_s"]} == set(MetricType)
 
 
 def test_good_ones_are_read(tmp_path: Path):

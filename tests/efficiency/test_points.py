@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.points import SETTLED_S, Totals, chart_points
+from gpumon.efficiency.points import SETTLED_S, SumsOfThings, chart_points
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
@@ -27,7 +27,7 @@ def kept(values: list[float], expected: list[float | None]) -> None:
 
 @pytest.mark.parametrize("silent", [Reason.LOST, Reason.STALE, Reason.UNREACHABLE])
 def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason) -> None:
-    totals = Totals()
+    totals = SumsOfThings()
     gone: Reading = Missing(silent)
     moments = [0.0, 1.0, 2.0, 31.9, 32.0, 33.0, 600.0]
     values = [totals.of("power", [("a", 700.0), ("b", gone if at >= 2.0 else 700.0)], at) for at in moments]
@@ -38,7 +38,7 @@ def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason)
 
 @pytest.mark.parametrize("up_s", [3, 12])
 def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
-    totals = Totals()
+    totals = SumsOfThings()
     parts = [600.0 if at % 20 < up_s else LOST for at in range(200)]
     values = [totals.of("power", [("a", 700.0), ("b", part)], float(at)) for at, part in enumerate(parts)]
     gaps = [at for at, value in enumerate(values) if math.isnan(value)]
@@ -47,7 +47,7 @@ def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
 
 
 def test_what_never_counted_or_answers_without_the_figure_is_no_gap() -> None:
-    totals = Totals()
+    totals = SumsOfThings()
     for at in range(3):
         assert totals.of("power", [("a", 700.0), ("dead", LOST), ("old", Missing(Reason.NOT_SUPPORTED))], at) == 700.0
     assert totals.of("power", [("a", 700.0)], 3.0) == 700.0
@@ -97,7 +97,7 @@ def things(gpus: int, engines: int) -> dict[str, float]:
     known = {"iowait_ratio": 0.1, "busiest_core_ratio": 0.9, "io_pressure_ratio": 0.2, "disk_busy_ratio": 0.3}
     host = replace(of.host, **known, network_rx_bytes_per_s=3e6, network_tx_bytes_per_s=1e6)
     ticks, traffic = [1.0] * len(of.engines), [1e12] * len(of.gpus)
-    return chart_points(of.gpus, of.engines, ticks, traffic, host, Totals(), 0.0)
+    return chart_points(of.gpus, of.engines, ticks, traffic, host, SumsOfThings(), 0.0)
 
 
 def test_what_verdicts_stand_on_has_series_by_gpu_engine_and_host() -> None:
@@ -131,6 +131,6 @@ def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> Non
     of = scenes.snapshot(2, 1)
     modelled = replace(of.gpus[0], bandwidth_source=BandwidthSource.ENGINE)
     old = replace(of.gpus[1], sm_active_ratio=NOT_SUPPORTED, vram_total_bytes=0.0)
-    points = chart_points((modelled, old), of.engines, [1.0], [1.0, 1.0], of.host, Totals(), 0.0)
+    points = chart_points((modelled, old), of.engines, [1.0], [1.0, 1.0], of.host, SumsOfThings(), 0.0)
     assert not {"dram:0", "sm:1", "vram:1", "iowait@host", "net@host"} & points.keys()
     assert {"dram:1", "sm:0", "vram:0", "cpu@host"} <= points.keys()

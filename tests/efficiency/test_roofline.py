@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.efficiency.roofline import Standing, standing, trail
+from gpumon.efficiency.roofline import RooflinePoint, standing, trail
 from gpumon.readings.missing import Missing, Reason
 from tests.records import replace
 from tests.tui import scenes
@@ -14,7 +14,7 @@ from tests.tui import scenes
 NO_FORMULA = Missing(Reason.NOT_MODELLED)
 
 
-def placed(**figures: object) -> Standing:
+def placed(**figures: object) -> RooflinePoint:
     engine = scenes.snapshot(8, 1).engines[0]
     return standing(replace(engine, **figures))
 

@@ -205,4 +205,4 @@ def test_experts_that_are_spread_over_peers_are_read_in_parts() -> None:
     with pytest.raises(ValueError, match="peers"):
         traffic.weight_read_bytes(MOE, 4.0, 0.5)
     with pytest.raises(ValueError, match="group_steps_per_s"):
-        traffic.weight_bytes_per_s(MOE, 10.0, 40.0, traffic.Spread(0.0))
+        traffic.weight_bytes_per_s(MOE, 10.0, 40.0, traffic.WeightSharing(0.0))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as modern_families
 from prometheus_client.parser import text_string_to_metric_families as classic_families
 
-from gpumon.readings.exported import Sample
+from gpumon.readings.exported import ExportedSample
 from tests.program import started
 
 MODERN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -50,19 +50,19 @@ def get(
         return Got(refused.code, refused.read(), dict(refused.headers))
 
 
-def modern(page: bytes) -> list[Sample]:
+def modern(page: bytes) -> list[ExportedSample]:
     """The samples of an OpenMetrics page, as prometheus-client reads it."""
     families = modern_families(page.decode())
-    return [Sample(one.name, one.labels, one.value) for family in families for one in family.samples]
+    return [ExportedSample(one.name, one.labels, one.value) for family in families for one in family.samples]
 
 
-def classic(page: bytes) -> list[Sample]:
+def classic(page: bytes) -> list[ExportedSample]:
     """The samples of a classic page."""
     families = classic_families(page.decode())
-    return [Sample(one.name, one.labels, one.value) for family in families for one in family.samples]
+    return [ExportedSample(one.name, one.labels, one.value) for family in families for one in family.samples]
 
 
-def ups(page: list[Sample]) -> dict[tuple[str, str], float]:
+def ups(page: list[ExportedSample]) -> dict[tuple[str, str], float]:
     """Source and name -> whether it is up."""
     return {(one.labels["source"], one.labels["name"]): one.value for one in page if one.name == "gpumon_source_up"}
 
@@ -123,11 +123,11 @@ class Served:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
-    def page(self) -> list[Sample]:
+    def page(self) -> list[ExportedSample]:
         """The samples of now."""
         return modern(get(f"{self.url}/metrics", Accept=MODERN).body)
 
-    def until(self, true: Callable[[list[Sample]], object], timeout_s: float = 60.0) -> list[Sample]:
+    def until(self, true: Callable[[list[ExportedSample]], object], timeout_s: float = 60.0) -> list[ExportedSample]:
         """The first page of which something is true."""
         end_s = time.monotonic() + timeout_s
         while not true(page := self.page()):

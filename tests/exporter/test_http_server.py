@@ -12,19 +12,19 @@ import psutil
 import pytest
 
 from gpumon.outputs import http
-from gpumon.outputs.http import MOST_CONNECTIONS, Answer, HttpServer, Login, bound, host_of
+from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, bound, host_of
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
 
 LARGE = b"x" * 4_000_000
 
 
-def pages(path: str, headers: Mapping[str, str]) -> Answer:
+def pages(path: str, headers: Mapping[str, str]) -> HttpResponse:
     if path == "/bug":
         raise RuntimeError("secret")
     if path not in ("/", "/metrics", "/large"):
-        return Answer(404, path.encode())
-    return Answer(200, LARGE if path == "/large" else b"hello\n")
+        return HttpResponse(404, path.encode())
+    return HttpResponse(200, LARGE if path == "/large" else b"hello\n")
 
 
 @pytest.fixture

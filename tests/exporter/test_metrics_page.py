@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.history.frame_store import Tick
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.readings.exported import Sample
+from gpumon.readings.exported import ExportedSample
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
 from gpumon.readings.snapshot import Event, EventKind
 from tests.exporter.served import MODERN, classic, modern, ups
@@ -36,7 +36,7 @@ def page(clock: Clock) -> MetricsPage:
     return MetricsPage(clock, lambda: 1_767_000_000.5)
 
 
-def read(page: MetricsPage) -> list[Sample]:
+def read(page: MetricsPage) -> list[ExportedSample]:
     return modern(page.page(MODERN, "").body)
 
 

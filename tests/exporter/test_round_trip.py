@@ -14,7 +14,7 @@ from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.outputs.samples import answers, samples
 from gpumon.readings import exported as table
-from gpumon.readings.exported import Sample
+from gpumon.readings.exported import ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
@@ -55,7 +55,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
         await collector.stop()
 
 
-def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
+def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
     back = rebuilt(samples, shot.wall_s, shot.interval_s)
     assert back is not None
     shot = without_processes(shot)

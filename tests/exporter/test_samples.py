@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpumon.outputs.samples import MOST, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
 from gpumon.readings.bounds import BOUNDS, LARGEST, most_of
-from gpumon.readings.exported import METRICS, NAMES, Sample
+from gpumon.readings.exported import METRICS, NAMES, ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
@@ -158,7 +158,7 @@ SNAPSHOTS = st.builds(
 def again(shot: Snapshot) -> Snapshot:
     """The snapshot from its samples in another order, with labels of the scrape beside, as a Prometheus gives them."""
     page = [
-        Sample(name, {key: text for key, text in {**labels, "job": "gpumon"}.items() if text}, value)
+        ExportedSample(name, {key: text for key, text in {**labels, "job": "gpumon"}.items() if text}, value)
         for name, labels, value in samples(shot)
     ]
     random.Random(1).shuffle(page)
@@ -273,11 +273,11 @@ def test_no_process_no_user_no_command_line_and_no_sentence_is_exported() -> Non
 
 
 def test_a_page_of_another_program_is_no_snapshot() -> None:
-    assert rebuilt([Sample("node_cpu_seconds_total", {"cpu": "0"}, 1.0)], 0.0, 15.0) is None
+    assert rebuilt([ExportedSample("node_cpu_seconds_total", {"cpu": "0"}, 1.0)], 0.0, 15.0) is None
 
 
 def test_a_collector_that_is_stuck_says_so() -> None:
-    back = rebuilt([Sample("gpumon_source_up", {"source": "collector"}, 0.0)], 1e9, 15.0)
+    back = rebuilt([ExportedSample("gpumon_source_up", {"source": "collector"}, 0.0)], 1e9, 15.0)
     assert back is not None
     assert [fault.source for fault in back.faults] == ["gpumon"]
     assert back.gpus == ()
@@ -291,12 +291,14 @@ HOSTILE_LABELS = st.dictionaries(
 
 @given(
     st.lists(
-        st.builds(Sample, st.sampled_from(sorted(NAMES)), HOSTILE_LABELS, st.floats() | st.sampled_from([1e300, -1.0])),
+        st.builds(
+            ExportedSample, st.sampled_from(sorted(NAMES)), HOSTILE_LABELS, st.floats() | st.sampled_from([1e300, -1.0])
+        ),
         max_size=40,
     )
 )
-def test_no_page_breaks_the_way_back(page: list[Sample]) -> None:
-    up = Sample("gpumon_source_up", {"source": "collector"}, 1.0)
+def test_no_page_breaks_the_way_back(page: list[ExportedSample]) -> None:
+    up = ExportedSample("gpumon_source_up", {"source": "collector"}, 1.0)
     back = rebuilt([up, *page], 1e9, 15.0)
     assert back is not None
     assert list(samples(back))

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from gpumon.sources.simulator.gpus import Pace
+from gpumon.sources.simulator.gpus import GpuPace
 from gpumon.sources.simulator.scenarios import scenario
 from gpumon.sources.simulator.serving import SimulatedEngine
 from tests.records import replace
@@ -59,7 +59,7 @@ class PlayedEngine:
         """Work until a moment, at the pace that the programs beside it leave."""
         self._engine.advance(to_s)
         others = [left.work.busy_ratio for left in self._play.leftovers if left.from_s <= to_s < left.to_s]
-        self._engine.works(lambda _: Pace(1.0, max(others, default=0.0)))
+        self._engine.works(lambda _: GpuPace(1.0, max(others, default=0.0)))
 
     def _answer(self, path: str) -> tuple[int, bytes]:
         with self._lock:

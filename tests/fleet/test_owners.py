@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.rows import Row, by_host, total
+from gpumon.fleet.rows import FleetRow, by_host, total
 from gpumon.fleet.select import Selection
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -44,7 +44,7 @@ def fleet() -> FleetSnapshot:
     return fed(*(labelled(fleet_frame(at)) for at in range(6)))
 
 
-def by_name(fleet: FleetSnapshot, label: str = "namespace") -> dict[str, Row]:
+def by_name(fleet: FleetSnapshot, label: str = "namespace") -> dict[str, FleetRow]:
     return {row.name: row for row in by_owner(fleet, label, PRICES)}
 
 

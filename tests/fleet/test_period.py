@@ -9,8 +9,18 @@ import pytest
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
 from gpumon.fleet.course import HostCourse
-from gpumon.fleet.grouping import HOST, MODEL, Grouping
-from gpumon.fleet.period import ALERT, VERDICT, Basis, HostSums, IncidentSeen, Look, Recorded, Stretch, summed_up
+from gpumon.fleet.grouping import HOST, MODEL, ReportGrouping
+from gpumon.fleet.period import (
+    ALERT,
+    VERDICT,
+    Basis,
+    HostLook,
+    HostSums,
+    IncidentSeen,
+    RecordedIncidents,
+    ReportedTime,
+    summed_up,
+)
 from gpumon.fleet.snapshot import HostShown
 from gpumon.outputs.fleet_period import markdown, report
 from gpumon.readings.fleet import HostFrame
@@ -27,10 +37,10 @@ from tests.records import replace
 STEP_S = float(EVERY_S)
 SPAN_S = STEP_S * (SCRAPES - 1)
 PRICES = Prices({"": 2.0}, 0.25)
-NOTHING = Recorded()
+NOTHING = RecordedIncidents()
 
 
-def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False) -> Iterator[Look]:
+def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False) -> Iterator[HostLook]:
     """Looks at a host every 15 s; None: nothing was scraped. With `ready` as its own gpumon would export it."""
     course = HostCourse(make(), charted=False)
     for at, frame in enumerate(frames):
@@ -45,21 +55,21 @@ def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False)
             owners=frame.owners,
             ready=ready,
         )
-        yield Look(at_s, shown) if ready else Look(at_s, shown, frame.engines, frame.gpus)
+        yield HostLook(at_s, shown) if ready else HostLook(at_s, shown, frame.engines, frame.gpus)
 
 
 def frames_of(name: str) -> list[HostFrame]:
     return [host(name, scrape(1, at)) for at in range(SCRAPES)]
 
 
-def told(by: str, recorded: Recorded = NOTHING, **hosts: Iterable[Look]) -> FleetPeriod:
-    basis = Basis(STEP_S, PRICES, goals_of(Config().goals), Grouping(by).groups)
+def told(by: str, recorded: RecordedIncidents = NOTHING, **hosts: Iterable[HostLook]) -> FleetPeriod:
+    basis = Basis(STEP_S, PRICES, goals_of(Config().goals), ReportGrouping(by).groups)
     sums = {}
     for name, of_host in hosts.items():
         sums[name] = HostSums(basis)
         for look in of_host:
             sums[name].take(look)
-    return summed_up(sums, Stretch(WALL_S, WALL_S + SPAN_S, by), basis, recorded)
+    return summed_up(sums, ReportedTime(WALL_S, WALL_S + SPAN_S, by), basis, recorded)
 
 
 def group(period: FleetPeriod, name: str) -> GroupPeriod:
@@ -259,12 +269,12 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
     ):
         seen.append(IncidentSeen(host_name, key, labels, "s", "w", Level.WARN, at_s, at_s + 60.0, True, source))
     own = looks("own", frames_of("own"), ready=True)
-    period = told(MODEL, Recorded(tuple(seen)), a=looks("a", frames), own=own)
+    period = told(MODEL, RecordedIncidents(tuple(seen)), a=looks("a", frames), own=own)
     assert sorted(one.group for one in period.incidents) == sorted([engine.model, "other", "", "other"])
     assert group(period, "other").incidents == 2.0
     assert group(period, "other").incident_s == 120.0
     assert period.total.incidents == 4.0
-    by_host = told(HOST, Recorded(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
+    by_host = told(HOST, RecordedIncidents(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
     assert by_host.groups[0].incidents == 1.0
     assert by_host.groups[0].critical_incidents == 0.0
 

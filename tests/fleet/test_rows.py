@@ -9,7 +9,18 @@ import pytest
 
 from gpumon.efficiency.quantiles import quantile
 from gpumon.fleet.parts import MERGED, kept, weighted
-from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total, troubles
+from gpumon.fleet.rows import (
+    FRONT_ENDS,
+    NO_ENGINE,
+    NOT_PLACED,
+    SORTS,
+    FleetRow,
+    by_host,
+    by_model,
+    ordered,
+    total,
+    troubles,
+)
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
@@ -108,7 +119,7 @@ def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
 
 def test_by_model_all_is_the_same_as_by_host(fleet: FleetSnapshot):
     hosts, models = total(by_host(fleet, PRICES)), total(by_model(fleet, PRICES))
-    for field in Row.__struct_fields__:
+    for field in FleetRow.__struct_fields__:
         if field not in ("parts", "models", "verdict"):
             mine, other = getattr(hosts, field), getattr(models, field)
             assert mine == pytest.approx(other) if isinstance(mine, float) else mine == other, field

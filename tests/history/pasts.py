@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpumon.collector import Keeper
+from gpumon.collector import TickKeeper
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import Frame
@@ -21,7 +21,7 @@ def make() -> tuple[Deriver, Triage]:
     return Deriver(gpu_catalogue()), Triage()
 
 
-def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
+def lived(frames: Iterable[Frame], *keepers: TickKeeper) -> list[Snapshot]:
     """What the screen showed while these frames came; the keepers get what the collector gives them."""
     deriver, triage = make()
     shown = []

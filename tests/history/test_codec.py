@@ -28,7 +28,7 @@ def frames(name: str) -> list[Frame]:
     return list(served(70)) if name == "simulator" else list(captured(name))[:120]
 
 
-def packed(given: list[Frame]) -> list[codec.Packed]:
+def packed(given: list[Frame]) -> list[codec.PackedFrame]:
     packer = codec.Packer()
     return [packer.pack(frame) for frame in given]
 
@@ -96,7 +96,7 @@ def test_a_frame_of_an_older_gpumon_lacks_its_last_fields() -> None:
     fields = msgspec.msgpack.decode(packed([frame])[0].head)
     fields[4] = fields[4][:8]  # a host reading before it told of the busiest core
     fields[5] = [gpu[:36] for gpu in fields[5]]
-    older = codec.Packed(msgspec.msgpack.encode(fields[:7]), ())
+    older = codec.PackedFrame(msgspec.msgpack.encode(fields[:7]), ())
     (read,) = codec.unpacked([older])
     assert read.host.cpu_ratio == frame.host.cpu_ratio
     assert isinstance(read.host.busiest_core_ratio, Missing)
@@ -125,7 +125,7 @@ def test_a_damaged_block_is_said_to_be_one(cut: str) -> None:
 def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
     inside = bytearray(zlib.decompress(codec.block(packed(frames("vllm-poisson")[:5]))))
     inside[at] = value
-    found: list[codec.Packed] = []
+    found: list[codec.PackedFrame] = []
     with contextlib.suppress(ValueError):
         found = codec.unblocked(zlib.compress(inside))
     assert len(found) <= 255

@@ -26,7 +26,7 @@ encode = msgspec.msgpack.encode
 EVER = 4e9
 
 
-def packed(*numbers: int) -> list[codec.Packed]:
+def packed(*numbers: int) -> list[codec.PackedFrame]:
     packer = codec.Packer()
     return [packer.pack(frame(number)) for number in numbers]
 
@@ -49,7 +49,7 @@ def damaged() -> dict[str, object]:
     return {
         "text": "text",
         "a number": 5,
-        "no frame": codec.block([codec.Packed(b"\xc0", ())]),
+        "no frame": codec.block([codec.PackedFrame(b"\xc0", ())]),
         "a row of 2 GB": block([1], b"\1", [2 * 10**9], b""),
         "a row of 1 TB": block([1], b"\1", [10**12], b""),
         "an empty row": block([1], b"\1", [0], b""),
@@ -60,7 +60,7 @@ def damaged() -> dict[str, object]:
         "many frames": block([1] * 400, b"\1" * 300, [1], b"1"),
         "a frame of many parts": block([10**9], b"\1", [1], b"1"),
         "time that goes back": codec.block(packed(5, 4)),
-        "no time": codec.block([codec.Packed(encode([1, float("nan")]), ())]),
+        "no time": codec.block([codec.PackedFrame(encode([1, float("nan")]), ())]),
         "600 MB of nothing": bomb(600),
     }
 
@@ -83,7 +83,7 @@ def test_a_frame_of_a_newer_gpumon_costs_no_other(tmp_path: Path) -> None:
     given = packed(*range(60))
     odd = msgspec.msgpack.decode(given[30].engines[0])
     odd[2] = "a state to come"
-    given[30] = codec.Packed(given[30].head, (encode(odd),))
+    given[30] = codec.PackedFrame(given[30].head, (encode(odd),))
     past = put(tmp_path / "r.sqlite", (1, WALL_S, WALL_S + 59, codec.block(given)))
     assert [each.seq for each in past.frames(WALL_S + 25, WALL_S + 35)] == [25, 26, 27, 28, 29, 31, 32, 33, 34, 35]
     assert past.damaged == 1

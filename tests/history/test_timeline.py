@@ -19,7 +19,7 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Writer, write_recording
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import Frame
-from gpumon.readings.history import History, Moment
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import FOURTH, WALL_S, served
@@ -86,7 +86,7 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run(bounded())
 
 
-def same(moment: Moment | None, snapshot: Snapshot) -> bool:
+def same(moment: PastMoment | None, snapshot: Snapshot) -> bool:
     assert moment is not None
     return apart(without_longer(moment.snapshot), without_longer(snapshot)) == []
 

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from gpumon.sizing.placement import Block, Shape, place
+from gpumon.sizing.placement import InstanceBlock, ServerShape, place
 from gpumon.sizing.scenario import Packing
 
-SHAPE = Shape(gpus=8, domain=8, memory_bytes=0.92 * 80e9)
+SHAPE = ServerShape(gpus=8, domain=8, memory_bytes=0.92 * 80e9)
 ROUNDS = 30
 QUESTIONS: tuple[tuple[str, int, int, Packing, tuple[float, float], float], ...] = (
     ("500 instances, 6 models, by busy share", 6, 500, "busy", (2, 60), 100),
@@ -29,12 +29,13 @@ QUESTIONS: tuple[tuple[str, int, int, Packing, tuple[float, float], float], ...]
 )
 
 
-def question(rng: random.Random, models: int, instances: int, memory_gb: tuple[float, float]) -> list[Block]:
+def question(rng: random.Random, models: int, instances: int, memory_gb: tuple[float, float]) -> list[InstanceBlock]:
     """Models of one GPU, their number of instances cut at random."""
     cuts = sorted(rng.sample(range(1, instances), models - 1))
     counts = [end - start for start, end in zip((0, *cuts), (*cuts, instances), strict=True)]
     return [
-        Block(at, count, 1, 1, rng.uniform(*memory_gb) * 1e9, rng.uniform(0.05, 0.9)) for at, count in enumerate(counts)
+        InstanceBlock(at, count, 1, 1, rng.uniform(*memory_gb) * 1e9, rng.uniform(0.05, 0.9))
+        for at, count in enumerate(counts)
     ]
 
 

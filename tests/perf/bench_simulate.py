@@ -6,8 +6,8 @@ import time
 from typing import Final, NamedTuple
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.figures import Goals, figures_of
-from gpumon.sizing.simulate.requests import Shape, Source, lognormal, steady
+from gpumon.sizing.simulate.figures import RequestGoals, figures_of
+from gpumon.sizing.simulate.requests import RequestShape, RequestSource, lognormal, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits
@@ -37,12 +37,12 @@ CASES: Final = (
 def bench(case: Case) -> None:
     """Print the CPU time of requests, simulation and figures."""
     began_s = time.process_time()
-    lengths = Shape(
+    lengths = RequestShape(
         lognormal(1000, case.variation), lognormal(200, case.variation), groups=case.groups, shared_tokens=512
     )
     requests = steady(20.0, 3600.0, lengths, 1)
-    log = play(Source(requests), COST, LIMITS, case.replicas, ROUTERS[case.router]())
-    figures_of(log, Goals(0.5, 0.05), case.replicas)
+    log = play(RequestSource(requests), COST, LIMITS, case.replicas, ROUTERS[case.router]())
+    figures_of(log, RequestGoals(0.5, 0.05), case.replicas)
     print(f"{case.name}: {len(requests):,} requests, {time.process_time() - began_s:.2f} s")
 
 

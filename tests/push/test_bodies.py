@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from gpumon.push.bodies import MOST_BLOCKS, Context, body, slack_text
-from gpumon.push.ledger import Ledger, Rule
-from gpumon.push.records import Kept, Message
+from gpumon.push.bodies import MOST_BLOCKS, BodyContext, body, slack_text
+from gpumon.push.ledger import Ledger, WebhookRule
+from gpumon.push.records import KeptState, Message
 from gpumon.readings.verdict import Level, Verdict
 from tests.push.moments import KV_FULL, START_S, THROTTLED, moment, storm
 from tests.records import replace
 
-CONTEXT = Context("ops", "routing-key", START_S + 5.0, 60.0)
+CONTEXT = BodyContext("ops", "routing-key", START_S + 5.0, 60.0)
 HOSTILE = "`<!channel> & <https://evil|click> *x*`\x1b[31m\u202e```"
 
 
 def messages(*moments: tuple[Verdict, ...], by_incident: bool = False) -> list[Message]:
-    made = Ledger(Rule("note", (), 0.0, 0.0, by_incident=by_incident), Kept())
+    made = Ledger(WebhookRule("note", (), 0.0, 0.0, by_incident=by_incident), KeptState())
     for second, verdicts in enumerate(moments):
         made.see(moment(float(second), *verdicts), 0)
     return made.kept.waiting
@@ -72,7 +72,7 @@ def test_a_phone_shows_level_thing_and_what_is_wrong() -> None:
 
 
 def test_a_phone_is_told_what_is_simulated_and_what_still_stands() -> None:
-    ledger = Ledger(Rule("note", (), 0.0, 1.0, by_incident=False), Kept())
+    ledger = Ledger(WebhookRule("note", (), 0.0, 1.0, by_incident=False), KeptState())
     for after_s in (0.0, 2.0):
         now = moment(after_s, KV_FULL, simulated=True)
         ledger.see(replace(now, host=replace(now.host, name="vm (simulated load)")), 0)

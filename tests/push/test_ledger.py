@@ -5,20 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gpumon.push.ledger import MOST_WAITING, SETTLE_S, UNLISTED_S, Ledger, Rule
-from gpumon.push.records import ChangeState, Kept
+from gpumon.push.ledger import MOST_WAITING, SETTLE_S, UNLISTED_S, Ledger, WebhookRule
+from gpumon.push.records import ChangeState, KeptState
 from gpumon.readings.verdict import Level, Verdict
 from gpumon.triage.silence import parse_silence
 from tests.push.moments import ALERT, ENGINE, KV_FULL, NOTE, THROTTLED, moment, storm
 from tests.records import replace
 
 MIDNIGHT = 0
-RULE = Rule("warn", (), 0.0, 0.0, by_incident=False)
+RULE = WebhookRule("warn", (), 0.0, 0.0, by_incident=False)
 GROUPED = RULE._replace(group_s=10.0)
 
 
-def ledger(rule: Rule = RULE, kept: Kept | None = None) -> Ledger:
-    return Ledger(rule, kept or Kept())
+def ledger(rule: WebhookRule = RULE, kept: KeptState | None = None) -> Ledger:
+    return Ledger(rule, kept or KeptState())
 
 
 def told(made: Ledger) -> list[list[tuple[str, str, str]]]:
@@ -72,7 +72,7 @@ def test_an_open_window_is_kept_with_what_was_told() -> None:
     """A gpumon that is killed while it waits for more changes has told nobody of those in the window."""
     made = ledger(GROUPED)
     see(made, 0.0, KV_FULL)
-    next_run = ledger(GROUPED, msgspec.json.decode(msgspec.json.encode(made.kept), type=Kept))
+    next_run = ledger(GROUPED, msgspec.json.decode(msgspec.json.encode(made.kept), type=KeptState))
     see(next_run, 5.0, KV_FULL)
     assert told(next_run) == []
     see(next_run, 9.0, KV_FULL)
@@ -127,7 +127,7 @@ def test_the_next_run_goes_on_where_this_one_ended() -> None:
     before = ledger()
     see(before, 0.0, KV_FULL, THROTTLED)
     written = msgspec.json.encode(before.kept)
-    made = ledger(kept=msgspec.json.decode(written, type=Kept))
+    made = ledger(kept=msgspec.json.decode(written, type=KeptState))
     see(made, 5.0)
     see(made, 40.0, KV_FULL)
     assert len(told(made)) == 1, "neither over nor new: the new run has to watch for a while"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.push.records import Kept
-from gpumon.push.store import Store
+from gpumon.push.records import KeptState
+from gpumon.push.store import WebhookStore
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":99}', None])
@@ -17,4 +17,4 @@ def test_a_damaged_file_and_a_folder_in_its_place_count_as_nothing_kept(tmp_path
         path.mkdir()
     else:
         path.write_bytes(content)
-    assert Store(path).read() == Kept()
+    assert WebhookStore(path).read() == KeptState()

@@ -19,8 +19,8 @@ from gpumon.push import webhooks as module
 from gpumon.push.checks import checks
 from gpumon.push.delivery import MOST_WAIT_S, wait_of
 from gpumon.push.ledger import Ledger
-from gpumon.push.records import Kept
-from gpumon.push.store import Store
+from gpumon.push.records import KeptState
+from gpumon.push.store import WebhookStore
 from gpumon.push.webhooks import Webhooks, webhooks_of
 from gpumon.readings.check import CheckState
 from gpumon.readings.verdict import Verdict
@@ -373,8 +373,8 @@ def test_two_writings_at_once_do_not_take_each_others_file(tmp_path: Path) -> No
     """At the end the last writing is begun, whether or not one is under way."""
     webhook = Webhook(url="http://127.0.0.1:1")
     for number in range(1, 60):
-        channel = module.Channel(webhook, "x", Store(tmp_path / "kept.json"))
-        channel._ledger = Ledger(module.rule_of(webhook), Kept(number=number, failure="x" * 200_000))
+        channel = module.Channel(webhook, "x", WebhookStore(tmp_path / "kept.json"))
+        channel._ledger = Ledger(module.rule_of(webhook), KeptState(number=number, failure="x" * 200_000))
         writings = [threading.Thread(target=channel._keep) for _ in range(2)]
         for writing in writings:
             writing.start()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpumon.readings.access_log import HINTS, SWITCHES, silence_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.request_feed import MOST_REQUESTS, RequestFeed
-from gpumon.readings.request_lines import FORMS, MOST_PATH, Request, RequestClock, forms_of, request_of, stamp_of
+from gpumon.readings.request_lines import FORMS, MOST_PATH, LoggedRequest, RequestClock, forms_of, request_of, stamp_of
 from tests.each_row import each_row
 
 LINES: list[dict[str, Any]] = tomli.loads((Path(__file__).parents[1] / "data/request_lines.toml").read_text())["line"]
@@ -37,14 +37,14 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def of(text: str, kind: EngineKind = EngineKind.VLLM) -> Request | None:
+def of(text: str, kind: EngineKind = EngineKind.VLLM) -> LoggedRequest | None:
     return request_of(text, forms_of(kind))
 
 
 @each_row("line", LINES, named=[f"{line['kind']}: {line['text'][:40]}" for line in LINES])
 def test_a_line_of_an_engine_is_read(line: dict[str, Any]) -> None:
     request = of(line["text"], EngineKind(line["kind"]))
-    expected = Request(
+    expected = LoggedRequest(
         line["method"],
         line["path"],
         line.get("status"),

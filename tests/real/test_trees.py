@@ -7,7 +7,7 @@ from pathlib import Path
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import ranks
 from gpumon.sources.discovery.look import server_in
-from gpumon.sources.family import Process
+from gpumon.sources.family import ProcessRecord
 from tests.each_row import each_row
 
 TREES = Path(__file__).resolve().parents[1] / "data" / "process_trees"
@@ -27,16 +27,16 @@ FOUND = [
 ]
 
 
-def tree(name: str) -> dict[int, Process]:
+def tree(name: str) -> dict[int, ProcessRecord]:
     """The processes of a file, by pid."""
     lines = [line.split(" ", 2) for line in (TREES / f"{name}.txt").read_text().splitlines()[1:]]
     return {
-        int(pid): Process(int(pid), int(parent), 0, "", tuple(title.strip().split(" ")), 0)
+        int(pid): ProcessRecord(int(pid), int(parent), 0, "", tuple(title.strip().split(" ")), 0)
         for pid, parent, title in lines
     }
 
 
-def chain(name: str, title: str) -> list[Process]:
+def chain(name: str, title: str) -> list[ProcessRecord]:
     """A process by a part of its title, and its ancestors, itself first."""
     processes = tree(name)
     one = next(process for process in processes.values() if title in " ".join(process.argv))

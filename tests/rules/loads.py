@@ -172,7 +172,7 @@ def expected(
         1.0 + load.accepted_per_draft,
         load.gpus // (load.ranks or len(load.steps)),
         Precision.FP8 if load.fp8_cache else None,
-        traffic.Spread(group),
+        traffic.WeightSharing(group),
     )
     return Expected(
         tokens,

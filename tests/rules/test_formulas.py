@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, ModelFacts, Prices, Ruled, Scope, rules_yaml
+from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, ModelFacts, Ruled, RulePrices, Scope, rules_yaml
 from gpumon.sources.engines.sglang import QUEUES
 from gpumon.specs.llm import LlmSpec
 from tests.rules.checked import AT, NAN, SCOPE, check, check_times, facts, spec
@@ -280,7 +280,7 @@ def test_energy_and_money_of_the_gpus_beside_an_engine(tmp_path: Path):
     series = (
         vllm(load, "m") + dcgm("gpu01", 0, 0.75, 400.0) + dcgm("gpu01", 1, 0.25, 200.0) + dcgm("gpu09", 0, 0.0, 80.0)
     )
-    ruled = Ruled((), SCOPE, Prices({"4": ("h100 80gb hbm3",)}))
+    ruled = Ruled((), SCOPE, RulePrices({"4": ("h100 80gb hbm3",)}))
     asked = {
         "sum(gpumon:gpu_power:watts)": 680.0,
         "count(gpumon:gpu_busy:ratio)": 3.0,
@@ -314,7 +314,7 @@ def test_two_scrape_jobs_of_one_exporter_count_its_gpus_once(tmp_path: Path, nam
         'gpumon:model_idle_cost:per_hour{model_name="m"}': 4.0,
         'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 2.0,
     }
-    check(tmp_path, Ruled((), SCOPE, Prices({}, "4")), series, asked)
+    check(tmp_path, Ruled((), SCOPE, RulePrices({}, "4")), series, asked)
 
 
 def test_hosts_of_the_same_name_in_two_clusters_are_two_places(tmp_path: Path):
@@ -333,7 +333,7 @@ def test_hosts_of_the_same_name_in_two_clusters_are_two_places(tmp_path: Path):
         'gpumon:model_idle_cost:per_hour{model_name="n"}': 1.5,
         "gpumon:gpus_idle:sum": 1.25,
     }
-    check(tmp_path, Ruled((), SCOPE, Prices({}, "2")), here + there, asked)
+    check(tmp_path, Ruled((), SCOPE, RulePrices({}, "2")), here + there, asked)
 
 
 def test_quantiles_are_those_of_the_buckets(tmp_path: Path):
@@ -367,7 +367,9 @@ def test_gpus_of_two_models_are_neither_ones(tmp_path: Path):
     load = Load()
     series = vllm(load, "m") + vllm(load, "n", 'job="vllm", instance="gpu01:8001"') + dcgm("gpu01", 0, 0.5, 400.0)
     asked = {"gpumon:model_tokens_per_joule:ratio": NAN, "gpumon:model_idle_cost:per_hour": NAN}
-    check(tmp_path, Ruled((), SCOPE, Prices({}, "1.5")), series, asked | {"sum(gpumon:gpu_idle_cost:per_hour)": 0.75})
+    check(
+        tmp_path, Ruled((), SCOPE, RulePrices({}, "1.5")), series, asked | {"sum(gpumon:gpu_idle_cost:per_hour)": 0.75}
+    )
 
 
 def test_pods_share_a_label_with_their_gpus(tmp_path: Path):
@@ -389,7 +391,7 @@ def test_windows_hold_four_scrapes(scrape_s: float, window: str):
 
 def test_no_group_has_more_rules_than_mimir_takes_and_no_series_dies_between_two_evaluations():
     """A series is gone after 5 minutes without a sample."""
-    text = rules_yaml(Ruled((), Scope("", ("instance",), 3600.0), Prices({}, "1"), served=True))
+    text = rules_yaml(Ruled((), Scope("", ("instance",), 3600.0), RulePrices({}, "1"), served=True))
     groups = text.split("  - name: ")[1:]
     assert max(group.count("- record:") for group in groups) <= 20
     assert all(float(found) <= 240.0 for found in re.findall("interval: ([0-9.]+)s", text))
@@ -401,7 +403,7 @@ def test_matchers_stand_in_every_selector(tmp_path: Path, cluster: str, there: b
     load = Load(cached=0.0)
     series = [*vllm(load, "m"), *sglang(load, "m"), *llamacpp(load, "m"), *dcgm("gpu01", 0, 0.5, 100.0)]
     series = [line.replace("job=", 'cluster="a{1}", job=') for line in series]
-    ruled = Ruled((), SCOPE._replace(match=f'cluster="{cluster}",'), Prices({}, "1"))
+    ruled = Ruled((), SCOPE._replace(match=f'cluster="{cluster}",'), RulePrices({}, "1"))
     kinds = {
         kind: f"count(count by (engine_kind) (gpumon:engine_{kind}))" for kind in ("decode_tokens:rate", "steps:rate")
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gpumon.sizing.answer import GpuSlot, PlacedServer
-from gpumon.sizing.placement import Block, Placement, Shape
+from gpumon.sizing.placement import InstanceBlock, Placement, ServerShape
 
 CLOSE = 1 + 2e-9
 
@@ -21,7 +21,7 @@ def problem(placed: Placement) -> str:
     return next((each.problem for each in placed.workloads.values() if each.problem), "")
 
 
-def assert_sound(placed: Placement, blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> None:
+def assert_sound(placed: Placement, blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], busy: bool) -> None:
     """All rules, for a placement of blocks with one workload each that is drawn whole."""
     assert len(placed.servers) == placed.servers_used == sum(placed.servers_by_shape)
     assert placed.least_servers <= placed.servers_used
@@ -47,7 +47,7 @@ def _slots(placed: Placement) -> Iterator[GpuSlot]:
     return (slot for server in placed.servers for slot in server.gpus)
 
 
-def _assert_server(server: PlacedServer, blocks: dict[int, Block], shape: Shape, busy: bool) -> None:
+def _assert_server(server: PlacedServer, blocks: dict[int, InstanceBlock], shape: ServerShape, busy: bool) -> None:
     assert len(server.gpus) == shape.gpus
     groups: dict[int, list[int]] = {}
     for at, slot in enumerate(server.gpus):
@@ -75,7 +75,7 @@ def _assert_server(server: PlacedServer, blocks: dict[int, Block], shape: Shape,
         assert all(number % block.tp == 0 for number in per_domain.values()), "a TP group lies in two NVLink domains"
 
 
-def _edges(shape: Shape) -> list[int]:
+def _edges(shape: ServerShape) -> list[int]:
     ends, sum_ = [], 0
     for size in shape.domains:
         sum_ += size
@@ -83,7 +83,7 @@ def _edges(shape: Shape) -> list[int]:
     return ends
 
 
-def fewest_gpus(blocks: Sequence[Block], room: float, busy: bool) -> int:
+def fewest_gpus(blocks: Sequence[InstanceBlock], room: float, busy: bool) -> int:
     """GPUs for instances of one GPU, over all partitions of them."""
     items = [block for block in blocks if block.gpus == 1 for _ in range(block.count)]
     parts = ([item for at, item in enumerate(items) if mask >> at & 1] for mask in range(1 << len(items)))
@@ -102,7 +102,7 @@ def fewest_gpus(blocks: Sequence[Block], room: float, busy: bool) -> int:
     return best[-1]
 
 
-def _shares(items: Sequence[Block], room: float, busy: bool) -> bool:
+def _shares(items: Sequence[InstanceBlock], room: float, busy: bool) -> bool:
     if sum(item.memory_bytes for item in items) > room * CLOSE:
         return False
     if not busy or len(items) < 2:

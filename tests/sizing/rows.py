@@ -12,7 +12,7 @@ from pathlib import Path
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.profile import Point
-from gpumon.sizing.roofline import Setting, roofline, weight_read_s
+from gpumon.sizing.roofline import InstanceSetting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
 from tests.records import replace
@@ -26,7 +26,7 @@ def named(names: str) -> list[dict[str, str]]:
     return [ROWS[name] for name in names.split()]
 
 
-def setting(row: dict[str, str]) -> Setting:
+def setting(row: dict[str, str]) -> InstanceSetting:
     """Model, GPUs and traffic of a row; all its GPUs are one tensor-parallel group."""
     llm = llm_catalogue().find(row["model"])
     assert llm is not None, row["model"]
@@ -34,7 +34,7 @@ def setting(row: dict[str, str]) -> Setting:
         llm = replace(llm, kv_precision=Precision(row["kv"]))
     gpus = int(row["gpus"])
     mix = Mix(float(row["prompt"]), float(row["answer"] or 1))
-    return Setting(llm, gpu_catalogue().find(row["gpu"]), gpus, gpus, mix)
+    return InstanceSetting(llm, gpu_catalogue().find(row["gpu"]), gpus, gpus, mix)
 
 
 def point(row: dict[str, str]) -> Point:

@@ -9,7 +9,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
-from gpumon.sizing.roofline import Setting, step_cost
+from gpumon.sizing.roofline import InstanceSetting, step_cost
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
 from tests.records import replace
@@ -62,13 +62,13 @@ def test_a_step_by_hand() -> None:
     llm = deepseek()
     gpu = KNOWN.gpus.find(H200)
     mix = Mix(4000.0, 1000.0, 1.0)
-    cost = step_cost(Setting(llm, gpu, 8, 1, mix, 8))
+    cost = step_cost(InstanceSetting(llm, gpu, 8, 1, mix, 8))
     experts = llm.experts * llm.expert_read_bytes
     rest = llm.read_bytes - experts
     assert cost.weights_s == pytest.approx((rest + experts / 8.0) / gpu.bandwidth_bytes_per_s)
     moved = llm.layers * llm.hidden * 2.0 * 2.0 * 7.0 / 8.0
     assert cost.link_s == pytest.approx(moved / gpu.link_bytes_per_s)
-    tensor = step_cost(Setting(llm, gpu, 8, 8, mix))
+    tensor = step_cost(InstanceSetting(llm, gpu, 8, 8, mix))
     assert tensor.link_s == pytest.approx(2.0 * cost.link_s)
     assert cost.kv_s == pytest.approx(tensor.kv_s / 8.0)
 

@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Degraded
 from gpumon.sizing.placement import Stands
 from gpumon.sizing.plan import plan
-from gpumon.sizing.pools import Part
+from gpumon.sizing.pools import WorkloadPart
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.search import demand_of
@@ -23,7 +23,7 @@ def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
     two = Stands(instances=2, most_on_a_server=1)
-    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), two)])
+    [lost] = degraded_of([WorkloadPart(demand_of(scenario.workload[0], scenario, KNOWN), two)])
     return lost
 
 

@@ -15,7 +15,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
-from gpumon.sizing.roofline import Setting, layers_s, prompt_s, roofline
+from gpumon.sizing.roofline import InstanceSetting, layers_s, prompt_s, roofline
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, disaggregated
 from gpumon.specs.llm import LlmSpec
 from tests.records import replace
@@ -65,11 +65,11 @@ def test_each_part_by_hand() -> None:
     found = split()
     llm = seventy()
     gpu = KNOWN.gpus.find(H100)
-    pair = Setting(llm, gpu, 2, 2, Mix(8000.0, 300.0))
+    pair = InstanceSetting(llm, gpu, 2, 2, Mix(8000.0, 300.0))
     prompt = ALONE[False] * prompt_s(pair) + layers_s(pair)
     size = 8000.0 * kv_bytes_per_token(llm)
     moved_s = size / (2.0 * LINK * 1e9)
-    curve = roofline(Setting(llm, gpu, 4, 4, Mix(8000.0, 300.0, 1.0)))
+    curve = roofline(InstanceSetting(llm, gpu, 4, 4, Mix(8000.0, 300.0, 1.0)))
     planned = math.floor(0.8 * curve.running_at(0.030))
     stay_s = moved_s + 299.0 * curve.itl_s(planned)
     prefills = math.ceil(12.0 * prompt / 0.8)
@@ -218,7 +218,7 @@ def test_spares_stand_in_both_pools() -> None:
 def test_prefill_is_never_planned_to_its_brim() -> None:
     found = split(replace(SCENARIO, planning_factor=1.0))
     assert found.prefill is not None
-    pair = Setting(seventy(), KNOWN.gpus.find(H100), 2, 2, Mix(8000.0, 300.0))
+    pair = InstanceSetting(seventy(), KNOWN.gpus.find(H100), 2, 2, Mix(8000.0, 300.0))
     prompt = ALONE[False] * prompt_s(pair) + layers_s(pair)
     assert number(found.prefill.requests_per_s) == pytest.approx(MOST_BUSY / prompt)
 

@@ -7,7 +7,16 @@ import random
 
 import pytest
 
-from gpumon.sizing.length_tail import Held, Lengths, LengthShare, Moments, held_by, held_of, moments_of, problem_of
+from gpumon.sizing.length_tail import (
+    Lengths,
+    LengthShare,
+    Moments,
+    TokensInFlight,
+    held_by,
+    held_of,
+    moments_of,
+    problem_of,
+)
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.each_row import each_row
@@ -36,7 +45,7 @@ def test_requests_of_one_length_hold_their_prompt_and_half_of_their_answer() -> 
 
 
 def test_without_variance_they_fit_by_their_mean() -> None:
-    assert Held(500.0, 0.0).running_in(10_000.0) == pytest.approx(20.0)
+    assert TokensInFlight(500.0, 0.0).running_in(10_000.0) == pytest.approx(20.0)
 
 
 def test_p95_is_what_requests_drawn_one_by_one_hold() -> None:

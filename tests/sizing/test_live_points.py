@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
-from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, MixPoints, Traffic, tail_ratio
+from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, MeanLengths, MixPoints, tail_ratio
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
 from tests.each_row import each_row
 from tests.records import replace
@@ -156,11 +156,11 @@ def test_another_traffic_mix_is_kept_apart_and_comes_back():
 
 
 def test_the_mean_of_few_requests_may_stray_further_than_that_of_many():
-    mix = MixPoints(Traffic(1000.0, 200.0, 0.0))
-    assert mix.holds(Traffic(1700.0, 200.0, 0.0), requests=4)
-    assert not mix.holds(Traffic(1700.0, 200.0, 0.0), requests=1000)
-    assert mix.holds(Traffic(1450.0, 200.0, 0.0), requests=1000)
-    assert not mix.holds(Traffic(1000.0, 200.0, 0.5), requests=1000)
+    mix = MixPoints(MeanLengths(1000.0, 200.0, 0.0))
+    assert mix.holds(MeanLengths(1700.0, 200.0, 0.0), requests=4)
+    assert not mix.holds(MeanLengths(1700.0, 200.0, 0.0), requests=1000)
+    assert mix.holds(MeanLengths(1450.0, 200.0, 0.0), requests=1000)
+    assert not mix.holds(MeanLengths(1000.0, 200.0, 0.5), requests=1000)
 
 
 def test_figures_are_those_of_one_rank():
@@ -217,13 +217,13 @@ def test_a_tail_from_a_coarse_or_open_bucket_is_none(
 
 
 def test_old_windows_go_and_there_are_never_more_than_64_points():
-    mix = MixPoints(Traffic(1000.0, 200.0, 0.0))
+    mix = MixPoints(MeanLengths(1000.0, 200.0, 0.0))
     for number in range(2000):
-        mix.add(number * 10.0, Point(1.0 + number % 500, 0.02), Traffic(1000.0, 200.0, 0.0))
+        mix.add(number * 10.0, Point(1.0 + number % 500, 0.02), MeanLengths(1000.0, 200.0, 0.0))
     points = mix.points()
     assert len(points) <= MOST_POINTS
     assert all(point.weight <= MOST_WINDOWS for point in points)
-    mix.add(1e6, Point(8.0, 0.02), Traffic(1000.0, 200.0, 0.0))
+    mix.add(1e6, Point(8.0, 0.02), MeanLengths(1000.0, 200.0, 0.0))
     assert [point.running for point in mix.points()] == [8.0]
 
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.placement import DRAWN_SERVERS, Block, Placement, Shape, place
+from gpumon.sizing.placement import DRAWN_SERVERS, InstanceBlock, Placement, ServerShape, place
 from tests.each_row import each_row
 from tests.sizing.placed import assert_sound, fewest_gpus, of, problem
 
 GB = 1e9
-EIGHT = Shape(8, 8, 73.6 * GB)
+EIGHT = ServerShape(8, 8, 73.6 * GB)
 
 
-def one(count: int, memory_gb: float, busy: float | None = None, workload: int = 0) -> Block:
+def one(count: int, memory_gb: float, busy: float | None = None, workload: int = 0) -> InstanceBlock:
     """Instances of one GPU."""
-    return Block(workload, count, 1, 1, memory_gb * GB, busy)
+    return InstanceBlock(workload, count, 1, 1, memory_gb * GB, busy)
 
 
-def many(count: int, gpus: int, tp: int, workload: int = 0, memory_gb: float = 60) -> Block:
+def many(count: int, gpus: int, tp: int, workload: int = 0, memory_gb: float = 60) -> InstanceBlock:
     """Instances of several GPUs, with that memory on each."""
-    return Block(workload, count, gpus, tp, memory_gb * GB * gpus, 0.9)
+    return InstanceBlock(workload, count, gpus, tp, memory_gb * GB * gpus, 0.9)
 
 
 GUIDE = [one(16, 12.41, 0.99), one(8, 44.76, 0.935, workload=1)]
@@ -35,7 +35,7 @@ GUIDE = [one(16, 12.41, 0.99), one(8, 44.76, 0.935, workload=1)]
 @pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
 def test_the_design_guide_by_memory(usable: float) -> None:
     """Eight GPUs, each with one 20B and two 5B; two servers of four."""
-    placed = place(GUIDE, [Shape(4, 4, usable)], "memory")
+    placed = place(GUIDE, [ServerShape(4, 4, usable)], "memory")
     assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (8, 8, 2, 2)
     assert {slot.workloads for server in placed.servers for slot in server.gpus} == {(0, 0, 1)}
     slot = placed.servers[0].gpus[0]
@@ -48,7 +48,7 @@ def test_the_design_guide_by_memory(usable: float) -> None:
 @pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
 def test_the_design_guide_by_busy_share(usable: float) -> None:
     """One instance a GPU: 24 GPUs in six servers, the larger model first."""
-    shape = Shape(4, 4, usable)
+    shape = ServerShape(4, 4, usable)
     placed = place(GUIDE, [shape], "busy")
     assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (24, 24, 6, 6)
     assert [server.gpus[0].workloads for server in placed.servers] == [(1,)] * 2 + [(0,)] * 4
@@ -88,8 +88,8 @@ def test_random_scenarios_take_few_gpus_more_than_their_bound() -> None:
 
 def test_memory_that_fills_a_gpu_exactly() -> None:
     """Tenths do not add up to one in floats; still ten fit, and nothing above it does."""
-    assert place([one(10, 8)], [Shape(1, 1, 80 * GB)], "memory").gpus == 1
-    assert place([one(10, 0.1)], [Shape(1, 1, 0.1 * 10 * GB)], "memory").gpus == 1
+    assert place([one(10, 8)], [ServerShape(1, 1, 80 * GB)], "memory").gpus == 1
+    assert place([one(10, 0.1)], [ServerShape(1, 1, 0.1 * 10 * GB)], "memory").gpus == 1
     assert place([one(3, 73.6 / 3)], [EIGHT], "memory").gpus == 1
     assert place([one(10, 1, 0.1)], [EIGHT], "busy").gpus == 1
     assert place([one(1, 73.6)], [EIGHT], "memory").gpus == 1
@@ -115,18 +115,18 @@ def test_unknown_busy_share_has_a_gpu_of_its_own() -> None:
         (EIGHT, [many(2, 6, 6), many(2, 3, 3, 1), one(6, 60, workload=2)], 3),
         (EIGHT, [many(2, 4, 4), many(4, 2, 2, 1), one(8, 60, workload=2)], 3),
         (EIGHT, [many(1, 16, 8), many(1, 32, 4, 1)], 6),
-        (Shape(8, 2, 73.6 * GB), [many(3, 2, 2), many(3, 6, 2, 1)], 3),
-        (Shape(8, 3, 73.6 * GB), [many(4, 3, 3), many(2, 2, 2, 1)], 2),
-        (Shape(72, 72, 170 * GB), [many(9, 8, 8), many(2, 32, 32, 1), many(1, 8, 8, 2)], 2),
-        (Shape(72, 0, 170 * GB), [many(2, 72, 72)], 2),
-        (Shape(576, 8, 170 * GB), [many(288, 2, 1), many(144, 4, 2, 1), many(100, 5, 5, 2)], 3),
-        (Shape(4, 4, 73.6 * GB), [many(2, 6, 2)], 3),
-        (Shape(1, 1, 73.6 * GB), [many(2, 3, 1)], 6),
-        (Shape(16, 8, 73.6 * GB), [many(1, 15, 5), many(3, 4, 4, 1), many(1, 2, 2, 2)], 3),
-        (Shape(16, 8, 73.6 * GB), [many(4, 6, 3), many(1, 15, 5, 1), many(3, 8, 4, 2), many(4, 4, 2, 3)], 6),
+        (ServerShape(8, 2, 73.6 * GB), [many(3, 2, 2), many(3, 6, 2, 1)], 3),
+        (ServerShape(8, 3, 73.6 * GB), [many(4, 3, 3), many(2, 2, 2, 1)], 2),
+        (ServerShape(72, 72, 170 * GB), [many(9, 8, 8), many(2, 32, 32, 1), many(1, 8, 8, 2)], 2),
+        (ServerShape(72, 0, 170 * GB), [many(2, 72, 72)], 2),
+        (ServerShape(576, 8, 170 * GB), [many(288, 2, 1), many(144, 4, 2, 1), many(100, 5, 5, 2)], 3),
+        (ServerShape(4, 4, 73.6 * GB), [many(2, 6, 2)], 3),
+        (ServerShape(1, 1, 73.6 * GB), [many(2, 3, 1)], 6),
+        (ServerShape(16, 8, 73.6 * GB), [many(1, 15, 5), many(3, 4, 4, 1), many(1, 2, 2, 2)], 3),
+        (ServerShape(16, 8, 73.6 * GB), [many(4, 6, 3), many(1, 15, 5, 1), many(3, 8, 4, 2), many(4, 4, 2, 3)], 6),
     ],
 )
-def test_instances_of_several_gpus(shape: Shape, blocks: list[Block], servers: int) -> None:
+def test_instances_of_several_gpus(shape: ServerShape, blocks: list[InstanceBlock], servers: int) -> None:
     """TP groups stay in a domain, pipelines in a server where it can hold them."""
     placed = place(blocks, [shape], "memory")
     assert placed.servers_used == servers
@@ -145,21 +145,21 @@ def test_a_pipeline_over_two_servers_is_numbered_in_each() -> None:
     [
         (one(2, 90), EIGHT, "an instance takes 90 GB of a GPU, of which 73.6 GB are usable"),
         (many(2, 4, 4, memory_gb=80), EIGHT, "an instance takes 80 GB of each of 4 GPUs, of which 73.6 GB are usable"),
-        (many(1, 4, 4), Shape(8, 2, 73.6 * GB), "TP 4 takes 4 GPUs of one NVLink domain, which has 2 GPUs"),
+        (many(1, 4, 4), ServerShape(8, 2, 73.6 * GB), "TP 4 takes 4 GPUs of one NVLink domain, which has 2 GPUs"),
         (many(1, 16, 16), EIGHT, "TP 16 takes 16 GPUs of one NVLink domain, which has 8 GPUs"),
-        (many(1, 2, 2), Shape(1, 0, 73.6 * GB), "TP 2 takes 2 GPUs of one NVLink domain, which has 1 GPU"),
-        (Block(0, 2, 4, 3, 9e9, 0.5), EIGHT, "4 GPUs of an instance are not TP 3 times PP"),
-        (Block(0, 2, 0, 1, 9e9, 0.5), EIGHT, "0 GPUs of an instance are not TP 1 times PP"),
+        (many(1, 2, 2), ServerShape(1, 0, 73.6 * GB), "TP 2 takes 2 GPUs of one NVLink domain, which has 1 GPU"),
+        (InstanceBlock(0, 2, 4, 3, 9e9, 0.5), EIGHT, "4 GPUs of an instance are not TP 3 times PP"),
+        (InstanceBlock(0, 2, 0, 1, 9e9, 0.5), EIGHT, "0 GPUs of an instance are not TP 1 times PP"),
         (one(2, 0), EIGHT, "the memory of an instance is not known"),
         (one(2, math.nan), EIGHT, "the memory of an instance is not known"),
         (one(2, math.inf), EIGHT, "the memory of an instance is not known"),
-        (one(2, 9), Shape(0, 0, 80 * GB), "the server has no GPU, or none whose memory is known"),
-        (one(2, 9), Shape(10**9, 2, 80 * GB), "a server has 576 GPUs at most, not 1000000000"),
-        (one(2, 9), Shape(8, 0, math.nan), "the server has no GPU, or none whose memory is known"),
-        (one(2, 9), Shape(8, 0, 0.0), "the server has no GPU, or none whose memory is known"),
+        (one(2, 9), ServerShape(0, 0, 80 * GB), "the server has no GPU, or none whose memory is known"),
+        (one(2, 9), ServerShape(10**9, 2, 80 * GB), "a server has 576 GPUs at most, not 1000000000"),
+        (one(2, 9), ServerShape(8, 0, math.nan), "the server has no GPU, or none whose memory is known"),
+        (one(2, 9), ServerShape(8, 0, 0.0), "the server has no GPU, or none whose memory is known"),
     ],
 )
-def test_what_has_no_place_says_why(block: Block, shape: Shape, words: str) -> None:
+def test_what_has_no_place_says_why(block: InstanceBlock, shape: ServerShape, words: str) -> None:
     """Beside it the rest is placed all the same."""
     placed = place([block, one(1, 5, workload=1)], [shape], "busy")
     assert dict(of(placed, "unplaced"))[0] == block.count
@@ -178,35 +178,35 @@ def test_nothing_to_place_and_nowhere() -> None:
 
 def test_servers_run_out() -> None:
     """What is needed and what is there is named; those there are filled, the fullest GPUs first."""
-    shape = Shape(4, 4, 73.6 * GB, count=2)
+    shape = ServerShape(4, 4, 73.6 * GB, count=2)
     placed = place(GUIDE, [shape], "busy")
     assert placed.servers_used == placed.least_servers == 2
     assert of(placed, "unplaced") == ((0, 16),)
     assert problem(placed) == "16 of 16 instances have no place: 6 servers are needed, there are 2"
-    placed = place([many(2, 16, 4)], [Shape(8, 8, 73.6 * GB, count=3)], "busy")
+    placed = place([many(2, 16, 4)], [ServerShape(8, 8, 73.6 * GB, count=3)], "busy")
     assert (of(placed, "unplaced"), placed.servers_used) == (((0, 1),), 2)
-    placed = place([many(1, 32, 4)], [Shape(8, 8, 73.6 * GB, count=3)], "busy")
+    placed = place([many(1, 32, 4)], [ServerShape(8, 8, 73.6 * GB, count=3)], "busy")
     assert problem(placed) == "1 of 1 instances have no place: each takes 32 GPUs, and there are 3 servers of 8"
 
 
 def test_limited_shapes_are_filled_first() -> None:
     """Wherever they stand in the list; what fits only them has their room before others."""
-    there, more = Shape(4, 4, 73.6 * GB, count=2), Shape(8, 8, 73.6 * GB)
+    there, more = ServerShape(4, 4, 73.6 * GB, count=2), ServerShape(8, 8, 73.6 * GB)
     assert place([one(24, 60)], [there, more], "memory").servers_by_shape == (2, 2)
     assert place([one(24, 60)], [more, there], "memory").servers_by_shape == (2, 2)
     assert place([one(5, 60)], [more, there], "memory").servers_by_shape == (0, 2)
-    large, small = Shape(1, 1, 80 * GB, count=1), Shape(1, 1, 40 * GB, count=1)
+    large, small = ServerShape(1, 1, 80 * GB, count=1), ServerShape(1, 1, 40 * GB, count=1)
     placed = place([one(1, 35), one(1, 75, workload=1)], [large, small], "memory")
     assert not of(placed, "unplaced")
     assert [(server.shape, server.gpus[0].workloads) for server in placed.servers] == [(0, (1,)), (1, (0,))]
 
 
 def test_unlimited_shapes_take_what_fits_them_in_the_order_given() -> None:
-    eight, four = Shape(8, 8, 80 * GB), Shape(4, 4, 80 * GB)
+    eight, four = ServerShape(8, 8, 80 * GB), ServerShape(4, 4, 80 * GB)
     assert place([one(4, 60)], [eight, four], "memory").servers_by_shape == (1, 0)
     assert place([one(4, 60)], [four, eight], "memory").servers_by_shape == (1, 0)
     blocks = [one(8, 60), one(8, 150, workload=1)]
-    assert place(blocks, [eight, Shape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
+    assert place(blocks, [eight, ServerShape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
 
 
 @pytest.mark.parametrize("packing", ["busy", "memory"])
@@ -246,7 +246,7 @@ def test_absurd_numbers() -> None:
     placed = place([one(10**15, 3, 0.2)], [EIGHT], "busy")
     assert placed.gpus == 2 * 10**14
     assert placed.least_gpus <= placed.gpus < placed.least_gpus * (1 + 1e-9)
-    tiny = place([Block(0, 10**7, 1, 1, 1.0, 0.0)], [EIGHT], "busy")
+    tiny = place([InstanceBlock(0, 10**7, 1, 1, 1.0, 0.0)], [EIGHT], "busy")
     assert tiny.gpus == 10**4, "a GPU holds a thousand at most, however small they are"
 
 

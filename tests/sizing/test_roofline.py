@@ -12,7 +12,7 @@ from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.roofline import (
     INDEX_LAYER_S,
-    Setting,
+    InstanceSetting,
     layers_s,
     prefill_tokens_per_s,
     prompt_parts_s,
@@ -74,12 +74,12 @@ def test_one_traffic_mix_re_scales_to_another(seen: str, wanted: str) -> None:
     assert off[len(off) // 2] <= 0.45, off
 
 
-def glm_5(prompt_tokens: float, precision: str = "fp8", name: str = "GLM-5") -> Setting:
+def glm_5(prompt_tokens: float, precision: str = "fp8", name: str = "GLM-5") -> InstanceSetting:
     """On eight B200."""
     found = llm_catalogue().find(name)
     assert found is not None
     spec = memory.variant(llm_catalogue(), name, found, precision, "")
-    return Setting(spec, gpu_catalogue().find("B200 SXM 180GB"), 8, 8, Mix(prompt_tokens, 1024.0))
+    return InstanceSetting(spec, gpu_catalogue().find("B200 SXM 180GB"), 8, 8, Mix(prompt_tokens, 1024.0))
 
 
 def test_a_layer_with_an_indexer_takes_longer() -> None:
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_named() -> None:
 def test_impossible_settings_are_named(gpus: int, tp: int, said: str) -> None:
     at = setting(ROWS["A1"])
     with pytest.raises(ValueError, match=said):
-        Setting(at.llm, at.gpu, gpus, tp, at.mix)
+        InstanceSetting(at.llm, at.gpu, gpus, tp, at.mix)
 
 
 @each_row("mix", [Mix(0.0, 1.0), Mix(1e6, 1.0), Mix(1.0, 1e6), Mix(1000.0, 10.0, 1.0)])
@@ -222,7 +222,7 @@ def test_every_catalogued_model_has_a_roofline_under_any_mix(mix: Mix) -> None:
     for name in ("Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-Next-80B-A3B", "Mixtral-8x7B", "GLM-5"):
         llm = llm_catalogue().find(name)
         assert llm is not None, name
-        curve = roofline(Setting(llm, gpu, 8, 8, mix))
+        curve = roofline(InstanceSetting(llm, gpu, 8, 8, mix))
         assert 0.0 < curve.itl_s(1.0) < curve.itl_s(1000.0) < math.inf
         found += 1
     assert found == 6

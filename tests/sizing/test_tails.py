@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
-from gpumon.sizing.fit import Sample, tail_of
+from gpumon.sizing.fit import LatencySample, tail_of
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.plan import plan
@@ -45,7 +45,7 @@ mean = MEAN.itl_s
 
 
 def test_a_line_over_three_levels_follows_the_load() -> None:
-    tail = tail_of([Sample(b, mean(b), 0.04 + 0.0001 * b) for b in (4.0, 8.0, 16.0)], MEAN, 9.0)
+    tail = tail_of([LatencySample(b, mean(b), 0.04 + 0.0001 * b) for b in (4.0, 8.0, 16.0)], MEAN, 9.0)
     assert tail.known
     assert tail.at(8.0) * mean(8.0) == pytest.approx(0.0408)
     assert tail.at(1.0) > tail.at(16.0) > 1.0
@@ -55,7 +55,7 @@ def test_a_line_over_three_levels_follows_the_load() -> None:
 @pytest.mark.parametrize("p95_slope_s", [0.0, 0.0001, 0.0008])
 def test_beyond_the_loads_that_were_seen_p95_does_not_fall_to_the_mean(p95_slope_s: float) -> None:
     """The mean may grow faster than the line of p95: further out the two would cross."""
-    tail = tail_of([Sample(b, mean(b), 0.04 + p95_slope_s * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
+    tail = tail_of([LatencySample(b, mean(b), 0.04 + p95_slope_s * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
     last = tail.at(16.0)
     assert last > 2.0
     for running in (17.0, 100.0, 1e4):
@@ -63,19 +63,19 @@ def test_beyond_the_loads_that_were_seen_p95_does_not_fall_to_the_mean(p95_slope
 
 
 def test_p95_never_falls_with_the_load() -> None:
-    tail = tail_of([Sample(b, mean(b), 0.05 - 0.0005 * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
+    tail = tail_of([LatencySample(b, mean(b), 0.05 - 0.0005 * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
     assert (tail.slope_s, tail.base_s) == (0.0, pytest.approx(0.046))
 
 
 def test_loads_of_less_than_one_and_points_without_p95_are_no_end_of_the_line() -> None:
-    idle = [Sample(b, mean(1.0), 0.04) for b in (0.2, 0.4, 0.8)]
-    tail = tail_of([*idle, Sample(90.0, mean(90.0), float("inf"))], MEAN, None)
+    idle = [LatencySample(b, mean(1.0), 0.04) for b in (0.2, 0.4, 0.8)]
+    tail = tail_of([*idle, LatencySample(90.0, mean(90.0), float("inf"))], MEAN, None)
     assert tail.at(0.5) == tail.at(1.0) == tail.at(50.0) == pytest.approx(0.04 / mean(1.0))
 
 
 @pytest.mark.parametrize("levels", [(8.0,), (4.0, 16.0), (8.0, 9.0, 10.0)])
 def test_fewer_or_closer_levels_give_one_ratio(levels: tuple[float, ...]) -> None:
-    tail = tail_of([Sample(b, mean(b), 2.0 * mean(b)) for b in levels], MEAN, 9.0)
+    tail = tail_of([LatencySample(b, mean(b), 2.0 * mean(b)) for b in levels], MEAN, 9.0)
     assert (tail.known, tail.at(1.0), tail.at(50.0)) == (True, pytest.approx(2.0), pytest.approx(2.0))
 
 
@@ -138,5 +138,5 @@ def test_ttft_follows_its_load_below_the_knee() -> None:
 
 def test_points_of_nonsense_are_no_tail() -> None:
     points = (Point(0.0, 0.01, itl_p95_s=0.02), Point(3.0, 0.0, itl_p95_s=0.02))
-    samples = [Sample(each.running, each.itl_s or 0.0, each.itl_p95_s or 0.0) for each in points]
+    samples = [LatencySample(each.running, each.itl_s or 0.0, each.itl_p95_s or 0.0) for each in points]
     assert not tail_of(samples, MEAN, None).known

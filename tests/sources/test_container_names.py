@@ -17,7 +17,7 @@ import pytest
 
 from gpumon.sources.driver import container_names
 from gpumon.sources.driver.container_names import ContainerNames
-from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.names import ProcessNames
 
 ID = "a1b2c3d4e5f6" * 5 + "abcd"
 CGROUPS = (f"0::/system.slice/docker-{ID}.scope\n", f"12:pids:/docker/{ID}\n0::/docker/{ID}/init.scope\n")
@@ -121,5 +121,5 @@ def test_a_file_or_nothing_in_the_place_of_the_socket_is_left_alone(tmp_path: Pa
 
 
 def test_a_process_outside_of_docker_has_no_name(tmp_path: Path) -> None:
-    found = Names(ContainerNames(tmp_path / "none")).of(os.getpid(), 1.0)
+    found = ProcessNames(ContainerNames(tmp_path / "none")).of(os.getpid(), 1.0)
     assert found.container_name == ""

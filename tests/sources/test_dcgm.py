@@ -15,7 +15,7 @@ import pytest
 from gpumon.config.schema import Dcgm
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.sources.dcgm import DcgmSource
-from gpumon.sources.dcgm_gpus import EXPORTER_S, Pace
+from gpumon.sources.dcgm_gpus import EXPORTER_S, ChangePace
 from gpumon.sources.fetch import Limits
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.polling import HURRIED, PATIENT, always, until
@@ -315,15 +315,15 @@ def test_a_malformed_url_is_an_error_that_does_not_repeat_it() -> None:
     assert KEY not in str(caught.value)
 
 
-def learnt(*seen: tuple[float, int] | None) -> Pace:
+def learnt(*seen: tuple[float, int] | None) -> ChangePace:
     """A pace after answers (moment, value); None is an answer that did not come."""
-    pace = Pace(5.0)
+    pace = ChangePace(5.0)
     for one in seen:
         pace.miss() if one is None else pace.see(one[1], one[0])
     return pace
 
 
-def polled(interval_s: float, *, seconds: int = 600) -> Pace:
+def polled(interval_s: float, *, seconds: int = 600) -> ChangePace:
     """A pace after polls each 5 s of an exporter that measures each `interval_s`, from its 7th second on."""
     return learnt(*((float(at), int((at + 7) / interval_s)) for at in range(0, seconds, 5)))
 

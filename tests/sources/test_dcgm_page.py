@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.readings.dcgm import METRICS
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, WANTED, Key, Page, figures, read
+from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, WANTED, DcgmPage, GpuIdentity, figures, read
 from gpumon.sources.exposition import Scanner
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
@@ -21,11 +21,11 @@ SLICED = "GPU-c07a51be-3e9f-4d4b-9e2a-4b7d10f3aa00"
 MIB = 1 << 20
 
 
-def page(text: str | bytes) -> Page:
+def page(text: str | bytes) -> DcgmPage:
     return read(Scanner(WANTED).scan(text.encode() if isinstance(text, str) else text))
 
 
-def of(name: str) -> Page:
+def of(name: str) -> DcgmPage:
     return page((PAGES / name).read_bytes())
 
 
@@ -41,7 +41,7 @@ def reason(value: object) -> Reason:
 
 def test_the_default_counters_of_a_busy_and_an_idle_gpu() -> None:
     found = of("a100-default.prom")
-    busy, idle = (figures(found, Key("gpu-07", uuid)) for uuid in A100)
+    busy, idle = (figures(found, GpuIdentity("gpu-07", uuid)) for uuid in A100)
     assert busy["busy_ratio"] == 0.97
     assert busy["memory_busy_ratio"] == 0.61
     assert busy["tensor_active_ratio"] == 0.182744
@@ -56,7 +56,7 @@ def test_the_default_counters_of_a_busy_and_an_idle_gpu() -> None:
     assert busy["sm_active_ratio"] == busy["sm_occupancy_ratio"] == busy["power_limit_w"] == ABSENT
     assert (idle["busy_ratio"], idle["tensor_active_ratio"], idle["dram_active_ratio"]) == (0, 0, 0.000131)
     assert set(busy) <= set(GpuReading.__struct_fields__)
-    first = found.found[Key("gpu-07", A100[0])]
+    first = found.found[GpuIdentity("gpu-07", A100[0])]
     assert (first.gpu_index, first.name, first.driver) == (0, "NVIDIA A100-SXM4-80GB", "580.95.05")
 
 
@@ -94,7 +94,7 @@ def test_slices_have_their_own_figures_and_their_gpu_those_that_only_it_has() ->
         ("", ""),
     ]
     assert [found.found[key].gpu_index for key in keys] == [0, 0, 0, 0, 1]
-    assert found.sliced == {Key("mig-2", SLICED)}
+    assert found.sliced == {GpuIdentity("mig-2", SLICED)}
     parent, first, second = (figures(found, key) for key in keys[:3])
     assert (parent["power_w"], parent["temperature_c"], parent["pcie_tx_bytes_per_s"]) == (171.905, 41, 31005512)
     assert {reason(parent[field]) for field in ("dram_active_ratio", "vram_used_bytes")} == {Reason.UNDER_MIG}
@@ -148,7 +148,7 @@ def test_a_good_number_beside_a_blank_of_the_same_gpu_counts() -> None:
         f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="u",pod="{pod}"}} {value}\n' for pod, value in (("a", 1e19), ("b", 47))
     )
     found = page("".join(lines))
-    assert figures(found, Key("", "u"))["temperature_c"] == 47
+    assert figures(found, GpuIdentity("", "u"))["temperature_c"] == 47
 
 
 def test_a_counter_of_years_is_no_blank() -> None:
@@ -160,8 +160,8 @@ def test_a_percentage_under_the_name_of_a_share_is_taken_for_what_it_is(value: s
     """DCGM 4.6 had the name before it had the unit: another GPU's 87 on the page says so."""
     name = "DCGM_FI_DEV_GPU_UTIL_RATIO"
     found = page(f'{name}{{gpu="0",UUID="a"}} {value}\n{name}{{gpu="1",UUID="b"}} 87\n')
-    assert figures(found, Key("", "a"))["busy_ratio"] == share
-    assert figures(found, Key("", "b"))["busy_ratio"] == 0.87
+    assert figures(found, GpuIdentity("", "a"))["busy_ratio"] == share
+    assert figures(found, GpuIdentity("", "b"))["busy_ratio"] == 0.87
 
 
 def test_a_share_under_the_name_of_a_share_is_one() -> None:

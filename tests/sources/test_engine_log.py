@@ -15,13 +15,13 @@ import pytest
 
 from gpumon.readings.log_text import LogLevel, LogView
 from gpumon.sources.engine_log import follow, tails
-from gpumon.sources.engine_log.log import MOST_LINES, EngineLog, serving_origin
+from gpumon.sources.engine_log.log import MOST_LINES, EngineLogReader, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
 from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, run_bounded, tail_of
 from gpumon.sources.family import process
 from gpumon.sources.last_seen.processes import origin_of
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
-from gpumon.sources.model_files import Reader
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
+from gpumon.sources.model_files import ReadingUser
 from tests.records import replace
 from tests.sources.discovery.servers import free_port
 
@@ -33,7 +33,7 @@ for line in sys.stdin:
     stream.flush()
 """
 CONTAINER = "a1b2c3d4e5f6" * 5 + "abcd"
-STRANGER = Reader(54321)
+STRANGER = ReadingUser(54321)
 needs_root = os.geteuid() == 0
 
 
@@ -78,11 +78,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def log_of(origin: Origin, logs: Path = Path("/nowhere")) -> EngineLog:
-    return EngineLog(lambda: origin, logs)
+def log_of(origin: EngineOrigin, logs: Path = Path("/nowhere")) -> EngineLogReader:
+    return EngineLogReader(lambda: origin, logs)
 
 
-async def read_until(log: EngineLog, condition: Callable[[LogView], bool]) -> LogView:
+async def read_until(log: EngineLogReader, condition: Callable[[LogView], bool]) -> LogView:
     """The first view of which something holds."""
     end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:
@@ -375,7 +375,9 @@ async def test_root_reads_for_an_engine_no_more_than_its_user_may(tmp_path: Path
     path.write_text("INFO swordfish\n")
     path.chmod(0o600)
     if os.geteuid() != 0:  # nobody else's process can be started, and nobody else's output can be seen
-        first = places_of(Origin(pid=1, started=int(Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19])))
+        first = places_of(
+            EngineOrigin(pid=1, started=int(Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]))
+        )
         assert isinstance(first[0], NoLog)
         return
     for serving in stranger_with(path):
@@ -409,13 +411,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("origin", "asked", "words", "command"),
     [
-        (Origin(unit="vllm.service"), "-u vllm.service -n 2000 -o cat --no-pager -q", "journal of vllm.service",
+        (EngineOrigin(unit="vllm.service"), "-u vllm.service -n 2000 -o cat --no-pager -q", "journal of vllm.service",
          "journalctl -u vllm.service -n 100"),
-        (Origin(unit="vllm.service", is_user_unit=True), "--user -u vllm.service -n 2000 -o cat --no-pager -q",
+        (EngineOrigin(unit="vllm.service", is_user_unit=True), "--user -u vllm.service -n 2000 -o cat --no-pager -q",
          "journal of vllm.service", "journalctl --user -u vllm.service -n 100"),
     ],
 )  # fmt: skip
-async def test_the_journal_of_its_unit(programs: Path, origin: Origin, asked: str, words: str, command: str) -> None:
+async def test_the_journal_of_its_unit(
+    programs: Path, origin: EngineOrigin, asked: str, words: str, command: str
+) -> None:
     program(programs, "journalctl", f'[ "$*" = "{asked}" ] && echo "INFO one" && cat {programs}/more 2>/dev/null; true')
     log = log_of(origin)
     view = await log.read()
@@ -430,7 +434,7 @@ async def test_the_journal_of_its_unit(programs: Path, origin: Origin, asked: st
 @pytest.mark.parametrize("lines", [2000, 300])
 async def test_what_stands_before_the_first_record_of_a_cut_journal_is_not_shown(programs: Path, lines: int) -> None:
     program(programs, "journalctl", f"echo swordfish in a prompt; for i in $(seq {lines - 1}); do echo INFO $i; done")
-    view = await log_of(Origin(unit="vllm.service")).read()
+    view = await log_of(EngineOrigin(unit="vllm.service")).read()
     assert view is not None
     assert view.lines[-1].text == f"INFO {lines - 1}"
     assert ("swordfish" in "\n".join(texts(view))) == (lines < 2000)
@@ -438,7 +442,7 @@ async def test_what_stands_before_the_first_record_of_a_cut_journal_is_not_shown
 
 async def test_a_container_is_asked_of_the_runtime_that_knows_it(programs: Path) -> None:
     program(programs, "docker", 'echo "permission denied while trying to connect" >&2; exit 1')
-    log = log_of(Origin(container=CONTAINER))
+    log = log_of(EngineOrigin(container=CONTAINER))
     view = await log.read()
     assert view is not None
     assert (view.fault, view.command) == (
@@ -468,14 +472,14 @@ def test_a_command_is_bounded_in_time_and_size(programs: Path, monkeypatch: pyte
     assert (len(printed), printed[-7:], fault) == (MOST_LOG_BYTES, b"100000\n", "")
 
 
-def pod_of(logs: Path, text: str, form: str = "0.log") -> Origin:
+def pod_of(logs: Path, text: str, form: str = "0.log") -> EngineOrigin:
     """A pod's log as the kubelet keeps it."""
     folder = logs / "pods" / "llm_vllm-0_11111111-2222-3333-4444-555555555555" / "vllm"
     folder.mkdir(parents=True)
     (folder / form).write_text(text)
     (logs / "containers").mkdir()
     (logs / "containers" / f"vllm-0_llm_vllm-{CONTAINER}.log").symlink_to(folder / form)
-    return Origin(pod="llm/vllm-0", container=CONTAINER)
+    return EngineOrigin(pod="llm/vllm-0", container=CONTAINER)
 
 
 async def test_the_log_of_a_pod_is_the_kubelets_file(tmp_path: Path) -> None:
@@ -491,7 +495,7 @@ async def test_the_log_of_a_pod_is_the_kubelets_file(tmp_path: Path) -> None:
 
 async def test_a_pod_that_can_not_be_read_gives_the_command_and_runs_nothing(programs: Path, tmp_path: Path) -> None:
     program(programs, "kubectl", f"touch {tmp_path}/ran")
-    view = await log_of(Origin(pod="llm/vllm-0", container=CONTAINER), tmp_path / "none").read()
+    view = await log_of(EngineOrigin(pod="llm/vllm-0", container=CONTAINER), tmp_path / "none").read()
     assert view is not None
     assert view.command == "kubectl logs -n llm vllm-0 --tail=100 --previous"
     assert "cannot read" in view.fault

@@ -14,10 +14,10 @@ import pytest
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.request_feed import RequestView
 from gpumon.readings.request_lines import RequestClock
-from gpumon.sources.engine_log.log import EngineLog
-from gpumon.sources.engine_log.requests import EngineRequests
+from gpumon.sources.engine_log.log import EngineLogReader
+from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import shared_lines
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from tests.sources.test_engine_log import CONTAINER, engine, pod_of, program, programs, wait_for
 
 __all__ = ("programs",)
@@ -28,11 +28,13 @@ def access(port: int, status: str = "200 OK") -> str:
     return ACCESS.format(port=port, status=status)
 
 
-def requests_of(origin: Origin, kind: EngineKind = EngineKind.VLLM, logs: Path = Path("/nowhere")) -> EngineRequests:
-    return EngineLog(lambda: origin, logs).requests(kind)
+def requests_of(
+    origin: EngineOrigin, kind: EngineKind = EngineKind.VLLM, logs: Path = Path("/nowhere")
+) -> EngineRequestsReader:
+    return EngineLogReader(lambda: origin, logs).requests(kind)
 
 
-async def read_until(requests: EngineRequests, condition: Callable[[RequestView], bool]) -> RequestView:
+async def read_until(requests: EngineRequestsReader, condition: Callable[[RequestView], bool]) -> RequestView:
     """The first view of which something holds."""
     end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:
@@ -102,7 +104,7 @@ async def test_what_a_container_printed_since_is_counted_once_and_has_its_time(p
     lines = [f"{stamp} {access(1)}", f"{stamp} {access(1)}", f"{stamp} INFO up"]
     (programs / "printed").write_text("\n".join(lines) + "\n")
     program(programs, "docker", f"cat {programs}/printed")
-    requests = requests_of(Origin(container=CONTAINER))
+    requests = requests_of(EngineOrigin(container=CONTAINER))
     view = await requests.read()
     assert view is not None
     assert [(request.time, request.clock) for request in view.newest] == [("11-26 18:00:00Z", RequestClock.LINE)] * 2
@@ -147,7 +149,7 @@ def test_a_program_that_writes_by_itself_is_followed(tmp_path: Path) -> None:
         "    sys.stdout.write(line[:30]); sys.stdout.flush(); sys.stdout.write(line[30:]); sys.stdout.flush()\n"
     )
     with path.open("w") as file, subprocess.Popen([sys.executable, "-c", writes], stdout=file) as writer:
-        requests = requests_of(Origin(output=str(path), uid=os.geteuid()))
+        requests = requests_of(EngineOrigin(output=str(path), uid=os.geteuid()))
         end_s = time.monotonic() + 60.0
         while requests._read().lines < 2000:
             assert time.monotonic() < end_s

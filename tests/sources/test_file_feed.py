@@ -17,7 +17,7 @@ import pytest
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
-from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FileFeed, Tail, moment, step
+from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, moment, step
 from tests.sources.polling import until
 
 FEED = Feed(
@@ -74,14 +74,14 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "steps.jsonl"
 
 
-def looked(tail: Tail) -> tuple[bytes, ...]:
+def looked(tail: FeedTail) -> tuple[bytes, ...]:
     found = tail.read()
     assert found is not None
     return found[0]
 
 
 def test_the_last_complete_line_counts_and_a_partial_one_waits(file: Path):
-    tail = Tail(str(file))
+    tail = FeedTail(str(file))
     file.write_bytes(b'{"a":1}\n{"a":2}\n{"a":')
     assert looked(tail) == (b'{"a":1}', b'{"a":2}')
     with file.open("ab") as end:
@@ -90,7 +90,7 @@ def test_the_last_complete_line_counts_and_a_partial_one_waits(file: Path):
 
 
 def test_a_file_that_was_replaced_or_truncated_is_read_anew(file: Path, tmp_path: Path):
-    tail = Tail(str(file))
+    tail = FeedTail(str(file))
     file.write_bytes(b"1\n2\n")
     assert looked(tail)[-1] == b"2"
     (tmp_path / "new").write_bytes(b"7\n8\n")
@@ -104,11 +104,11 @@ def test_a_file_that_was_replaced_or_truncated_is_read_anew(file: Path, tmp_path
 
 def test_no_file_no_right_no_regular_file(file: Path, tmp_path: Path):
     with pytest.raises(FileNotFoundError):
-        Tail(str(file)).read()
+        FeedTail(str(file)).read()
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OSError, match="no regular file"):
-            Tail(str(path)).read()
+            FeedTail(str(path)).read()
 
 
 # The feed

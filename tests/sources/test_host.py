@@ -16,7 +16,7 @@ import pytest
 from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.sources import host
-from gpumon.sources.host import HostMeter
+from gpumon.sources.host import ProcMeter
 from gpumon.sources.host_load import CORES, DISKS, NETWORK, PRESSURES, HostLoad
 from tests.fakes.http_server import wait_until
 
@@ -24,7 +24,7 @@ BUSY = "import time\nprint(flush=True)\nend = time.time() + 60\nwhile time.time(
 
 
 def test_the_machine_is_the_one_it_runs_on() -> None:
-    meter = HostMeter()
+    meter = ProcMeter()
     first = meter.read(())
     time.sleep(0.1)
     second = meter.read(())
@@ -43,7 +43,7 @@ def test_own_cost_counts_the_worker_too() -> None:
     try:
         assert worker.stdout is not None
         worker.stdout.readline()
-        meter = HostMeter()
+        meter = ProcMeter()
         meter.read((worker.pid,))
         spent_s, began_s = psutil.Process(worker.pid).cpu_times().user, time.monotonic()
         assert wait_until(lambda: psutil.Process(worker.pid).cpu_times().user - spent_s > 0.5)
@@ -62,7 +62,7 @@ def test_own_cost_counts_the_worker_too() -> None:
 
 def test_a_worker_that_is_gone_is_no_zero_and_a_new_one_starts_afresh() -> None:
     worker = subprocess.Popen(["sleep", "60"])
-    meter = HostMeter(pss_s=0.0)
+    meter = ProcMeter(pss_s=0.0)
     assert meter.read((worker.pid,)).self_pss_bytes == WARMING_UP
     worker.kill()
     worker.wait()
@@ -87,7 +87,7 @@ def test_a_worker_that_holds_its_memory_lock_does_not_hold_up_the_reading(
     os.mkfifo(tmp_path / str(pid) / "smaps_rollup")
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     monkeypatch.setattr(host, "PSS_SILENT_S", 0.3)
-    meter, began = HostMeter(pss_s=0.0), time.monotonic()
+    meter, began = ProcMeter(pss_s=0.0), time.monotonic()
     assert meter.read(()).self_pss_bytes == WARMING_UP
     assert meter.read(()).self_pss_bytes == WARMING_UP
     assert time.monotonic() - began < 20.0
@@ -96,7 +96,7 @@ def test_a_worker_that_holds_its_memory_lock_does_not_hold_up_the_reading(
     assert looked(meter, (), lambda pss: not isinstance(pss, Missing)).self_pss_bytes == 2048 * 1024
 
 
-def looked(meter: HostMeter, pids: tuple[int, ...], accept: Callable[[Reading], bool]) -> HostReading:
+def looked(meter: ProcMeter, pids: tuple[int, ...], accept: Callable[[Reading], bool]) -> HostReading:
     """The first reading with a memory figure that `accept` takes."""
     end_s = time.monotonic() + 60.0
     while not accept((reading := meter.read(pids)).self_pss_bytes):

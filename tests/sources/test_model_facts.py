@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Model
 from gpumon.efficiency.traffic import kv_bytes_per_token
-from gpumon.sources.model_facts import Facts, from_entry, look_up
+from gpumon.sources.model_facts import ModelLookUp, from_entry, look_up
 from gpumon.sources.model_files import MOST_CONFIG_BYTES, gguf_paths, model_folders, read_weights, view
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
@@ -45,7 +45,7 @@ ENTRY = Model(
 
 def ask(
     model_id: str, root: str = "", models: tuple[Model, ...] = (), env: dict[str, str] | None = None, **hints: str
-) -> Facts:
+) -> ModelLookUp:
     return look_up(model_id, root, models, llm_catalogue(), (view(env or {}),), hints)
 
 

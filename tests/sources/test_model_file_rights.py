@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.model_files import ANYBODY, Reader, allowed, open_file
+from gpumon.sources.model_files import ANYBODY, ReadingUser, allowed, open_file
 from tests.sources.discovery.test_namespaces import permitted
 
 READ = 4
@@ -38,9 +38,9 @@ def test_the_bits_of_owner_group_and_others_are_each_their_own(
     status = with_mode(tmp_path / "config.json", mode)
     stranger = status.st_uid + 1
     members = frozenset({status.st_gid})
-    assert Reader(status.st_uid, members).may(status, READ) is owner
-    assert Reader(stranger, members).may(status, READ) is group
-    assert Reader(stranger, frozenset({status.st_gid + 1})).may(status, READ) is other
+    assert ReadingUser(status.st_uid, members).may(status, READ) is owner
+    assert ReadingUser(stranger, members).may(status, READ) is group
+    assert ReadingUser(stranger, frozenset({status.st_gid + 1})).may(status, READ) is other
     assert ANYBODY.may(status, READ) is other
 
 
@@ -49,10 +49,10 @@ def test_a_file_of_a_group_is_opened_for_its_members_alone(tmp_path: Path) -> No
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o111)
-    with open_file(tmp_path / "config.json", Reader(status.st_uid + 1, frozenset({status.st_gid}))) as file:
+    with open_file(tmp_path / "config.json", ReadingUser(status.st_uid + 1, frozenset({status.st_gid}))) as file:
         assert file.read() == b"{}"
     with pytest.raises(PermissionError, match="may not read it"):
-        open_file(tmp_path / "config.json", Reader(status.st_uid + 1))
+        open_file(tmp_path / "config.json", ReadingUser(status.st_uid + 1))
 
 
 def test_a_link_out_of_the_models_folder_is_refused_and_one_inside_is_followed(tmp_path: Path) -> None:

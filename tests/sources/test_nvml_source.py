@@ -15,7 +15,7 @@ from typing import IO
 import psutil
 import pytest
 
-from gpumon.sources.driver.source import DriverSource, Limits, spawn
+from gpumon.sources.driver.source import DriverSource, WorkerPatience, spawn
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, library_with, running
@@ -42,7 +42,7 @@ async def ended(pid: int, within_s: float = 60.0) -> bool:
 
 async def test_start_and_poll_return_at_once_whatever_the_driver_does(fake_driver: FakeDriver) -> None:
     fake_driver.write("init hang\n")
-    source = DriverSource(1.0, env=fake_driver.env(), limits=Limits(init_s=60.0, answer_s=60.0, die_s=60.0))
+    source = DriverSource(1.0, env=fake_driver.env(), limits=WorkerPatience(init_s=60.0, answer_s=60.0, die_s=60.0))
     before_s = time.monotonic()
     await source.start()
     for _ in range(3):
@@ -84,7 +84,7 @@ async def test_a_stopped_worker_is_late_then_replaced(fake_driver: FakeDriver) -
 
 
 async def test_a_worker_that_goes_on_in_time_is_kept(fake_driver: FakeDriver) -> None:
-    async with running(fake_driver, TWO, limits=Limits(answer_s=20.0)) as rig:
+    async with running(fake_driver, TWO, limits=WorkerPatience(answer_s=20.0)) as rig:
         found = await rig.until(lambda found: bool(found.gpus))
         os.kill(found.pids[0], signal.SIGSTOP)
         await rig.until(lambda found: bool(found.faults))
@@ -175,7 +175,7 @@ async def test_what_the_driver_library_prints_does_not_reach_the_pipe(fake_drive
 
 @pytest.mark.parametrize("fault", ["", f"gpu 0 call {BUSY} hang\n", "init hang\n"])
 async def test_closing_leaves_no_process_and_takes_no_time(fake_driver: FakeDriver, fault: str) -> None:
-    async with running(fake_driver, f"{TWO}{fault}", limits=Limits(die_s=60.0)) as rig:
+    async with running(fake_driver, f"{TWO}{fault}", limits=WorkerPatience(die_s=60.0)) as rig:
         found = await rig.until(lambda found: bool(found.pids))
         await rig.poll()
         before_s = time.monotonic()
@@ -261,7 +261,7 @@ async def test_there_is_never_more_than_one_unkillable_worker() -> None:
         made.append(Stuck())
         return made[-1]
 
-    source = DriverSource(INTERVAL_S, limits=Limits(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
+    source = DriverSource(INTERVAL_S, limits=WorkerPatience(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
     rig = Rig(source)
     await source.start()
     stuck = await rig.until(lambda found: "cannot be killed" in faults(found))

@@ -15,8 +15,8 @@ import pytest
 from gpumon.config.schema import Endpoint
 from gpumon.sources.api_key import UNVERIFIED, recipient
 from gpumon.sources.sockets import (
-    Connection,
     PeerState,
+    TcpConnection,
     _asked_end,
     _printed_end,
     _reversed,
@@ -85,7 +85,7 @@ def test_a_peer_in_another_network_namespace_gets_it_only_where_the_config_says_
 
 
 def test_another_host_is_asked_as_before_and_not_verified() -> None:
-    far = Connection(ipaddress.ip_address("192.0.2.1"), 40000, ipaddress.ip_address("192.0.2.7"), 8000, 1)
+    far = TcpConnection(ipaddress.ip_address("192.0.2.1"), 40000, ipaddress.ip_address("192.0.2.7"), 8000, 1)
     assert peer_of(far).state is PeerState.ELSEWHERE
     answer = recipient(Endpoint(url="http://192.0.2.7:8000", api_key_env="K"), far)
     assert (answer.refusal, answer.verified) == ("", False)

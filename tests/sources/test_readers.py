@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.model_facts import Facts, look_up
-from gpumon.sources.model_files import NotTheModelsError, Reader, View, allowed, model_folders, open_file
+from gpumon.sources.model_facts import ModelLookUp, look_up
+from gpumon.sources.model_files import FileSystemView, NotTheModelsError, ReadingUser, allowed, model_folders, open_file
 from gpumon.sources.packaged import llm_catalogue
 
 LLAMA = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))["Llama-3.1-8B"]
@@ -33,9 +33,9 @@ def place() -> Iterator[Path]:
         yield path
 
 
-def ask(folder: Path, reader: Reader | None = None) -> Facts:
+def ask(folder: Path, reader: ReadingUser | None = None) -> ModelLookUp:
     """What is known of a model that was loaded from this folder, whose name the catalogue knows."""
-    return look_up("served", str(folder), (), llm_catalogue(), (View(reader=reader),))
+    return look_up("served", str(folder), (), llm_catalogue(), (FileSystemView(reader=reader),))
 
 
 def named_like_another(place: Path, config: Path) -> Path:
@@ -46,10 +46,10 @@ def named_like_another(place: Path, config: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("reader", [None, Reader(OTHER)])
+@pytest.mark.parametrize("reader", [None, ReadingUser(OTHER)])
 @pytest.mark.parametrize("mode", [0o644, 0o600])
 def test_a_link_out_of_the_models_folder_is_refused_and_the_folders_name_does_not_stand_in(
-    place: Path, reader: Reader | None, mode: int
+    place: Path, reader: ReadingUser | None, mode: int
 ) -> None:
     config = place / "llama.json"
     config.write_text(json.dumps(LLAMA))
@@ -60,9 +60,9 @@ def test_a_link_out_of_the_models_folder_is_refused_and_the_folders_name_does_no
 
 
 @pytest.mark.parametrize("target", ["/proc/self/environ", "/dev/null", "/sys/kernel/notes"])
-@pytest.mark.parametrize("reader", [None, Reader(OTHER)])
+@pytest.mark.parametrize("reader", [None, ReadingUser(OTHER)])
 def test_a_file_of_the_kernel_is_refused_and_the_folders_name_does_not_stand_in(
-    place: Path, target: str, reader: Reader | None
+    place: Path, target: str, reader: ReadingUser | None
 ) -> None:
     facts = ask(named_like_another(place, Path(target)), reader)
     assert facts.spec is None
@@ -83,9 +83,9 @@ def hub_blob(place: Path, name: str = DIGEST, repository: str = "models--meta-ll
     return blobs / name
 
 
-@pytest.mark.parametrize("reader", [None, Reader(OTHER)])
+@pytest.mark.parametrize("reader", [None, ReadingUser(OTHER)])
 @pytest.mark.parametrize("name", [DIGEST, f"{DIGEST}{DIGEST[:24]}"])
-def test_links_of_a_local_dir_download_lead_into_the_cache(place: Path, reader: Reader | None, name: str) -> None:
+def test_links_of_a_local_dir_download_lead_into_the_cache(place: Path, reader: ReadingUser | None, name: str) -> None:
     spec = ask(named_like_another(place, hub_blob(place, name)), reader).spec
     assert spec is not None
     assert (spec.layers, spec.vocab) == (LLAMA["num_hidden_layers"], LLAMA["vocab_size"])
@@ -109,25 +109,25 @@ def test_a_link_into_the_cache_of_another_user_is_refused(place: Path) -> None:
     os.chown(blob, OTHER, OTHER)
     assert ask(folder).spec is not None
     blob.chmod(0o600)
-    assert ask(folder, Reader(OTHER)).spec is not None
-    assert ask(folder, Reader(OTHER + 1)).spec is None
+    assert ask(folder, ReadingUser(OTHER)).spec is not None
+    assert ask(folder, ReadingUser(OTHER + 1)).spec is None
 
 
 @needs_root
 @pytest.mark.parametrize(
     ("mode", "owner", "group", "reader", "may"),
     [
-        (0o640, 0, TEAM, Reader(OTHER, frozenset({TEAM})), True),
-        (0o640, 0, TEAM, Reader(OTHER, frozenset({TEAM + 1})), False),
-        (0o604, 0, TEAM, Reader(OTHER, frozenset({TEAM})), False),
-        (0o604, 0, TEAM, Reader(OTHER), True),
-        (0o044, OTHER, TEAM, Reader(OTHER, frozenset({TEAM})), False),
-        (0o400, OTHER, TEAM, Reader(OTHER), True),
-        (0o400, OTHER, TEAM, Reader(TEAM, frozenset({OTHER})), False),
+        (0o640, 0, TEAM, ReadingUser(OTHER, frozenset({TEAM})), True),
+        (0o640, 0, TEAM, ReadingUser(OTHER, frozenset({TEAM + 1})), False),
+        (0o604, 0, TEAM, ReadingUser(OTHER, frozenset({TEAM})), False),
+        (0o604, 0, TEAM, ReadingUser(OTHER), True),
+        (0o044, OTHER, TEAM, ReadingUser(OTHER, frozenset({TEAM})), False),
+        (0o400, OTHER, TEAM, ReadingUser(OTHER), True),
+        (0o400, OTHER, TEAM, ReadingUser(TEAM, frozenset({OTHER})), False),
     ],
 )
 def test_a_file_is_opened_as_the_kernel_would_for_that_user(
-    place: Path, mode: int, owner: int, group: int, reader: Reader, may: bool
+    place: Path, mode: int, owner: int, group: int, reader: ReadingUser, may: bool
 ) -> None:
     """Compared with a process that is that user."""
     path = place / "config.json"
@@ -155,9 +155,9 @@ def test_a_folder_that_a_group_may_pass_is_passed_by_it_alone(place: Path) -> No
     (folder / "config.json").write_text("{}")
     os.chown(folder, 0, TEAM)
     folder.chmod(0o710)
-    open_file(folder / "config.json", Reader(OTHER, frozenset({TEAM}))).close()
+    open_file(folder / "config.json", ReadingUser(OTHER, frozenset({TEAM}))).close()
     with pytest.raises(PermissionError, match="may not read it"):
-        open_file(folder / "config.json", Reader(OTHER, frozenset()))
+        open_file(folder / "config.json", ReadingUser(OTHER, frozenset()))
 
 
 MOUNTED = """
@@ -205,5 +205,5 @@ def test_a_path_with_two_dots_opens_nothing(place: Path, way: str) -> None:
     name = way.format(place, name=place.name)
     assert Path(name, "config.json").exists()
     assert not allowed(name)
-    assert list(model_folders(name, View())) == []
-    assert list(model_folders(str(place / "m"), View())) == [place / "m"]
+    assert list(model_folders(name, FileSystemView())) == []
+    assert list(model_folders(str(place / "m"), FileSystemView())) == [place / "m"]

@@ -10,7 +10,7 @@ import pytest
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.dimensions import Size, size
+from gpumon.specs.dimensions import UsedParameters, size
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmRow
@@ -24,7 +24,7 @@ def usable_rows() -> list[LlmRow]:
     return [row for row in llm_catalogue().rows if not row.unusable]
 
 
-def size_of(spec: LlmSpec, layers: int) -> Size:
+def size_of(spec: LlmSpec, layers: int) -> UsedParameters:
     return size(layers, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.vocab)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.config.schema import Gpu
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
+from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
 from gpumon.specs.gpu_rates import derived, never_derived
 from gpumon.specs.gpus import bandwidth_peak, parse_gpus
 from gpumon.specs.precision import Precision
@@ -456,7 +456,7 @@ def test_the_config_tells_the_peaks_of_a_gpu_that_has_none() -> None:
     facts = GpuFacts("NVIDIA H20 NVL16", 96 * 2.0**30, 78, 1.98e9, 2.619e9, 6144, "9.0")
     spec = own.match(facts)
     assert spec is not None
-    assert (spec.origin, spec.source, spec.listed) == (Origin.CONFIG, "config (unverified)", True)
+    assert (spec.origin, spec.source, spec.listed) == (PeaksOrigin.CONFIG, "config (unverified)", True)
     assert spec.flops_per_s[Precision.FP16] == spec.flops_per_s[Precision.BF16] == 148e12
     assert spec.flops_per_s[Precision.FP8] == 296e12
     assert spec.flops_per_s[Precision.INT8] == 0.0, "not told, so still not known"
@@ -464,7 +464,7 @@ def test_the_config_tells_the_peaks_of_a_gpu_that_has_none() -> None:
     assert told is not None
     assert told[0] == facts.bandwidth_bytes_per_s, "not given: the driver's clock"
     assert own.find("H20 NVL16") == spec
-    assert CATALOGUE.find("H20 NVL16").origin is Origin.CATALOGUE, "the packaged rows stay as they are"
+    assert CATALOGUE.find("H20 NVL16").origin is PeaksOrigin.CATALOGUE, "the packaged rows stay as they are"
 
 
 def test_the_config_tells_of_a_gpu_without_a_row() -> None:

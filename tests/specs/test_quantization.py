@@ -9,7 +9,7 @@ import pytest
 from gpumon.specs.fields import RefusedError
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
-from gpumon.specs.weight_format import Stored, integer_bytes
+from gpumon.specs.weight_format import WeightStorage, integer_bytes
 from tests.each_row import each_row
 
 LAYERS = {"attention": 32, "mlp": 4, "shared": 28, "router": 28, "experts": 28}
@@ -96,7 +96,7 @@ def test_formats(config: dict[str, Any], precision: str, weight_only: bool, bits
     assert stored.bytes_per_weight * 8 == pytest.approx(bits, abs=0.002)
     assert weights.base is Precision.BF16
     for part in ("router", "head", ""):
-        assert weights.of(part) == Stored(Precision.BF16, 2.0)
+        assert weights.of(part) == WeightStorage(Precision.BF16, 2.0)
 
 
 def test_kv_cache_of_the_checkpoint() -> None:
@@ -134,9 +134,11 @@ def test_layers_that_are_left_wide_count_by_their_share() -> None:
     ignore = [f"model.layers.{i}.self_attn.o_proj" for i in range(8)]
     ignore += [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
     weights = weight_format({**group(4, "float", 16, 4), "ignore": ignore}, Precision.BF16, LAYERS)
-    assert weights.of("attention") == Stored(Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8, activations=Precision.NVFP4)
-    assert weights.of("mlp") == Stored(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
-    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
+    assert weights.of("attention") == WeightStorage(
+        Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8, activations=Precision.NVFP4
+    )
+    assert weights.of("mlp") == WeightStorage(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
+    assert weights.of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
 
 
 def test_layers_that_bitsandbytes_skips() -> None:
@@ -154,7 +156,7 @@ def test_whole_layers_that_are_left_wide() -> None:
     ignore = [f"model.layers.{i}" for i in range(4)]
     weights = weight_format({**group(8, "float", None, 8), "ignore": ignore}, Precision.BF16, LAYERS)
     assert weights.of("attention").bytes_per_weight == pytest.approx((28 * 1.0 + 4 * 2.0) / 32)
-    assert weights.of("mlp") == Stored(Precision.BF16, 2.0)
+    assert weights.of("mlp") == WeightStorage(Precision.BF16, 2.0)
     assert "mlp" not in weights.parts
 
 
@@ -177,8 +179,8 @@ def test_groups_that_name_their_modules_hold_for_these() -> None:
     mixed["config_groups"]["group_1"] = group(4, "float", 16, 4)["config_groups"]["group_0"]
     mixed["config_groups"]["group_1"]["targets"] = [r"re:.*experts.*"]
     weights = weight_format(mixed, Precision.BF16, LAYERS)
-    experts = Stored(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
-    assert dict(weights.parts) == {"attention": Stored(Precision.FP8, 1.0), "experts": experts}
+    experts = WeightStorage(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
+    assert dict(weights.parts) == {"attention": WeightStorage(Precision.FP8, 1.0), "experts": experts}
 
 
 def test_modelopts_modules_with_a_format_each() -> None:
@@ -189,9 +191,9 @@ def test_modelopts_modules_with_a_format_each() -> None:
     how["model.layers.5.mlp.gate"] = {"quant_algo": None}
     mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": how}
     weights = weight_format(mixed, Precision.BF16, LAYERS)
-    assert weights.of("attention") == Stored(Precision.FP8, (16 * 8 + 8 * 4.5 + 8 * 16) / 32 / 8)
-    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8)
-    assert weights.of("head") == Stored(Precision.FP8, 1.0)
+    assert weights.of("attention") == WeightStorage(Precision.FP8, (16 * 8 + 8 * 4.5 + 8 * 16) / 32 / 8)
+    assert weights.of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8)
+    assert weights.of("head") == WeightStorage(Precision.FP8, 1.0)
     assert set(weights.parts) == {"attention", "experts", "head"}
 
 
@@ -199,7 +201,7 @@ def test_the_configs_own_word_for_its_experts() -> None:
     """DeepSeek-V4: FP8 but for the experts, which are `fp4` (MXFP4)."""
     weights = weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "fp4")
     assert weights.of("attention").precision is Precision.FP8
-    assert weights.of("experts") == Stored(Precision.MXFP4, 4.25 / 8, activations=Precision.FP8)
+    assert weights.of("experts") == WeightStorage(Precision.MXFP4, 4.25 / 8, activations=Precision.FP8)
     with pytest.raises(RefusedError, match="expert_dtype 'int3' is not known"):
         weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 

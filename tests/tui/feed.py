@@ -15,7 +15,7 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import own_models
 from gpumon.sizing.scenario import Catalogues
 from gpumon.sources.engine_log import log as engine_log
-from gpumon.sources.last_seen.records import Origin
+from gpumon.sources.last_seen.records import EngineOrigin
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.control import EngineLog, Playback, Timeline
 from tests.records import replace
@@ -24,8 +24,8 @@ from tests.tui import scenes, verdicts
 
 def file_log(path: Path) -> EngineLog:
     """The log of an engine that wrote this file and has ended."""
-    origin = Origin(output=str(path), uid=os.geteuid())
-    return engine_log.EngineLog(lambda: origin)
+    origin = EngineOrigin(output=str(path), uid=os.geteuid())
+    return engine_log.EngineLogReader(lambda: origin)
 
 
 class Still:

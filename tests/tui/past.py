@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpumon.readings.before_after import BeforeAfter
-from gpumon.readings.history import History
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.control import Moment
 from tests.tui import scenes
 from tests.tui.feed import Still
 
@@ -31,15 +30,15 @@ class Kept:
         """Of all of them."""
         return (self.snapshots[0].wall_s, self.snapshots[-1].wall_s) if self.snapshots else None
 
-    async def at(self, wall_s: float) -> Moment | None:
+    async def at(self, wall_s: float) -> PastMoment | None:
         """The last one by then."""
         return await self._moment(self._place(wall_s))
 
-    async def step(self, wall_s: float, frames: int) -> Moment | None:
+    async def step(self, wall_s: float, frames: int) -> PastMoment | None:
         """So many further on."""
         return await self._moment(self._place(wall_s) + frames)
 
-    async def change(self, wall_s: float, step: int) -> Moment | None:
+    async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """Where the verdicts differ from those before."""
         at = self._place(wall_s) + step
         while 0 < at < len(self.snapshots):
@@ -60,14 +59,14 @@ class Kept:
     def _place(self, wall_s: float) -> int:
         return max(0, sum(each.wall_s <= wall_s + 1e-6 for each in self.snapshots) - 1)
 
-    async def _moment(self, at: int) -> Moment | None:
+    async def _moment(self, at: int) -> PastMoment | None:
         self.asked += 1
         self._running += 1
         self.at_once = max(self.at_once, self._running)
         await asyncio.sleep(self.delay_s)
         self._running -= 1
         snapshot = self.snapshots[max(0, min(at, len(self.snapshots) - 1))]
-        return Moment(snapshot, self.history or scenes.history(snapshot, 120))
+        return PastMoment(snapshot, self.history or scenes.history(snapshot, 120))
 
 
 class Player(Still):

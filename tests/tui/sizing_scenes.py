@@ -6,7 +6,7 @@ import copy
 import functools
 from pathlib import Path
 
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.load import load
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
@@ -103,8 +103,8 @@ def desk_of(app: MonitorApp) -> PanelState:
     return panel_of(app).state
 
 
-def disk_at(folder: Path) -> Files:
+def disk_at(folder: Path) -> ScreenFiles:
     """Real files in an own folder."""
     path = folder / "config.toml"
     path.write_text("")
-    return Files(load(str(path), {}), {"HOME": str(folder)})
+    return ScreenFiles(load(str(path), {}), {"HOME": str(folder)})

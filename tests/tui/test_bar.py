@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu
 from gpumon.tui import gpu_table
 from gpumon.tui.bar import bar, end_cell, with_mark
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import BARS, HATCH, RAIL, STAGES, TIPS, Palette, bar_tone
 from gpumon.tui.table import Table
 from gpumon.tui.terminal import Depth
@@ -166,9 +166,9 @@ def test_stages_have_characters_of_their_own_where_colours_do_not_tell_them_apar
 ) -> None:
     row = bar((("sm", 0.84), ("tensor", 0.544), ("mfu", 0.2575)), 17)
     palette = Palette(load_theme(theme), depth, ascii=plain)
-    assert Line(row, 17, palette, Slot()).characters == shown
+    assert Line(row, 17, palette, LineSlot()).characters == shown
     cursor = [(piece, f"{tone}@") for piece, tone in row]
-    assert Line(cursor, 17, palette, Slot()).characters == shown, "under the cursor, too"
+    assert Line(cursor, 17, palette, LineSlot()).characters == shown, "under the cursor, too"
 
 
 def test_two_stages_that_end_in_one_cell_have_its_two_colours() -> None:

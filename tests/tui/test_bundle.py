@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
 from gpumon.history.file import RECORDING
-from gpumon.tui.control import Incident
+from gpumon.tui.control import BundleFacts
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
 from tests.tui.running import foot, running, text_of, until
@@ -95,10 +95,10 @@ async def test_a_past_that_can_not_be_read_costs_the_recording_only(
 async def test_whatever_goes_wrong_is_said_and_the_screen_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Unwilling(Files):
+    class Unwilling(ScreenFiles):
         """Files that fail as nobody expected."""
 
-        async def save_bundle(self, incident: Incident) -> str:
+        async def save_bundle(self, incident: BundleFacts) -> str:
             raise ValueError("oops\x1b[31m")
 
     monkeypatch.chdir(tmp_path)

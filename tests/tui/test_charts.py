@@ -15,11 +15,11 @@ from gpumon.config.schema import Config, Goals
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago, since
-from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, Figures, chart_of, nice, parts_of, with_data
+from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, CurveTexts, chart_of, nice, parts_of, with_data
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
-from gpumon.tui.charts.series import SPANS_S, Grid, Series, grid
-from gpumon.tui.levels import Level, levels_in
+from gpumon.tui.charts.series import SPANS_S, ChartSeries, Grid, grid
+from gpumon.tui.levels import LevelBounds, levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import SHADES, Glyphs
 from gpumon.tui.view import View
@@ -40,13 +40,13 @@ def made(history: History, width: int, height: int, charts: tuple[Chart, ...] = 
     return Charts(history, charts, width, height, style, **others)
 
 
-def levels(**chosen: float) -> dict[str, Level]:
+def levels(**chosen: float) -> dict[str, LevelBounds]:
     """The levels of the default settings; `ttft_p95_ms` and so on are goals."""
     return levels_in(View(Config(goals=Goals(**chosen))))
 
 
 def drawn(charts: Charts, history: History, now_s: float = scenes.WALL_S) -> list[Row]:
-    return charts.rows(now_s, Figures(history))
+    return charts.rows(now_s, CurveTexts(history))
 
 
 def test_a_spark_tells_a_zero_from_a_gap() -> None:
@@ -130,7 +130,7 @@ def test_reading_only_what_is_new_gives_the_same_as_reading_all(
     steps: list[tuple[float, float]], live: int, width_s: float
 ) -> None:
     history = History()
-    series = Series(history, "busy", 12, width_s, live)
+    series = ChartSeries(history, "busy", 12, width_s, live)
     now_s = scenes.WALL_S
     for seconds, value in steps:
         now_s += seconds
@@ -147,7 +147,7 @@ def test_reading_only_what_is_new_gives_the_same_as_reading_all(
 def test_a_chart_of_half_a_minute_moves_on_every_two_seconds_and_draws_the_newest_value_to_its_edge() -> None:
     columns = grid(39, 30.0)
     history = History()
-    series = Series(history, "busy", columns.columns, columns.column_s, columns.step)
+    series = ChartSeries(history, "busy", columns.columns, columns.column_s, columns.step)
     edges = set()
     for second in range(40):
         now_s = 1000.0 + second
@@ -163,7 +163,7 @@ def test_a_chart_of_half_a_minute_moves_on_every_two_seconds_and_draws_the_newes
 
 def test_a_clock_that_jumps_back_is_survived() -> None:
     history = History()
-    series = Series(history, "busy", 12, 5.0, 1)
+    series = ChartSeries(history, "busy", 12, 5.0, 1)
     history.append(1000.0, {"busy": 0.5})
     series.values(200, 1000.0)
     history.append(500.0, {"busy": 0.25})
@@ -173,11 +173,11 @@ def test_a_clock_that_jumps_back_is_survived() -> None:
 def test_points_after_the_moment_shown_do_not_count() -> None:
     history = History()
     history.append(1000.0, {"busy": 0.5})
-    series = Series(history, "busy", 12, 5.0, 1)
+    series = ChartSeries(history, "busy", 12, 5.0, 1)
     before = series.values(200, 1000.0)[-1]
     history.append(1001.0, {"busy": 1.0})
     assert series.values(200, 1000.0)[-1] == before == 0.5
-    assert Series(history, "busy", 12, 5.0, 1).values(200, 1000.0)[-1] == 0.5
+    assert ChartSeries(history, "busy", 12, 5.0, 1).values(200, 1000.0)[-1] == 0.5
     assert series.values(200, 1001.0)[-1] == 0.75
 
 
@@ -185,7 +185,7 @@ def test_figures_are_read_once_a_moment() -> None:
     """A display paused for longer than single ticks are kept still has its figures, at whatever size."""
     history = History(ticks=4)
     history.append(1000.0, {"mfu": 0.5})
-    figures = Figures(history)
+    figures = CurveTexts(history)
     assert figures.at(1000.0)["mfu"] == "50%"
     for at in range(10):
         history.append(1001.0 + at, {"mfu": 0.1})
@@ -539,7 +539,7 @@ def test_a_mean_without_idle_spares_says_so() -> None:
     of = scenes.snapshot()
     spare = replace(of.gpus[7], engines=(), processes=(), busy_ratio=0.0)
     history = scenes.history(of)
-    figures = Figures(history)
+    figures = CurveTexts(history)
     figures.of(replace(of, gpus=(*of.gpus[:7], spare)))
     charts = made(history, 120, 8, CHARTS[:1], across=1)
     assert "mean of 7 of 8 GPUs: others unused" in text(charts.rows(of.wall_s, figures)[0])
@@ -561,7 +561,7 @@ def test_the_axis_of_the_past_says_what_the_clock_said_also_where_something_just
         history.mark(replace(history.events(0.0, snapshot.wall_s)[-1], wall_s=snapshot.wall_s - back_s))
     for width in (40, 80, 120):
         charts = made(history, width, 20, across=1)
-        axis = text(charts.rows(snapshot.wall_s, Figures(history), edge="08:53:22")[-1])
+        axis = text(charts.rows(snapshot.wall_s, CurveTexts(history), edge="08:53:22")[-1])
         assert axis.endswith("08:53:22 ")
         assert "now" not in axis
         assert "◆" in axis

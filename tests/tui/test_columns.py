@@ -17,7 +17,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table, process_table
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import Table
 from gpumon.tui.terminal import Depth
@@ -203,7 +203,7 @@ def engines(draw: st.DrawFn) -> Engine:
 
 
 @st.composite
-def runnings(draw: st.DrawFn) -> process_table.Running:
+def runnings(draw: st.DrawFn) -> process_table.RunningProcess:
     names = {name: draw(HOSTILE) for name in ("user", "engine", "command", "pod", "type")}
     places = [process(draw(st.integers(1, 9_999_999)), vram_bytes=draw(READINGS), sm_ratio=draw(READINGS), **names)] * 2
     (running,) = process_table.merged(
@@ -218,7 +218,7 @@ def check(table: Table[Any], row: Row, head: Row, width: int, view: View, plain:
     assert used <= width
     assert cells(text(row)) >= used
     assert cells(text(head)) >= used
-    line = Line(row, width, PALETTES[plain], Slot())
+    line = Line(row, width, PALETTES[plain], LineSlot())
     assert cells(line.characters) == width
     assert not plain or line.characters.isascii()
     assert text(row)[0] == " "
@@ -246,7 +246,7 @@ def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: 
 
 @given(runnings(), WIDTHS, VIEWS, st.booleans())
 def test_every_row_of_a_process_has_its_width(
-    running: process_table.Running, width: int, view: View, plain: bool
+    running: process_table.RunningProcess, width: int, view: View, plain: bool
 ) -> None:
     row = process_table.row(running, width, view)
     check(process_table.TABLE, row, process_table.head(width, view), width, view, plain)

@@ -18,7 +18,7 @@ from gpumon.readings.snapshot import Process, Quantiles, TokensTotal
 from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import Figure, Line
+from gpumon.tui.detail.blocks import Figure, ReadyLine
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.view import View
 from tests.each_row import each_row
@@ -127,7 +127,7 @@ def test_a_quantile_in_the_open_bucket_is_a_bound() -> None:
     engine = full_engine(e2e_s=beyond)
     assert "E2E 80.00 s 6.000 s >60 s >60 s" in flat(page_of(full_snapshot(engines=(engine,)), "engine", URL))
     sections = engine_page.sections(engine, full_snapshot(), View(Config(goals=Goals(e2e_p95_ms=60_000.0))))
-    rows = [each.row for section in sections for each in section.entries if isinstance(each, Line)]
+    rows = [each.row for section in sections for each in section.entries if isinstance(each, ReadyLine)]
     row = next(row for row in rows if "E2E" in row[0][0])
     assert [tone for _, tone in row[1:5]] == ["text", "text", "warn", "text"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
-from gpumon.fleet.rows import Row, by_host
+from gpumon.fleet.rows import FleetRow, by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
 from gpumon.session.fleet_host import named
-from gpumon.tui.control import Incident
+from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
@@ -95,10 +95,10 @@ async def test_a_marked_moment_of_a_host_is_compared_by_what_its_prometheus_has(
 
 
 async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleets_screen(tmp_path: Path) -> None:
-    class Slow(Files):
+    class Slow(ScreenFiles):
         """Files that wait for the test."""
 
-        async def save_bundle(self, incident: Incident) -> str:
+        async def save_bundle(self, incident: BundleFacts) -> str:
             await free.wait()
             return f"wrote a bundle of {incident.screen.split()[3]}"
 
@@ -195,7 +195,7 @@ def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
     assert _lines("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
 
 
-def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> Row:
+def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> FleetRow:
     """The row of a host in a state, 2 minutes after it was seen last."""
     fleet = fed(fleet_frame(0))
     shown = replace(fleet.hosts[0].snapshot, verdicts=verdicts, faults=faults)

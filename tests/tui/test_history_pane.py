@@ -17,7 +17,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import SinceStart, Snapshot
 from gpumon.tui.charts.curves import CHARTS
 from gpumon.tui.charts.series import SPANS_S
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
@@ -50,7 +50,7 @@ def pane(
 
 
 def painted(of: HistoryPane, width: int, height: int) -> list[str]:
-    return [Line(row, width, of.palette, Slot()).characters for row in of.rows(width, height)]
+    return [Line(row, width, of.palette, LineSlot()).characters for row in of.rows(width, height)]
 
 
 def text(row: Row) -> str:
@@ -167,7 +167,7 @@ def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
     """With figures that all move each second; the whole screen has 3 kB/s."""
     history = scenes.history(LIVE)
     of = pane(LIVE, history)
-    slots = [Slot() for _ in range(height)]
+    slots = [LineSlot() for _ in range(height)]
     written, rows, console = 0, [()] * height, Console()
     for tick in range(60):
         snapshot = scenes.snapshot(tick=tick)

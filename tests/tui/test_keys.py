@@ -14,7 +14,7 @@ from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.keymap import COMMANDS, Command, Keymap
 from gpumon.config.load import load
 from gpumon.config.schema import Config
@@ -70,11 +70,11 @@ def feed_of(scene: str) -> Still:
     return Still(snapshot, scenes.history(snapshot))
 
 
-def disk_at(folder: Path, text: str = "") -> Files:
+def disk_at(folder: Path, text: str = "") -> ScreenFiles:
     """Real files in an own folder."""
     path = folder / "config.toml"
     path.write_text(text)
-    return Files(load(str(path), {}), {"HOME": str(folder)})
+    return ScreenFiles(load(str(path), {}), {"HOME": str(folder)})
 
 
 REQUESTS = """INFO:     10.0.0.9:1 - "POST /v1/rerank HTTP/1.1" 503 Service Unavailable

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpumon.config.themes import load_theme
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import TONES, Palette
 from gpumon.tui.repaint import repainted
 from gpumon.tui.terminal import Depth
@@ -52,7 +52,7 @@ def look(screen: pyte.Screen) -> Look:
 
 def fresh(row: Row, palette: Palette) -> Look:
     screen, stream = terminal()
-    stream.feed(Line(row, WIDTH, palette, Slot()).render(CONSOLE))
+    stream.feed(Line(row, WIDTH, palette, LineSlot()).render(CONSOLE))
     return look(screen)
 
 
@@ -62,7 +62,7 @@ def test_changes_bring_the_terminal_to_where_a_full_line_would(
 ) -> None:
     """Also where frames are left out, and where a line was written in parts."""
     screen, stream = terminal()
-    slot = Slot()
+    slot = LineSlot()
     stream.feed(Line(rows[0], WIDTH, PALETTES[depth], slot).render(CONSOLE))
     for row in rows[1:]:
         line = Line(row, WIDTH, PALETTES[depth], slot)
@@ -81,7 +81,7 @@ def test_changes_bring_the_terminal_to_where_a_full_line_would(
 def test_a_repainted_frame_of_lines_looks_the_same(rows: list[Row], depth: Depth) -> None:
     lines = []
     for y, row in enumerate(rows, 1):
-        lines.append(f"\x1b[{y};1H{Line(row, WIDTH, PALETTES[depth], Slot()).render(CONSOLE)}")
+        lines.append(f"\x1b[{y};1H{Line(row, WIDTH, PALETTES[depth], LineSlot()).render(CONSOLE)}")
     frame = "\r\n".join(lines)
     glasses = []
     for text in (frame, repainted(frame)):
@@ -93,7 +93,7 @@ def test_a_repainted_frame_of_lines_looks_the_same(rows: list[Row], depth: Depth
 
 def test_the_ground_is_selected_once_in_a_frame() -> None:
     palette = PALETTES[Depth.TRUE]
-    line = Line([("0", "text")], WIDTH, palette, Slot()).render(CONSOLE)
+    line = Line([("0", "text")], WIDTH, palette, LineSlot()).render(CONSOLE)
     frame = repainted(f"\x1b[1;1H{line}\r\n\x1b[2;1H{line}")
     assert frame.count(palette.ground) == 1
 
@@ -101,14 +101,14 @@ def test_the_ground_is_selected_once_in_a_frame() -> None:
 def test_cells_between_two_changes_are_written_only_where_they_need_no_code() -> None:
     old = [("1", "text"), ("2", "warn"), ("3", "text"), ("4  5", "text")]
     new = [("9", "text"), ("2", "warn"), ("9", "text"), ("8  8", "text")]
-    slot = Slot()
+    slot = LineSlot()
     line = Line(old, WIDTH, PALETTES[Depth.TRUE], slot)
     assert Line(new, WIDTH, PALETTES[Depth.TRUE], slot).changes(line) == [(0, 1), (2, 7)]
 
 
 @given(ROWS)
 def test_a_line_is_exactly_as_wide_as_the_widget(row: Row) -> None:
-    line = Line(row, WIDTH, PALETTES[Depth.TRUE], Slot())
+    line = Line(row, WIDTH, PALETTES[Depth.TRUE], LineSlot())
     assert line.cell_length == WIDTH
     assert sum(segment.cell_length for segment in line) == WIDTH
 
@@ -118,7 +118,7 @@ def test_one_digit_costs_few_bytes() -> None:
         [("0 ", "text"), ("█████", "sm"), (f"{'':30}91%", "text")],
         [("0 ", "text"), ("█████", "sm"), (f"{'':30}92%", "text")],
     )
-    slot = Slot()
+    slot = LineSlot()
     line = Line(old, WIDTH, PALETTES[Depth.TRUE], slot)
     whole = line.render(CONSOLE)
     change = Line(new, WIDTH, PALETTES[Depth.TRUE], slot)
@@ -130,7 +130,7 @@ def test_one_digit_costs_few_bytes() -> None:
 
 def test_no_colour_means_no_colour_code() -> None:
     palette = PALETTES[Depth.NONE]
-    written = Line([(tone, tone) for tone in TONES], 300, palette, Slot()).render(CONSOLE)
+    written = Line([(tone, tone) for tone in TONES], 300, palette, LineSlot()).render(CONSOLE)
     assert "38;" not in written
     assert "48;" not in written
     codes = {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
@@ -138,7 +138,7 @@ def test_no_colour_means_no_colour_code() -> None:
 
 
 def test_sixteen_colours_use_the_terminals_own() -> None:
-    written = Line([(tone, tone) for tone in TONES], 300, PALETTES[Depth.ANSI], Slot()).render(CONSOLE)
+    written = Line([(tone, tone) for tone in TONES], 300, PALETTES[Depth.ANSI], LineSlot()).render(CONSOLE)
     assert "38;" not in written
     assert "48;" not in written
 
@@ -146,18 +146,18 @@ def test_sixteen_colours_use_the_terminals_own() -> None:
 @each_row("text", ["–…·°≥≤×●‖█▒─│┤▁▂▃▄▅▆▇█↑↓✗✓⣿", "日本語", "é"])
 def test_ascii_replaces_cell_by_cell(text: str) -> None:
     palette = Palette(THEME, Depth.TRUE, ascii=True)
-    line = Line([(text, "text"), ("|", "text")], WIDTH, palette, Slot())
+    line = Line([(text, "text"), ("|", "text")], WIDTH, palette, LineSlot())
     assert line.characters.isascii()
-    plain = Line([(text, "text"), ("|", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    plain = Line([(text, "text"), ("|", "text")], WIDTH, PALETTES[Depth.TRUE], LineSlot())
     assert line.cell_length == plain.cell_length
     assert line.characters.rstrip().endswith("|")
 
 
 def test_what_is_cut_is_marked() -> None:
-    line = Line([("x" * 100, "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    line = Line([("x" * 100, "text")], WIDTH, PALETTES[Depth.TRUE], LineSlot())
     assert line.characters == "x" * (WIDTH - 1) + "…"
 
 
 def test_markup_is_text() -> None:
-    line = Line([("[bold red]x[/] [link=a]b", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    line = Line([("[bold red]x[/] [link=a]b", "text")], WIDTH, PALETTES[Depth.TRUE], LineSlot())
     assert line.characters.startswith("[bold red]x[/] [link=a]b")

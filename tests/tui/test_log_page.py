@@ -10,8 +10,8 @@ from textual.pilot import Pilot
 
 from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.engine_log.log import EngineLog
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+from gpumon.sources.engine_log.log import EngineLogReader
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.pages import followed
 from gpumon.tui.pages.log import LogPage, _pieces
@@ -120,13 +120,13 @@ async def test_a_log_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     feed = feed_with(tmp_path / "vllm.log")
     answers = threading.Event()
 
-    def hang() -> Origin:
+    def hang() -> EngineOrigin:
         answers.wait()
         return NO_ORIGIN
 
     async with running(feed) as (app, pilot):
         page = await opened(app, pilot, "2")
-        page.look_at("hung", EngineLog(hang))
+        page.look_at("hung", EngineLogReader(hang))
         page.look_at("other", file_log(tmp_path / "vllm.log"))
         await until(lambda: page._shown is not None and len(page._shown.lines) > 1, pilot)
         answers.set()

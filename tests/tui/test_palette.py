@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from gpumon.config.themes import Theme, known_themes, load_theme
-from gpumon.tui.line import Line, Slot
+from gpumon.tui.line import Line, LineSlot
 from gpumon.tui.palette import BARS, MARKS, NEUTRAL, STAGES, TONES, Palette, bar_tone
 from gpumon.tui.terminal import Depth
 from tests.config.colour import EYES, contrast, nearest
@@ -121,7 +121,7 @@ STREAM = pyte.Stream(SCREEN)
 def painted(theme: Theme, depth: Depth, tone: str, text: str = "x") -> Cell:
     """The first cell of a text in a tone."""
     SCREEN.reset()
-    STREAM.feed(Line([(text, tone)], 10, palette_of(theme, depth), Slot()).render(CONSOLE))
+    STREAM.feed(Line([(text, tone)], 10, palette_of(theme, depth), LineSlot()).render(CONSOLE))
     cell = SCREEN.buffer[0][0]
     has = {"bold": cell.bold, "reverse": cell.reverse, "underline": cell.underscore}
     return Cell(_colour(cell.fg), _colour(cell.bg), frozenset(name for name, set_ in has.items() if set_))
@@ -135,7 +135,7 @@ def _colour(name: str) -> str:
 def codes(theme: Theme, depth: Depth) -> set[str]:
     """Every number of the codes that select a tone; a code without one is a 0."""
     palette = Palette(theme, depth)
-    written = "".join(Line([("x", tone)], 10, palette, Slot()).render(CONSOLE) for tone in TONES)
+    written = "".join(Line([("x", tone)], 10, palette, LineSlot()).render(CONSOLE) for tone in TONES)
     return {code or "0" for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
 
 
@@ -349,7 +349,7 @@ def test_a_blank_looks_the_same_in_every_tone_that_shares_a_ground(name: str, de
 def test_the_rest_of_a_line_has_the_ground_of_its_last_piece(tone: str, end: str) -> None:
     for name, depth in itertools.product(THEMES, Depth):
         screen = pyte.Screen(20, 1)
-        pyte.Stream(screen).feed(Line([("x", tone)], 10, Palette(THEMES[name], depth), Slot()).render(CONSOLE))
+        pyte.Stream(screen).feed(Line([("x", tone)], 10, Palette(THEMES[name], depth), LineSlot()).render(CONSOLE))
         cell = screen.buffer[0][9]
         expected = painted(THEMES[name], depth, end, " ")
         assert (_colour(cell.bg), cell.reverse) == (expected.ground, "reverse" in expected.attributes)
@@ -376,8 +376,8 @@ def test_a_palette_changes_its_theme_in_place(depth: Depth) -> None:
         palette.use(THEMES[name])
         fresh = Palette(THEMES[name], depth, ascii=True)
         assert (palette.styles, palette.codes, palette.ground) == (fresh.styles, fresh.codes, fresh.ground)
-        line = Line(row, 600, palette, Slot())
-        assert line.render(CONSOLE) == Line(row, 600, fresh, Slot()).render(CONSOLE)
+        line = Line(row, 600, palette, LineSlot())
+        assert line.render(CONSOLE) == Line(row, 600, fresh, LineSlot()).render(CONSOLE)
         assert palette.ascii
         assert palette.depth is depth
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpumon.commands.files import Files
+from gpumon.commands.files import ScreenFiles
 from gpumon.config.load import load
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
@@ -323,7 +323,7 @@ async def test_changes_are_saved_with_one_key_and_comments_stay(tmp_path: Path) 
 async def test_an_option_that_stands_above_the_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("")
-    disk = Files(load(str(path), {"GPUMON_INTERVAL": "2"}), {})
+    disk = ScreenFiles(load(str(path), {"GPUMON_INTERVAL": "2"}), {})
     async with running("live", 240, 40, config=disk.settings, files=disk) as (app, pilot):
         await type_keys(app, pilot, "f2")
         assert line_of(app, "GPUs every").endswith("GPUMON_INTERVAL")

@@ -15,8 +15,8 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need
-from gpumon.tui.sizing.fields import FIELDS, Field, Place, default_of, value_of, with_value
-from gpumon.tui.sizing.kinds import Kind
+from gpumon.tui.sizing.fields import FIELDS, FieldPlace, Input, default_of, value_of, with_value
+from gpumon.tui.sizing.kinds import NumberKind
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.each_row import each_row
@@ -45,7 +45,7 @@ SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 
         (numbers.MONEY, "2.49", 2.49),
     ],
 )
-def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
+def test_these_are_numbers(kind: NumberKind, text: str, value: float) -> None:
     assert kind.read(text) == value
 
 
@@ -68,7 +68,7 @@ def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
         (numbers.GOAL, "5 GB", "is no number"),
     ],
 )
-def test_these_are_none_and_say_why(kind: Kind, text: str, said: str) -> None:
+def test_these_are_none_and_say_why(kind: NumberKind, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         kind.read(text)
 
@@ -109,21 +109,21 @@ def test_what_is_shown_to_be_typed_reads_back(value: float) -> None:
         (numbers.MONEY, 0.5, 0.55, 0.45),
     ],
 )
-def test_a_step_leads_to_the_next_round_value(kind: Kind, value: float, up: float, down: float) -> None:
+def test_a_step_leads_to_the_next_round_value(kind: NumberKind, value: float, up: float, down: float) -> None:
     assert kind.stepped(value, 1) == pytest.approx(up)
     assert kind.stepped(value, -1) == pytest.approx(down)
 
 
 @each_row(("section", "of"), ALL)
-def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Field) -> None:
-    place = Place(section, 0, of)
+def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Input) -> None:
+    place = FieldPlace(section, 0, of)
     assert of.means.endswith(".")
     default_of(place)
     value = of.read("1") if of.kind is not None else (of.choices(KNOWN) or ("",))[-1]
     changed = with_value(SCENARIO, place, value)
     assert value_of(changed, place) == value
     assert of.shown(value)
-    gone = Place(section, 7, of)
+    gone = FieldPlace(section, 7, of)
     if section != "goals":
         assert with_value(SCENARIO, gone, value) is SCENARIO
         assert value_of(SCENARIO, gone) is None

@@ -13,7 +13,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.pages.help import GROUPS, LEGEND, QUESTIONS, HelpPage
 from gpumon.tui.palette import TONES
 from gpumon.tui.summary import summary
-from gpumon.tui.widgets.key_line import Place, hints
+from gpumon.tui.widgets.key_line import KeyHolder, hints
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -174,7 +174,7 @@ async def test_the_key_line_fits_and_ends_with_how_to_quit() -> None:
 
 def test_hints_come_from_the_users_own_keys() -> None:
     keys = Keymap({"help": "h", "quit": "", "sort": "S, o", "pane.next": "n", "slower": ""})
-    said = hints(keys, Place("gpus"))
+    said = hints(keys, KeyHolder("gpus"))
     assert said[0] == ("h", "help", ("h",))
     assert said[-1] == ("ctrl+c", "quit", ("ctrl+c",))
     assert ("S", "sort", ("S",)) in said
@@ -185,24 +185,24 @@ def test_hints_come_from_the_users_own_keys() -> None:
 @each_row(
     ("place", "word", "there"),
     [
-        (Place("gpus"), "detail", True),
-        (Place("triage"), "detail", True),
-        (Place("triage"), "sort", False),
-        (Place("history"), "time span", True),
-        (Place("history"), "one chart", True),
-        (Place("history", opened=True), "one chart", False),
-        (Place("history", opened=True), "all charts", True),
-        (Place("history", opened=True), "time span", True),
-        (Place("help", page=True), "back", True),
-        (Place("help", page=True), "zoom", False),
-        (Place("gpus", paused=True), "resume", True),
-        (Place("gpus", zoomed=True), "all panes", True),
-        (Place("gpus", scrolls=True), "scroll", True),
-        (Place("gpus"), "scroll", False),
-        (Place("gpus", every="0.5s"), "every 0.5s", True),
+        (KeyHolder("gpus"), "detail", True),
+        (KeyHolder("triage"), "detail", True),
+        (KeyHolder("triage"), "sort", False),
+        (KeyHolder("history"), "time span", True),
+        (KeyHolder("history"), "one chart", True),
+        (KeyHolder("history", opened=True), "one chart", False),
+        (KeyHolder("history", opened=True), "all charts", True),
+        (KeyHolder("history", opened=True), "time span", True),
+        (KeyHolder("help", page=True), "back", True),
+        (KeyHolder("help", page=True), "zoom", False),
+        (KeyHolder("gpus", paused=True), "resume", True),
+        (KeyHolder("gpus", zoomed=True), "all panes", True),
+        (KeyHolder("gpus", scrolls=True), "scroll", True),
+        (KeyHolder("gpus"), "scroll", False),
+        (KeyHolder("gpus", every="0.5s"), "every 0.5s", True),
     ],
 )
-def test_only_keys_that_do_something_here_are_named(place: Place, word: str, there: bool) -> None:
+def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str, there: bool) -> None:
     assert (word in [hint.does for hint in hints(Keymap(), place)]) == there
 
 

@@ -13,7 +13,7 @@ from gpumon.tui.control import SPEEDS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import depth
-from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar, of_machine
+from gpumon.tui.widgets.title_bar import Freshness, Playing, TitleBar, of_machine
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -390,14 +390,14 @@ async def test_a_simulated_recording_stays_simulated() -> None:
 
 
 TITLES = {
-    "live": Standing(),
-    "late": Standing(waited_s=12.0),
-    "paused": Standing(paused=True),
-    "back": Standing(paused=True, back=True),
-    "playing": Standing(playing=Playing("night.gpumon", 10.0)),
-    "slow": Standing(playing=Playing("night.gpumon", 0.2)),
-    "held": Standing(paused=True, back=True, playing=Playing("night.gpumon", 10.0)),
-    "ended": Standing(playing=Playing("night.gpumon", 10.0, ended=True)),
+    "live": Freshness(),
+    "late": Freshness(waited_s=12.0),
+    "paused": Freshness(paused=True),
+    "back": Freshness(paused=True, back=True),
+    "playing": Freshness(playing=Playing("night.gpumon", 10.0)),
+    "slow": Freshness(playing=Playing("night.gpumon", 0.2)),
+    "held": Freshness(paused=True, back=True, playing=Playing("night.gpumon", 10.0)),
+    "ended": Freshness(playing=Playing("night.gpumon", 10.0, ended=True)),
 }
 LINES = {
     "live": " gpumon  gpu-07 · 8x H100 80GB HBM3 · 580.95.05                      ● 08:55:35",

@@ -13,8 +13,20 @@ from gpumon.tui.palette import HATCH, Palette, tint
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import FIGURES, next_figure, step_of
-from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER, PAIR, Form, Place, WallPlan, lines_wanted, wall_plan
-from gpumon.tui.wall.tiles import Look, Tile, wall_rows
+from gpumon.tui.wall.plan import (
+    BOX,
+    CARD,
+    DOT,
+    LINE,
+    NUMBER,
+    PAIR,
+    TileForm,
+    TilePlace,
+    WallPlan,
+    lines_wanted,
+    wall_plan,
+)
+from gpumon.tui.wall.tiles import Tile, TileSettings, wall_rows
 from gpumon.tui.widgets.wall_pane import WallPane
 from tests.each_row import each_row
 from tests.records import replace
@@ -60,7 +72,7 @@ def still(gpus: int, **fields: object) -> Still:
     ],
 )
 def test_the_largest_form_in_which_all_tiles_fit(
-    sizes: tuple[int, ...], label: int, width: int, room: int, form: Form, across: int
+    sizes: tuple[int, ...], label: int, width: int, room: int, form: TileForm, across: int
 ) -> None:
     plan = wall_plan(sizes, label, width, room)
     assert plan.form is form
@@ -131,18 +143,18 @@ CALM = Tile(scenes.gpu(4, mfu_ratio=0.31, engines=()), "  ok", "muted")
 NONE = Tile(scenes.gpu(5, mfu_ratio=MISSING, engines=()), "  ok", "muted")
 
 
-def drawn(form: Form, tile: Tile, depth: Depth) -> list[tuple[str, str]]:
+def drawn(form: TileForm, tile: Tile, depth: Depth) -> list[tuple[str, str]]:
     """The pieces of a tile, all lines of it."""
     palette = Palette(load_theme("default"), depth)
-    look = Look(FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: ())
-    plan = WallPlan(form, form.width, form.height, (Place(0, 0),), (), form.height)
+    look = TileSettings(FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: ())
+    plan = WallPlan(form, form.width, form.height, (TilePlace(0, 0),), (), form.height)
     rows = wall_rows(plan, lambda _: tile, (), look, range(form.height), None)
     return [piece for row in rows for piece in row]
 
 
 @each_row("form", [BOX, LINE, NUMBER, PAIR, DOT])
 @each_row("depth", [Depth.TRUE, Depth.NONE])
-def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: Form, depth: Depth) -> None:
+def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: TileForm, depth: Depth) -> None:
     lost = drawn(form, LOST, depth)
     calm = drawn(form, CALM, depth)
     none = drawn(form, NONE, depth)

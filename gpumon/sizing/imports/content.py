@@ -6,19 +6,19 @@ import msgspec
 
 from gpumon.readings.text import clean
 from gpumon.sizing.imports import inference_perf
-from gpumon.sizing.imports.files import Document, ImportRefused, Place, Problem, documents
+from gpumon.sizing.imports.files import Document, FilePlace, ImportProblem, ImportRefused, documents
 from gpumon.sizing.imports.formats import is_gpu_sheet, runs_of
-from gpumon.sizing.imports.runs import Run
+from gpumon.sizing.imports.runs import BenchmarkRun
 
 
-class Content:
+class ImportContent:
     """The content of all files, and everything that is wrong with them."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[BenchmarkRun] = []
         self.gpu_sheets: list[Document] = []
-        self.problems: list[Problem] = []
-        self.left_out: list[Problem] = []
+        self.problems: list[ImportProblem] = []
+        self.left_out: list[ImportProblem] = []
         """Parts that no profile is made of, and why."""
         self._models: dict[str, str] = {}
         """Folder -> the model that a config there names."""
@@ -45,22 +45,22 @@ class Content:
         """A config of inference-perf names the model of the stages in its folder."""
         model = clean(inference_perf.model_of(data), 200)
         if model:
-            self._models[Place(file).folder] = model
+            self._models[FilePlace(file).folder] = model
         else:
-            self.left_out.append(Problem(Place(file), "", "names no model (server.model_name)"))
+            self.left_out.append(ImportProblem(FilePlace(file), "", "names no model (server.model_name)"))
 
-    def check(self, first: Place) -> None:
+    def check(self, first: FilePlace) -> None:
         """Raise ImportRefused for everything that is wrong; for files without a run, with what was left out of them."""
         if self.problems:
             raise ImportRefused(self.problems)
         if self.runs:
             return
         beside = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
-        raise ImportRefused((Problem(first, "", "holds no measurement of a model", beside), *self.left_out))
+        raise ImportRefused((ImportProblem(first, "", "holds no measurement of a model", beside), *self.left_out))
 
-    def named_runs(self) -> list[Run]:
+    def named_runs(self) -> list[BenchmarkRun]:
         """The runs, those of inference-perf with the model that the config in their folder names."""
-        runs = list[Run]()
+        runs = list[BenchmarkRun]()
         for run in self.runs:
             model = self._models.get(run.place.folder, "")
             if run.tool == inference_perf.TOOL and not run.model and model:

@@ -29,7 +29,7 @@ _ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
 _SUMMARY: Final = "the summary of a load test, not its requests"
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """A place in a file."""
 
     file: str
@@ -54,15 +54,15 @@ class Place(NamedTuple):
         """The file without its folder."""
         return self.file.rpartition("/")[2]
 
-    def inside(self, part: str) -> Place:
+    def inside(self, part: str) -> FilePlace:
         """A place deeper in the same document."""
         return self._replace(part=f"{self.part}.{part}" if self.part else part)
 
 
-class Problem(NamedTuple):
+class ImportProblem(NamedTuple):
     """One thing that is wrong."""
 
-    place: Place
+    place: FilePlace
     field: str
     reason: str
     allowed: str = ""
@@ -74,9 +74,9 @@ class Problem(NamedTuple):
         return f"{self.place}: {field}{self.reason}{f'; allowed: {self.allowed}' if self.allowed else ''}"
 
 
-def lines_of(problems: Iterable[Problem]) -> list[str]:
+def lines_of(problems: Iterable[ImportProblem]) -> list[str]:
     """A line per problem, alike ones of a file in one, at most ten; then how many more there are."""
-    alike: dict[tuple[str, ...], list[Problem]] = {}
+    alike: dict[tuple[str, ...], list[ImportProblem]] = {}
     for problem in problems:
         alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
     lines = list[str]()
@@ -90,20 +90,20 @@ def lines_of(problems: Iterable[Problem]) -> list[str]:
 class ImportRefused(Exception):  # noqa: N818 - as `Refused` of the config
     """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ImportProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(lines_of(self.problems)))
 
 
-def refused(place: Place, field: str, reason: str, allowed: str = "") -> ImportRefused:
+def refused(place: FilePlace, field: str, reason: str, allowed: str = "") -> ImportRefused:
     """The error for one problem."""
-    return ImportRefused((Problem(place, field, reason, allowed),))
+    return ImportRefused((ImportProblem(place, field, reason, allowed),))
 
 
 class Record:
     """Fields by name. A field that is null, empty or `N/A` is not there; numbers may be written as text."""
 
-    def __init__(self, fields: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, fields: Mapping[str, Any], place: FilePlace) -> None:
         self.fields = fields
         self.place = place
 
@@ -192,7 +192,7 @@ class Record:
 class Document(NamedTuple):
     """One JSON object (`records` has one), or a CSV file with its rows by the names of its header."""
 
-    place: Place
+    place: FilePlace
     fields: Mapping[str, Any]
     header: tuple[str, ...] = ()
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
@@ -215,7 +215,7 @@ class Document(NamedTuple):
 
 def documents(file: str, data: bytes) -> tuple[Document, ...]:
     """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises ImportRefused."""
-    place = Place(file)
+    place = FilePlace(file)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -234,7 +234,7 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     return read
 
 
-def _json(place: Place, text: str) -> Iterator[Document]:
+def _json(place: FilePlace, text: str) -> Iterator[Document]:
     """JSON documents one after the other; NaN and Infinity are read, as Python's tools write them."""
     decoder = json.JSONDecoder()
     end = 0
@@ -255,7 +255,7 @@ def _json(place: Place, text: str) -> Iterator[Document]:
             yield _object(here, value)
 
 
-def _decoded(decoder: json.JSONDecoder, text: str, begin: int, here: Place) -> tuple[Any, int]:
+def _decoded(decoder: json.JSONDecoder, text: str, begin: int, here: FilePlace) -> tuple[Any, int]:
     """The JSON value that begins there, and where it ends. Raises ImportRefused."""
     try:
         return decoder.raw_decode(text, begin)
@@ -268,14 +268,14 @@ def _decoded(decoder: json.JSONDecoder, text: str, begin: int, here: Place) -> t
         raise refused(here, "", "holds a number of too many digits") from None
 
 
-def _object(place: Place, value: Any) -> Document:
+def _object(place: FilePlace, value: Any) -> Document:
     """A document of one JSON object. Raises ImportRefused for anything else."""
     if not isinstance(value, dict):
         raise refused(place, "", "is no JSON object", "an object, or a list of objects")
     return Document(place, value)
 
 
-def _sheet(place: Place, text: str) -> Document:
+def _sheet(place: FilePlace, text: str) -> Document:
     reader = csv.reader((f"{line}\n" for line in text.split("\n")), strict=True)
     rows = list[tuple[int, tuple[str, ...]]]()
     try:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.sizing.imports import genai_perf, inference_perf
-from gpumon.sizing.imports.files import Document, Problem, Record, refused, to_number
+from gpumon.sizing.imports.files import Document, ImportProblem, Record, refused, to_number
 from gpumon.sizing.imports.guidellm import benchmarks, is_guidellm, read_benchmark
-from gpumon.sizing.imports.runs import TAILS, LeftOut, Run, check_completed, figures_of, precision
+from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed, figures_of, precision
 
 
 class Format(NamedTuple):
@@ -18,12 +18,12 @@ class Format(NamedTuple):
 
     name: str
     recognises: Callable[[Document], bool]
-    read: Callable[[Record], Run]
+    read: Callable[[Record], BenchmarkRun]
     records: Callable[[Document], Iterable[Record]] = Document.records
     """Splits a document into records, a run each."""
 
 
-class Companion(NamedTuple):
+class CompanionFile(NamedTuple):
     """A file that a tool writes beside its results."""
 
     recognises: Callable[[Document], bool]
@@ -34,8 +34,8 @@ class Companion(NamedTuple):
 class DocumentRuns(NamedTuple):
     """The yield of a document."""
 
-    runs: list[Run]
-    left_out: list[Problem]
+    runs: list[BenchmarkRun]
+    left_out: list[ImportProblem]
     """Parts that no profile is made of, and why."""
 
 
@@ -43,7 +43,7 @@ def runs_of(document: Document) -> DocumentRuns:
     """The runs of a document, by the first format that fits. Raises ImportRefused where none does."""
     companion = next((candidate for candidate in COMPANIONS if candidate.recognises(document)), None)
     if companion is not None:
-        return DocumentRuns([], [Problem(document.place, "", companion.reason)])
+        return DocumentRuns([], [ImportProblem(document.place, "", companion.reason)])
     formats = CSV_FORMATS if document.header else JSON_FORMATS
     fitting = next((candidate for candidate in formats if candidate.recognises(document)), None)
     if fitting is None:
@@ -90,7 +90,7 @@ _SGLANG: Final = ("total_output_tokens_retokenized", "mean_e2e_latency_ms")
 _VLLM: Final = ("mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms")
 
 
-def _bench(record: Record) -> Run:
+def _bench(record: Record) -> BenchmarkRun:
     server = record.part("server_info")
     done = record.number("completed")
     check_completed(record.place, done, record.number("failed"), record.number("num_prompts"))
@@ -100,7 +100,7 @@ def _bench(record: Record) -> Run:
         tool = f"SGLang bench_serving {server.text('version')}".strip()
     offered = _bench_concurrency(record)
     weights = ("quantization", "dtype")
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=tool,
         model=server.text("model_path", "served_model_name") or record.text("model_id", "model"),
@@ -176,7 +176,7 @@ _MEDIAN: Final = "medians stand for means: the file has no means"
 _NO_DRAFTS: Final = ("", "none", "off", "false", "0")
 
 
-def _inferencex(record: Record) -> Run:
+def _inferencex(record: Record) -> BenchmarkRun:
     if record.flag("disagg"):
         raise LeftOut(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
     gpus = record.count("num_gpus", "gpus") or record.count("tp") * (record.count("pp") or 1)
@@ -188,7 +188,7 @@ def _inferencex(record: Record) -> Run:
     tokens_per_step = None
     if drafts:
         tokens_per_step = _tokens_per_step(record, figures["itl_s"])
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=f"InferenceX {record.text('framework')}".strip(),
         model=record.text("model", "model_id"),
@@ -267,7 +267,7 @@ def _ranks_variant(dp: int, ep: int) -> str:
     return "-".join(parts)
 
 
-def _aiconfigurator(record: Record) -> Run:
+def _aiconfigurator(record: Record) -> BenchmarkRun:
     if any(name.startswith("(p)") for name in record.fields):
         raise LeftOut(
             record.place, "(p)tp", "prefill and decode run apart in this file", "the `agg` file of the same run"
@@ -279,7 +279,7 @@ def _aiconfigurator(record: Record) -> Run:
     ep = record.count("moe_ep")
     answer = record.wanted("osl", least=1.0)
     tokens_per_s = record.wanted("tokens/s")
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=f"aiconfigurator {record.text('backend')} {record.text('version')}".strip(),
         model=record.text("model"),
@@ -305,13 +305,13 @@ def _aiconfigurator(record: Record) -> Run:
 # The flat CSV of NVIDIA's NIM benchmarks and sizing course: a row per run, times in ns.
 
 
-def _nim(record: Record) -> Run:
+def _nim(record: Record) -> BenchmarkRun:
     figures: dict[str, Any] = {}
     for field, name in genai_perf.TIMES.items():
         unit = record.text(f"{name}-unit") or "ns"
         figures[field] = record.seconds(f"{name}-avg", unit)
         figures[TAILS[field]] = record.seconds(f"{name}-p95", unit)
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=record.text("task_inputs-execution_type") or "NIM",
         model=record.text("task_inputs-model", "input_config-model"),
@@ -351,7 +351,7 @@ def is_gpu_sheet(document: Document) -> bool:
 
 
 def gpu_usage(sheets: Iterable[Document]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Measurement (`Run.key`) -> GPUs, memory (MB of 1e6 bytes), busy share and power, all GPUs of it together."""
+    """Measurement (`BenchmarkRun.key`) -> GPUs, memory (MB of 1e6 bytes), busy share and power of all its GPUs."""
     rows: dict[tuple[str, ...], list[Record]] = {}
     for sheet in sheets:
         for record in sheet.records():
@@ -380,14 +380,14 @@ def gpu_usage(sheets: Iterable[Document]) -> dict[tuple[str, ...], dict[str, Any
     return usage
 
 
-def _analyzer(record: Record) -> Run:
+def _analyzer(record: Record) -> BenchmarkRun:
     batch = record.number("Batch", least=1.0) or 1.0
     offered = record.number("Concurrency", least=1.0)
     requests_per_s = record.wanted("Throughput (infer/sec)") / batch
     figures = figures_of(record, _ANALYZER_MS, 1e-3)
     little = offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0
     parts = (record.text("Model Config Path"), f"batch{batch:.0f}" if batch > 1.0 else "")
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool="Triton Model Analyzer",
         model=record.text("Model"),
@@ -413,11 +413,11 @@ def _is_genai_sheet(document: Document) -> bool:
 
 
 COMPANIONS: Final = (
-    Companion(genai_perf.is_request, "requests one by one: import the summary of the run"),
-    Companion(genai_perf.is_raw, "prompts, answers or requests one by one: import the summary of the run"),
-    Companion(genai_perf.is_pooled, "several runs pooled: import the summary of each run"),
-    Companion(inference_perf.is_request, "requests one by one: import the stage_N files"),
-    Companion(inference_perf.is_sessions, "sessions, not requests: import the stage_N files"),
+    CompanionFile(genai_perf.is_request, "requests one by one: import the summary of the run"),
+    CompanionFile(genai_perf.is_raw, "prompts, answers or requests one by one: import the summary of the run"),
+    CompanionFile(genai_perf.is_pooled, "several runs pooled: import the summary of each run"),
+    CompanionFile(inference_perf.is_request, "requests one by one: import the stage_N files"),
+    CompanionFile(inference_perf.is_sessions, "sessions, not requests: import the stage_N files"),
 )
 """Files that tools write beside their results."""
 JSON_FORMATS: Final = (

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from gpumon.sizing.imports.files import Document, Place, Record, refused
-from gpumon.sizing.imports.runs import TAILS, LeftOut, Run, check_completed
+from gpumon.sizing.imports.files import Document, FilePlace, Record, refused
+from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed
 
 TIMES: Final = {"itl_s": "inter_token_latency", "ttft_s": "time_to_first_token", "e2e_s": "request_latency"}
 """Field of a run -> name of the metric. Their ITL is the TPOT formula."""
@@ -42,7 +42,7 @@ def is_run(document: Document) -> bool:
     return isinstance(throughput, Mapping) and "avg" in throughput
 
 
-def read_run(record: Record) -> Run:
+def read_run(record: Record) -> BenchmarkRun:
     """The run of a JSON summary."""
     for name, wrong in (("was_cancelled", True), ("is_complete", False)):
         if record.flag(name) is wrong:
@@ -56,7 +56,7 @@ def read_run(record: Record) -> Run:
         load = _Load(offered, rated=False)
     if record.part("telemetry_data", "endpoints").fields:
         notes = (*notes, _TELEMETRY)
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=_tool(record),
         model=_model(record),
@@ -121,7 +121,7 @@ def _load(record: Record) -> _Load:
     return _Load(offered, rated)
 
 
-def _of_phases(phases: list[Any], place: Place) -> _Load:
+def _of_phases(phases: list[Any], place: FilePlace) -> _Load:
     """The load of the phases that count. Raises LeftOut where they have several: the figures are of all together."""
     counted = []
     for phase in phases:
@@ -135,7 +135,7 @@ def _of_phases(phases: list[Any], place: Place) -> _Load:
     return _Load(offered, rated=rate is not None)
 
 
-def _from_name(place: Place) -> tuple[float | None, tuple[str, ...]]:
+def _from_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:
     """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
     numbers = _FILE_CONCURRENCY.findall(place.file)
     if not numbers or int(numbers[-1]) == 0:
@@ -190,7 +190,7 @@ def metrics(document: Document) -> Iterator[Record]:
     yield Record(rows, document.place)
 
 
-def read_sheet(record: Record) -> Run:
+def read_sheet(record: Record) -> BenchmarkRun:
     """The run of a CSV; the file tells neither the model nor the load."""
     figures: dict[str, Any] = {}
     for field, name in _RATES.items():
@@ -201,4 +201,4 @@ def read_sheet(record: Record) -> Run:
         figures[field] = metric.seconds("avg", metric.text("unit")) if metric else None
         figures[TAILS[field]] = metric.seconds("p95", metric.text("unit")) if metric else None
     offered, notes = _from_name(record.place)
-    return Run(place=record.place, tool="genai-perf", offered=offered, notes=notes, **figures)
+    return BenchmarkRun(place=record.place, tool="genai-perf", offered=offered, notes=notes, **figures)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpumon.sizing.imports.files import Document, Record, refused
-from gpumon.sizing.imports.runs import TAILS, Run, check_completed
+from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, check_completed
 
 _NEWEST: Final = 2
 _NEWER: Final = f"layout of a newer guidellm than the last known one ({_NEWEST}): compare a figure with its own report"
@@ -41,7 +41,7 @@ def benchmarks(document: Document) -> Iterator[Record]:
         yield Record({**report, **benchmark}, place)
 
 
-def read_benchmark(record: Record) -> Run:
+def read_benchmark(record: Record) -> BenchmarkRun:
     """The run of one benchmark."""
     metrics = record.part("metrics")
     meta = record.part("metadata")
@@ -62,7 +62,7 @@ def read_benchmark(record: Record) -> Run:
         if field in TAILS:
             figures[TAILS[field]] = distribution.part("percentiles").number("p95", scale=scale)
     achieved = metrics.part("request_concurrency", "successful").number("mean")
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=f"guidellm {meta.text('guidellm_version')}".strip(),
         model=record.part("config", "backend").text("model") or record.part("args").text("model"),

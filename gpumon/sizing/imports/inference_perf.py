@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.sizing.imports.files import Document, Record
-from gpumon.sizing.imports.runs import LeftOut, Run, check_completed
+from gpumon.sizing.imports.runs import BenchmarkRun, LeftOut, check_completed
 
 TOOL: Final = "inference-perf"
 _SAME: Final = 0.15
@@ -49,7 +49,7 @@ def model_of(config: bytes) -> str:
     return ""
 
 
-def read_stage(record: Record) -> Run:
+def read_stage(record: Record) -> BenchmarkRun:
     """The run of one stage. Raises LeftOut for a report that is no operating point."""
     load = record.part("load_summary")
     successes = record.part("successes")
@@ -63,7 +63,7 @@ def read_stage(record: Record) -> Run:
     itl_s, itl_p95_s, notes = _time_per_token(latency, e2e_s, ttft_s, answer)
     throughput = successes.part("throughput")
     offered = load.number("concurrency", least=1.0)
-    return Run(
+    return BenchmarkRun(
         place=record.place,
         tool=TOOL,
         offered=offered,

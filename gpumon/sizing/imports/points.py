@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from gpumon.sizing.imports.files import Problem
-from gpumon.sizing.imports.runs import Run
+from gpumon.sizing.imports.files import ImportProblem
+from gpumon.sizing.imports.runs import BenchmarkRun
 from gpumon.sizing.knee import knee
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
 
@@ -23,13 +23,13 @@ _COPIED: Final = (
 """Figures that a point has as the run has them."""
 
 
-def lacking(run: Run) -> Iterator[Problem]:
+def lacking(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """Problems of a run: figures that are missing, and figures that cannot be of one run."""
     if not run.model:
-        yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
+        yield ImportProblem(run.place, "model", "is not in the file: add it with --model NAME")
     yield from _bad_throughput(run)
     if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
-        yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
+        yield ImportProblem(run.place, "inter-token latency", "is 0", "a time above 0")
     in_flight = in_flight_of(run)
     if run.offered is None and in_flight is None:
         yield _without_a_load(run)
@@ -37,49 +37,49 @@ def lacking(run: Run) -> Iterator[Problem]:
         yield from _contradictions(run, run.offered, in_flight)
 
 
-def _bad_throughput(run: Run) -> Iterator[Problem]:
+def _bad_throughput(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """The problem of a run whose throughput is missing, or 0."""
     if run.tokens_per_s is None and run.requests_per_s is None:
-        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
+        yield ImportProblem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
     if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
-        yield Problem(run.place, "throughput", "is 0: nothing was served")
+        yield ImportProblem(run.place, "throughput", "is 0: nothing was served")
 
 
-def _without_a_load(run: Run) -> Problem:
+def _without_a_load(run: BenchmarkRun) -> ImportProblem:
     """The problem of a run whose requests in flight are neither told nor worked out."""
     if run.open_loop:
         reason = "is missing: the load is a rate, so requests in flight = rate x latency"
-        return Problem(run.place, "mean latency", reason)
-    return Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
+        return ImportProblem(run.place, "mean latency", reason)
+    return ImportProblem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
 
 
-def _contradictions(run: Run, offered: float, in_flight: float) -> Iterator[Problem]:
+def _contradictions(run: BenchmarkRun, offered: float, in_flight: float) -> Iterator[ImportProblem]:
     """Figures that cannot be of one run, or stand in another unit than the format has."""
     allowed = "figures of one run, in the units that the format has"
     if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
         text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
-        yield Problem(run.place, "request latency", text, allowed)
+        yield ImportProblem(run.place, "request latency", text, allowed)
     parts_s = _parts_s(run)
     if run.e2e_s and parts_s and not run.e2e_s / _PARTS <= parts_s <= run.e2e_s * _PARTS:
         text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
-        yield Problem(run.place, "request latency", text, allowed)
+        yield ImportProblem(run.place, "request latency", text, allowed)
 
 
-def _parts_s(run: Run) -> float | None:
+def _parts_s(run: BenchmarkRun) -> float | None:
     """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
     if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
         return None
     return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
 
 
-def _latency_s(run: Run) -> float | None:
+def _latency_s(run: BenchmarkRun) -> float | None:
     """Seconds of a request, measured or by its parts."""
     if run.e2e_s is None:
         return _parts_s(run)
     return run.e2e_s
 
 
-def in_flight_of(run: Run) -> float | None:
+def in_flight_of(run: BenchmarkRun) -> float | None:
     """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
     rate = run.requests_per_s
     if rate is None and run.tokens_per_s is not None and run.answer_tokens:
@@ -90,7 +90,7 @@ def in_flight_of(run: Run) -> float | None:
     return rate * latency_s
 
 
-def _point(run: Run) -> Point:
+def _point(run: BenchmarkRun) -> Point:
     """The operating point of a run that lacks nothing."""
     in_flight = in_flight_of(run)
     offered = in_flight if run.offered is None else run.offered
@@ -103,7 +103,7 @@ def _point(run: Run) -> Point:
     return Point(running=running, offered=offered, e2e_s=latency_s, **figures)
 
 
-def _running(run: Run, in_flight: float) -> float:
+def _running(run: BenchmarkRun, in_flight: float) -> float:
     """Sequences that decode: output tokens/s x ITL; else those in flight that do not wait in the server."""
     if run.tokens_per_s is not None and run.itl_s is not None:
         return run.tokens_per_s * run.itl_s
@@ -112,7 +112,7 @@ def _running(run: Run, in_flight: float) -> float:
     return in_flight
 
 
-def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
+def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
     """Points by rising running; runs of the same load are one point, the median of each figure."""
     same: list[list[Point]] = []
     for point in sorted(map(_point, runs), key=_offered):
@@ -132,7 +132,7 @@ def _offered(point: Point) -> float:
     return point.offered or 0.0
 
 
-def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
+def observed(runs: Sequence[BenchmarkRun], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
     """Profile of runs of one server with alike requests, without a name; memory and busy share are the user's."""
     first = runs[0]
     points = _points(runs)
@@ -167,7 +167,7 @@ def observed(runs: Sequence[Run], memory_bytes: float | None, busy_ratio: float 
     )
 
 
-def _middle(runs: Sequence[Run], figure: str) -> float | None:
+def _middle(runs: Sequence[BenchmarkRun], figure: str) -> float | None:
     """The median of a figure over the runs that have it."""
     known = []
     for run in runs:
@@ -177,7 +177,7 @@ def _middle(runs: Sequence[Run], figure: str) -> float | None:
     return median(known) if known else None
 
 
-def _speculated(runs: Sequence[Run]) -> float | None:
+def _speculated(runs: Sequence[BenchmarkRun]) -> float | None:
     """Tokens per step and sequence; None without speculation."""
     steps = _middle(runs, "tokens_per_step")
     if steps is None or steps <= 1.0:
@@ -191,7 +191,7 @@ def _tail(p95: float | None, mean: float | None) -> float | None:
     return None
 
 
-def _most_memory(runs: Sequence[Run]) -> float | None:
+def _most_memory(runs: Sequence[BenchmarkRun]) -> float | None:
     return max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None
 
 

@@ -9,11 +9,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.imports.content import Content
-from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused, Place, Problem, lines_of, refused
+from gpumon.sizing.imports.content import ImportContent
+from gpumon.sizing.imports.files import (
+    MOST_FILES,
+    MOST_IMPORT_BYTES,
+    FilePlace,
+    ImportProblem,
+    ImportRefused,
+    lines_of,
+    refused,
+)
 from gpumon.sizing.imports.formats import gpu_usage
 from gpumon.sizing.imports.points import lacking, observed
-from gpumon.sizing.imports.runs import Run
+from gpumon.sizing.imports.runs import BenchmarkRun
 from gpumon.sizing.profile import Observed
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
@@ -71,10 +79,10 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     """
     given = Given() if given is None else given
     _check_size(files)
-    content = Content()
+    content = ImportContent()
     for file, data in files.items():
         content.read(file, data)
-    content.check(Place(next(iter(files))))
+    content.check(FilePlace(next(iter(files))))
     read = content.named_runs()
     notes = list(chain.from_iterable(run.notes for run in read))
     once = _without_copies(read, notes)
@@ -92,7 +100,7 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
 
 def _check_size(files: Mapping[str, bytes]) -> None:
     """Raises ImportRefused for no files, or too many or too large ones."""
-    first = Place(next(iter(files), "(no file)"))
+    first = FilePlace(next(iter(files), "(no file)"))
     if not files or len(files) > MOST_FILES:
         raise refused(first, "", f"{len(files)} files", f"1 to {MOST_FILES} at a time")
     if sum(map(len, files.values())) > MOST_IMPORT_BYTES:
@@ -100,17 +108,17 @@ def _check_size(files: Mapping[str, bytes]) -> None:
         raise refused(first, "", f"all files together are larger than {MOST_IMPORT_BYTES / 1e6:.0f} MB", allowed)
 
 
-def _without_copies(runs: Sequence[Run], notes: list[str]) -> list[Run]:
+def _without_copies(runs: Sequence[BenchmarkRun], notes: list[str]) -> list[BenchmarkRun]:
     """The runs, each once: no two runs of a load test agree in every digit."""
-    once: dict[Run, Run] = {}
+    once: dict[BenchmarkRun, BenchmarkRun] = {}
     for run in runs:
-        once.setdefault(msgspec.structs.replace(run, place=Place("")), run)
+        once.setdefault(msgspec.structs.replace(run, place=FilePlace("")), run)
     if copies := len(runs) - len(once):
         notes.append(f"{copies} of {len(runs)} runs stand in the files more than once: they count once")
     return list(once.values())
 
 
-def _unknown(runs: Sequence[Run]) -> Iterator[str]:
+def _unknown(runs: Sequence[BenchmarkRun]) -> Iterator[str]:
     """Facts that the files leave open, and the cost of that."""
     if any(run.prompt_tokens is None or run.answer_tokens is None for run in runs):
         yield (
@@ -123,7 +131,7 @@ def _unknown(runs: Sequence[Run]) -> Iterator[str]:
         yield "the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs"
 
 
-def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
+def _loaded(runs: Sequence[BenchmarkRun], given: Given) -> list[BenchmarkRun]:
     """With the concurrency that their files leave out. Raises ImportRefused where the given ones do not fit."""
     asking = []
     for index, run in enumerate(runs):
@@ -139,7 +147,7 @@ def _loaded(runs: Sequence[Run], given: Given) -> list[Run]:
     return [msgspec.structs.replace(run, offered=values.get(index, run.offered)) for index, run in enumerate(runs)]
 
 
-def _filled(run: Run, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> Run:
+def _filled(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> BenchmarkRun:
     """The run with what the user gave, and with the catalogue's name of its GPU."""
     options = {}
     for name, option in _OPTIONS.items():
@@ -178,12 +186,12 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
         return ""
 
 
-def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
+def _gather(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
     """All profiles in the runs, by name: runs of one server with alike prompts and answers are one.
 
     What differs in a server's settings is never one sweep. Raises ImportRefused for runs that lack what they need.
     """
-    groups: dict[tuple[object, ...], list[Run]] = {}
+    groups: dict[tuple[object, ...], list[BenchmarkRun]] = {}
     for run in runs:
         server = (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp)
         options = (run.weight_precision, run.kv_precision, run.max_num_seqs, run.settings)
@@ -191,7 +199,7 @@ def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
     alike = list(groups.values())
     for length in ("prompt_tokens", "answer_tokens"):
         alike = list(chain.from_iterable(_split(group, length) for group in alike))
-    problems: list[Problem] = []
+    problems: list[ImportProblem] = []
     for run in chain.from_iterable(alike):
         problems += lacking(run)
     if problems:
@@ -202,9 +210,9 @@ def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
     return _named(observations, given)
 
 
-def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
+def _split(runs: Sequence[BenchmarkRun], length: str) -> list[list[BenchmarkRun]]:
     """Runs apart where a length is more than 10 % off the first."""
-    parts: list[list[Run]] = []
+    parts: list[list[BenchmarkRun]] = []
     begun = -1.0
     for run in sorted(runs, key=lambda each: getattr(each, length) or 0.0):
         value = getattr(run, length) or 0.0
@@ -215,7 +223,7 @@ def _split(runs: Sequence[Run], length: str) -> list[list[Run]]:
     return parts
 
 
-def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[Observed, ...]:
+def _named(observations: Sequence[tuple[Observed, BenchmarkRun]], given: Given) -> tuple[Observed, ...]:
     """The profiles with a name each: the given one, or the model's last part; where several share it, what tells them
     apart."""
     bases = []
@@ -234,7 +242,7 @@ def _named(observations: Sequence[tuple[Observed, Run]], given: Given) -> tuple[
     return tuple(named[name] for name in sorted(named))
 
 
-def _traits(profile: Observed, run: Run) -> tuple[str, ...]:
+def _traits(profile: Observed, run: BenchmarkRun) -> tuple[str, ...]:
     """Traits that may tell a profile from others of its model, the most telling first; empty for what is not known."""
     several = profile.gpus and profile.gpus != profile.tp
     lengths = ""

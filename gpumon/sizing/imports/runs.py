@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.sizing.imports.files import Place, Problem, Record, refused
+from gpumon.sizing.imports.files import FilePlace, ImportProblem, Record, refused
 
 LEAST_COMPLETED: Final = 0.95
 """Share of the requests that have to succeed: a run that lost more did not carry its load."""
@@ -30,10 +30,10 @@ _PRECISIONS: Final = (
 )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     """One operating point, in seconds, tokens/s, requests/s, bytes, watts. None and empty: the file does not say."""
 
-    place: Place
+    place: FilePlace
     tool: str
     model: str = ""
     variant: str = ""
@@ -81,8 +81,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class LeftOut(Exception):  # noqa: N818 - nothing is wrong with the file
     """A part of a load test that no profile is made of, and why. The other files are imported all the same."""
 
-    def __init__(self, place: Place, field: str, reason: str, allowed: str = "") -> None:
-        self.problem = Problem(place, field, reason, allowed)
+    def __init__(self, place: FilePlace, field: str, reason: str, allowed: str = "") -> None:
+        self.problem = ImportProblem(place, field, reason, allowed)
         super().__init__(str(self.problem))
 
 
@@ -92,7 +92,7 @@ def precision(text: str) -> str:
     return next((name for pattern, name in _PRECISIONS if pattern.search(lowered)), "")
 
 
-def check_completed(place: Place, done: float | None, failed: float | None, asked: float | None = None) -> None:
+def check_completed(place: FilePlace, done: float | None, failed: float | None, asked: float | None = None) -> None:
     """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did."""
     if done == 0.0:
         raise refused(place, "completed", "is 0: no request succeeded")

@@ -17,13 +17,13 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_of
-from gpumon.sizing.simulate.figures import Figures, Goals, figures_of, holds, missed
+from gpumon.sizing.simulate.figures import Figures, RequestGoals, figures_of, holds, missed
 from gpumon.sizing.simulate.requests import (
     MOST_REQUESTS,
     Clients,
     Draw,
-    Shape,
-    Source,
+    RequestShape,
+    RequestSource,
     constant,
     histogram,
     lognormal,
@@ -34,7 +34,7 @@ from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits
 from gpumon.sizing.simulate.setup import Setup, setup_of
-from gpumon.sizing.simulate.traffic import Recorded
+from gpumon.sizing.simulate.traffic import RecordedTraffic
 
 USUAL_S: Final = 600.0
 """Simulated seconds where nobody says how many."""
@@ -131,10 +131,10 @@ class Simulation(msgspec.Struct, frozen=True):
     """Why there is no answer, and which option would help."""
 
 
-def goals_of(instance: Instance) -> Goals:
+def goals_of(instance: Instance) -> RequestGoals:
     """The goals of an instance's workload, in seconds."""
     asked = instance.workload
-    return Goals(_seconds(asked.ttft_p95_ms), _seconds(asked.itl_p95_ms), _seconds(asked.e2e_p95_ms))
+    return RequestGoals(_seconds(asked.ttft_p95_ms), _seconds(asked.itl_p95_ms), _seconds(asked.e2e_p95_ms))
 
 
 def simulate(
@@ -142,7 +142,7 @@ def simulate(
     scenario: Scenario,
     catalogues: Catalogues,
     conditions: Conditions,
-    recorded: Recorded | None = None,
+    recorded: RecordedTraffic | None = None,
 ) -> Simulation:
     """Simulate a workload; never raises on what a user can type: `problem` says why there is no answer."""
     demand = demand_of(workload, scenario, catalogues)
@@ -160,7 +160,7 @@ def simulate(
     return answer
 
 
-def run(demand: Demand, setup: Setup, source: Source, conditions: Conditions, replicas: int) -> Figures:
+def run(demand: Demand, setup: Setup, source: RequestSource, conditions: Conditions, replicas: int) -> Figures:
     """The figures of so many replicas. ValueError where no request arrives."""
     log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s)
     if not log.served and not log.refused:
@@ -168,7 +168,7 @@ def run(demand: Demand, setup: Setup, source: Source, conditions: Conditions, re
     return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
 
 
-def source_of(demand: Demand, conditions: Conditions, recorded: Recorded | None = None) -> Source:
+def source_of(demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None = None) -> RequestSource:
     """The requests of a workload. ValueError where something of them is not known, or where they are too many."""
     workload = demand.workload
     if recorded is not None:
@@ -176,11 +176,11 @@ def source_of(demand: Demand, conditions: Conditions, recorded: Recorded | None 
         paces = recorded.paces
         if conditions.seconds is not None:
             paces = tuple(pace for pace in paces if pace.start_s < conditions.seconds)
-        return Source(paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests))
+        return RequestSource(paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests))
     shape = _shape(demand, conditions)
     seconds = conditions.seconds or USUAL_S
     if workload.target_kind == "requests_per_s":
-        return Source(
+        return RequestSource(
             steady(workload.target, seconds, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
         )
     if workload.target > MOST_CLIENTS:
@@ -235,7 +235,7 @@ def least(
     scenario: Scenario,
     catalogues: Catalogues,
     conditions: Conditions,
-    recorded: Recorded | None = None,
+    recorded: RecordedTraffic | None = None,
 ) -> Least:
     """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model; one that was typed, or
     seen on these GPUs, stays.
@@ -276,7 +276,7 @@ def decide_by_simulation(
     workload: Workload,
     scenario: Scenario,
     catalogues: Catalogues,
-    traffic: Mapping[str, Recorded] = MappingProxyType({}),
+    traffic: Mapping[str, RecordedTraffic] = MappingProxyType({}),
 ) -> Demand:
     """The needs of a workload with the instances that the simulation asks for; `traffic`: served model name -> what was
     recorded of it, of which the busiest 10 minutes are played."""
@@ -298,7 +298,7 @@ def decide_by_simulation(
 
 
 def _smaller_steps(
-    by_formula: Demand, scenario: Scenario, catalogues: Catalogues, recorded: Recorded | None, gpus: float
+    by_formula: Demand, scenario: Scenario, catalogues: Catalogues, recorded: RecordedTraffic | None, gpus: float
 ) -> str:
     """The GPUs that hold the goals with smaller steps, where they are fewer than `gpus`; empty where the steps were
     typed, and without an ITL goal, whose p95 is that of steps with prompts."""
@@ -343,7 +343,7 @@ def _fewest(
     scenario: Scenario,
     catalogues: Catalogues,
     conditions: Conditions,
-    recorded: Recorded | None,
+    recorded: RecordedTraffic | None,
     most: int,
 ) -> Least | None:
     """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge;
@@ -387,7 +387,7 @@ def _misses_a_goal(demand: Demand) -> bool:
     return first is not None and first.concurrency < 1.0 and first.kind in _LATENCIES
 
 
-def _settled(before: Figures, after: Figures, goals: Goals) -> bool:
+def _settled(before: Figures, after: Figures, goals: RequestGoals) -> bool:
     """Whether twice the replicas changed no p95 that misses its goal: more of them do not help."""
     pairs = (
         (goals.ttft_s, before.ttft_s.p95, after.ttft_s.p95),
@@ -402,7 +402,9 @@ def _settled(before: Figures, after: Figures, goals: Goals) -> bool:
     return False
 
 
-def _bounded(demand: Demand, conditions: Conditions, recorded: Recorded | None, most: int = ENOUGH) -> Conditions:
+def _bounded(
+    demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most: int = ENOUGH
+) -> Conditions:
     """The question with about so many requests at most, but not shorter than a few requests take."""
     if conditions.seconds is not None or recorded is not None:
         return conditions
@@ -425,13 +427,13 @@ def _replicas(demand: Demand, conditions: Conditions) -> int:
     return demand.needed
 
 
-def _shape(demand: Demand, conditions: Conditions) -> Shape:
+def _shape(demand: Demand, conditions: Conditions) -> RequestShape:
     """Lengths of a workload."""
     mix = demand.instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     lengths = lengths_of(demand)
-    return Shape(
+    return RequestShape(
         prompt=_length(max(1.0, mix.prompt_tokens), conditions.prompt_variation, lengths.prompt),
         answer=_length(mix.answer_tokens, conditions.answer_variation, lengths.answer),
         hit_ratio=0.0 if conditions.groups else mix.prefix_hit_ratio,
@@ -463,7 +465,7 @@ def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) 
     return histogram(bounds, [*shares, 0.0], mean)
 
 
-def _recorded_shape(demand: Demand, conditions: Conditions, recorded: Recorded) -> Shape:
+def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTraffic) -> RequestShape:
     """Lengths of a recording, under those that were typed."""
     workload = demand.workload
     if workload.prompt_tokens is not None:
@@ -488,7 +490,7 @@ def _longest(demand: Demand) -> float:
 def _answer(
     demand: Demand,
     conditions: Conditions,
-    recorded: Recorded | None,
+    recorded: RecordedTraffic | None,
     replicas: int,
     setup: Setup | None,
     figures: Figures | None,
@@ -532,7 +534,7 @@ def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
 
 
 def _notes(
-    conditions: Conditions, recorded: Recorded | None, setup: Setup | None, figures: Figures | None
+    conditions: Conditions, recorded: RecordedTraffic | None, setup: Setup | None, figures: Figures | None
 ) -> Iterator[str]:
     """Assumptions of a simulation, and what its figures depend on."""
     if setup is not None:
@@ -570,7 +572,7 @@ def formula_of(demand: Demand, replicas: int) -> Formula:
     )
 
 
-def arrivals_text(workload: Workload, conditions: Conditions, recorded: Recorded | None) -> str:
+def arrivals_text(workload: Workload, conditions: Conditions, recorded: RecordedTraffic | None) -> str:
     """The arrivals in words: `20 requests/s, Poisson, for 600 s`."""
     if recorded is not None:
         text = f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"

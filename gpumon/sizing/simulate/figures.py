@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.simulate.scheduler import Log, Served
+from gpumon.sizing.simulate.scheduler import Log, ServedRequest
 
 QUEUE_POINTS: Final = 60
 """Moments of the queue over time."""
@@ -22,7 +22,7 @@ _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
 _NONE: Final = Missing(Reason.FEW)
 
 
-class Goals(NamedTuple):
+class RequestGoals(NamedTuple):
     """Latency goals in seconds; None: none. Of the ITL for a request that is the mean between its tokens."""
 
     ttft_s: float | None = None
@@ -86,7 +86,7 @@ class Figures(msgspec.Struct, frozen=True):
     gpu_hours: float
 
 
-def figures_of(log: Log, goals: Goals, gpus: int) -> Figures:
+def figures_of(log: Log, goals: RequestGoals, gpus: int) -> Figures:
     """The figures of a log of replicas that have so many GPUs together."""
     counted = _counted(log)
     seconds = max((served.end_s for served in log.served), default=0.0)
@@ -125,7 +125,7 @@ class _Flow(NamedTuple):
     goodput_per_s: Reading = _NONE
 
 
-def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) -> _Flow:
+def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], seconds: float) -> _Flow:
     """Requests and tokens that ended while the load was whole, per second of it."""
     span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
     ended = []
@@ -141,7 +141,7 @@ def _flow_of(log: Log, goals: Goals, counted: Sequence[Served], seconds: float) 
     return _Flow(len(ended) / span_s, tokens / span_s, good / count, good / count * len(ended) / span_s)
 
 
-def _counted(log: Log) -> list[Served]:
+def _counted(log: Log) -> list[ServedRequest]:
     """Requests that arrived while the load was whole; all where none did."""
     counted = []
     for served in log.served:
@@ -150,7 +150,7 @@ def _counted(log: Log) -> list[Served]:
     return counted or log.served
 
 
-def meets(served: Served, goals: Goals) -> bool:
+def meets(served: ServedRequest, goals: RequestGoals) -> bool:
     """Whether a request met all goals: its TTFT, the mean between its tokens, and its E2E."""
     ttft_s, itl_s, e2e_s = goals
     arrival_s = served.request.arrival_s
@@ -161,7 +161,7 @@ def meets(served: Served, goals: Goals) -> bool:
     return itl_s is None or served.request.answer < 2 or _mean_gap_s(served) <= itl_s
 
 
-def missed(figures: Figures, goals: Goals) -> tuple[str, ...]:
+def missed(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
     """Names of the latencies whose p95 is beyond its goal."""
     spreads = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
     names = []
@@ -171,14 +171,14 @@ def missed(figures: Figures, goals: Goals) -> tuple[str, ...]:
     return tuple(names)
 
 
-def holds(figures: Figures, goals: Goals) -> bool:
+def holds(figures: Figures, goals: RequestGoals) -> bool:
     """Whether p95 of each latency is within its goal, every request fits, and the queue does not grow."""
     if figures.queue_grows or figures.refused or not figures.requests:
         return False
     return not missed(figures, goals)
 
 
-def queue_of(served: Sequence[Served], delay_s: float = 0.0) -> tuple[QueuePoint, ...]:
+def queue_of(served: Sequence[ServedRequest], delay_s: float = 0.0) -> tuple[QueuePoint, ...]:
     """Waiting and running requests at 60 moments between the first arrival and the last answer."""
     if not served:
         return ()
@@ -203,16 +203,16 @@ def queue_of(served: Sequence[Served], delay_s: float = 0.0) -> tuple[QueuePoint
     return tuple(points)
 
 
-def _mean_gap_s(served: Served) -> float:
+def _mean_gap_s(served: ServedRequest) -> float:
     """Mean seconds between the tokens of a request that has several."""
     return (served.end_s - served.first_s) / (served.request.answer - 1)
 
 
-def _of_goals(value: Reading, goals: Goals) -> Reading:
+def _of_goals(value: Reading, goals: RequestGoals) -> Reading:
     return value if goals.given else _NO_GOAL
 
 
-def _grows(queue: Sequence[QueuePoint], served: Sequence[Served]) -> bool:
+def _grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool:
     """Whether more and more wait as long as requests arrive."""
     if not served:
         return False

@@ -14,7 +14,7 @@ MOST_REQUESTS = 2_000_000
 """Requests of one simulation: more take minutes and tell nothing new."""
 
 
-class Request(NamedTuple):
+class PlayedRequest(NamedTuple):
     """One request."""
 
     arrival_s: float
@@ -74,7 +74,7 @@ def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | No
     return draw
 
 
-class Shape(NamedTuple):
+class RequestShape(NamedTuple):
     """How requests look, whenever they arrive."""
 
     prompt: Draw
@@ -88,7 +88,7 @@ class Shape(NamedTuple):
     longest: float = math.inf
     """Tokens of a prompt and its answer together that the model takes."""
 
-    def request(self, arrival_s: float, random: Random) -> Request:
+    def request(self, arrival_s: float, random: Random) -> PlayedRequest:
         """One request."""
         prompt = max(1, round(self.prompt(random)))
         answer = max(1, round(self.answer(random)))
@@ -96,9 +96,9 @@ class Shape(NamedTuple):
             answer = max(1, min(answer, int(self.longest) - 1))
             prompt = max(1, int(self.longest) - answer)
         if not self.groups:
-            return Request(arrival_s, prompt, answer, int(prompt * self.hit_ratio))
+            return PlayedRequest(arrival_s, prompt, answer, int(prompt * self.hit_ratio))
         group = random.randrange(self.groups)
-        return Request(arrival_s, prompt, answer, 0, group, min(self.shared_tokens, prompt))
+        return PlayedRequest(arrival_s, prompt, answer, 0, group, min(self.shared_tokens, prompt))
 
 
 def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
@@ -112,13 +112,13 @@ def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
 
 
 def steady(
-    rate: float, seconds: float, shape: Shape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
-) -> list[Request]:
+    rate: float, seconds: float, shape: RequestShape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
+) -> list[PlayedRequest]:
     """Requests of a constant rate. ValueError on more than `most` of them."""
-    return paced([Pace(0.0, seconds, rate)], shape, seed, burstiness, most)
+    return paced([ArrivalPace(0.0, seconds, rate)], shape, seed, burstiness, most)
 
 
-class Pace(NamedTuple):
+class ArrivalPace(NamedTuple):
     """A stretch of time with one rate of arrivals."""
 
     start_s: float
@@ -128,8 +128,8 @@ class Pace(NamedTuple):
 
 
 def paced(
-    paces: Iterable[Pace], shape: Shape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
-) -> list[Request]:
+    paces: Iterable[ArrivalPace], shape: RequestShape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
+) -> list[PlayedRequest]:
     """Requests whose rate changes: arrivals of rate 1 on a clock that runs as fast as the rate at each moment.
 
     ValueError on more than `most` requests.
@@ -153,33 +153,33 @@ def paced(
     return requests
 
 
-class Source:
+class RequestSource:
     """Requests that are known before the first one is served."""
 
     counted_from_s = 0.0
     counted_until_s = math.inf
     """Arrivals between these times are counted: not those of a load that still grows, or that ends."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[PlayedRequest]) -> None:
         self._requests = requests
 
-    def first(self) -> Sequence[Request]:
+    def first(self) -> Sequence[PlayedRequest]:
         """Requests that do not wait for an answer."""
         return self._requests
 
-    def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - a client that waits for nothing
+    def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:  # noqa: ARG002 - a client that waits for nothing
         """The next request of the client whose request ended; None: it sends no more."""
         return None
 
 
-class Clients(Source):
+class Clients(RequestSource):
     """Clients that each hold one request open, and send the next one after the answer and some thought."""
 
     def __init__(
         self,
         clients: int,
         seconds: float,
-        shape: Shape,
+        shape: RequestShape,
         seed: int,
         think_s: float = 0.0,
         spread_s: float = 0.0,
@@ -204,7 +204,7 @@ class Clients(Source):
             return self._random.expovariate(1.0 / self._think_s)
         return 0.0
 
-    def after(self, request: Request, ended_s: float) -> Request | None:  # noqa: ARG002 - all clients are alike
+    def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:  # noqa: ARG002 - all clients are alike
         """The next request, as long as the simulated time lasts."""
         sent_s = ended_s + self._pause_s()
         if sent_s >= self._seconds:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gpumon.sizing.simulate.requests import Request
+from gpumon.sizing.simulate.requests import PlayedRequest
 from gpumon.sizing.simulate.scheduler import Replica
 
-Router = Callable[[Sequence[Replica], Request], int]
+Router = Callable[[Sequence[Replica], PlayedRequest], int]
 """Chooses the number of a replica."""
 
 UNEVEN_BY: Final = 64
@@ -21,7 +21,7 @@ def round_robin() -> Router:
     """Each in its turn."""
     turn = -1
 
-    def choose(replicas: Sequence[Replica], request: Request) -> int:  # noqa: ARG001 - the signature of Router
+    def choose(replicas: Sequence[Replica], request: PlayedRequest) -> int:  # noqa: ARG001 - the signature of Router
         nonlocal turn
         turn = (turn + 1) % len(replicas)
         return turn
@@ -39,7 +39,7 @@ def prefix_aware() -> Router:
     much more to do than others."""
     homes: dict[int, int] = {}
 
-    def choose(replicas: Sequence[Replica], request: Request) -> int:
+    def choose(replicas: Sequence[Replica], request: PlayedRequest) -> int:
         idlest = _idlest(replicas)
         if request.group < 0:
             return idlest

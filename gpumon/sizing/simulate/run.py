@@ -6,13 +6,13 @@ import math
 from heapq import heapify, heappop, heappush
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Request, Source
+from gpumon.sizing.simulate.requests import PlayedRequest, RequestSource
 from gpumon.sizing.simulate.router import Router
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
 
 
 def play(
-    source: Source, cost: StepTime, limits: EngineLimits, replicas: int, router: Router, delay_s: float = 0.0
+    source: RequestSource, cost: StepTime, limits: EngineLimits, replicas: int, router: Router, delay_s: float = 0.0
 ) -> Log:
     """Serve all requests of a source, each `delay_s` after it arrived. The same arguments give the same log.
 
@@ -49,7 +49,7 @@ def _idle_replicas(cost: StepTime, limits: EngineLimits, log: Log, number: int) 
     return [Replica(cost, limits, log) for _ in range(number)]
 
 
-def _begun_log(source: Source, delay_s: float) -> Log:
+def _begun_log(source: RequestSource, delay_s: float) -> Log:
     """A log without entries of the requests of a source."""
     log = Log()
     log.delay_s = delay_s
@@ -58,7 +58,7 @@ def _begun_log(source: Source, delay_s: float) -> Log:
     return log
 
 
-def _arrivals(source: Source, delay_s: float) -> list[tuple[float, int, Request]]:
+def _arrivals(source: RequestSource, delay_s: float) -> list[tuple[float, int, PlayedRequest]]:
     """Heap of the first requests of a source: when each arrives, its number, and itself."""
     arrivals = []
     for number, request in enumerate(source.first()):

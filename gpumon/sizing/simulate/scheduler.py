@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Request
+from gpumon.sizing.simulate.requests import PlayedRequest
 
 BLOCK: Final = 16
 """Tokens of one KV block."""
@@ -28,10 +28,10 @@ class EngineLimits(NamedTuple):
     kv_blocks: int
 
 
-class Served(NamedTuple):
+class ServedRequest(NamedTuple):
     """One request that ended."""
 
-    request: Request
+    request: PlayedRequest
     admitted_s: float
     """When its prompt began to be computed."""
     first_s: float
@@ -43,7 +43,7 @@ class Log:
     """Record of the replicas of one simulation: requests served, gaps between tokens, preemptions."""
 
     def __init__(self) -> None:
-        self.served: list[Served] = []
+        self.served: list[ServedRequest] = []
         self.gaps: dict[float, float] = {}
         """Seconds between two tokens of a request, to three digits -> how many such gaps there were."""
         self.preemptions = 0
@@ -74,7 +74,7 @@ class _Sequence:
         "ticket", "tokens",
     )  # fmt: skip
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: PlayedRequest) -> None:
         self.request = request
         self.tokens = request.prompt
         """To compute before the next token: the prompt, and after a preemption the answer so far."""
@@ -177,7 +177,7 @@ class Replica:
         """Whether its prefix cache has the beginning of a group's requests."""
         return group in self._prefixes.blocks
 
-    def add(self, request: Request, now_s: float) -> None:
+    def add(self, request: PlayedRequest, now_s: float) -> None:
         """A request arrives: it may be taken into the step that follows the one under way."""
         if request.prompt + request.answer > self._limits.kv_blocks * BLOCK:
             self._log.refused += 1
@@ -189,10 +189,10 @@ class Replica:
         elif self._steps > 1 and not others_wait:
             self._shorten(now_s)
 
-    def advance(self) -> list[Served]:
+    def advance(self) -> list[ServedRequest]:
         """End the present stretch and plan the next one; returns the requests that ended with it."""
         now_s = self.end_s
-        ended: list[Served] = []
+        ended: list[ServedRequest] = []
         if self._decoding:
             self._decode(now_s)
             self._end_answers(now_s, ended)
@@ -216,7 +216,7 @@ class Replica:
         self._context += tokens
         self._log.add_gaps((now_s - self._start_s) / steps, tokens, now_s)
 
-    def _end_answers(self, now_s: float, ended: list[Served]) -> None:
+    def _end_answers(self, now_s: float, ended: list[ServedRequest]) -> None:
         """Let sequences go that have all their tokens."""
         ending = self._ending
         while ending and ending[0][0] <= self._step:
@@ -226,7 +226,7 @@ class Replica:
             self._stop_decoding(sequence)
             self._leave(sequence, now_s, ended)
 
-    def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[Served]) -> None:
+    def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
         """The last prompt token is computed: a token of the answer comes."""
         if sequence is self._partial:
             self._partial = None
@@ -273,11 +273,11 @@ class Replica:
         self._decoding -= 1
         self._context -= sequence.computed
 
-    def _leave(self, sequence: _Sequence, now_s: float, ended: list[Served]) -> None:
+    def _leave(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
         """Its blocks are free, and its answer is whole."""
         del self._running[sequence]
         self._release(sequence)
-        ended.append(Served(sequence.request, sequence.admitted_s, sequence.first_s, now_s))
+        ended.append(ServedRequest(sequence.request, sequence.admitted_s, sequence.first_s, now_s))
 
     def _release(self, sequence: _Sequence) -> None:
         """Free the blocks of a sequence."""

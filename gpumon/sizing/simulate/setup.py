@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.sizing import memory
-from gpumon.sizing.accuracy import REACHED, Efficiency
+from gpumon.sizing.accuracy import REACHED, EngineEfficiency
 from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_tokens, unknown_model
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
 from gpumon.sizing.placement import beyond_domain
-from gpumon.sizing.roofline import Setting, prompt_s, step_cost
+from gpumon.sizing.roofline import InstanceSetting, prompt_s, step_cost
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
@@ -86,7 +86,7 @@ def _notes(instance: Instance) -> Iterator[str]:
         yield "prefill and decode are played on the same instances, not disaggregated"
 
 
-def split(curve: Curve, setting: Setting, reached: Efficiency | None = None) -> StepTime:
+def split(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
     """Terms of a step whose mean is the curve at the lengths of the setting.
 
     The slope of a curve has in it what each sequence decodes, the KV cache that it reads, and the prompts that stand
@@ -157,7 +157,7 @@ def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
     )
 
 
-def _with_pairs(cost: StepTime, setting: Setting) -> StepTime:
+def _with_pairs(cost: StepTime, setting: InstanceSetting) -> StepTime:
     """The time of prompt tokens as a part of each token and a part of each pair: longer prompts cost more per token."""
     length = max(1.0, setting.mix.new_tokens)
     once_s = _token_s(setting, length)
@@ -171,7 +171,7 @@ def _with_pairs(cost: StepTime, setting: Setting) -> StepTime:
     )
 
 
-def _token_s(setting: Setting, tokens: float) -> float:
+def _token_s(setting: InstanceSetting, tokens: float) -> float:
     """Seconds of each token of an uncached prompt of so many, by the roofline."""
     return prompt_s(msgspec.structs.replace(setting, mix=Mix(tokens, setting.mix.answer_tokens))) / tokens
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading, Phase
-from gpumon.sizing.simulate.requests import Draw, Pace, Shape, constant, histogram
+from gpumon.sizing.simulate.requests import ArrivalPace, Draw, RequestShape, constant, histogram
 
 MOST_GAP_S: Final = 86400.0
 """A longer time without readings is left out: nobody knows when its requests came, and a clock that was set wrong for a
@@ -20,10 +20,10 @@ _ROUNDING: Final = 1e-6
 """Share of a step that rounding of Unix times may add to a span."""
 
 
-class Recorded(NamedTuple):
+class RecordedTraffic(NamedTuple):
     """The traffic of one model."""
 
-    paces: tuple[Pace, ...]
+    paces: tuple[ArrivalPace, ...]
     """Arrivals step by step, from time 0 on."""
     requests: float
     prompt: Draw | None
@@ -39,7 +39,7 @@ class Recorded(NamedTuple):
         """How long it lasts."""
         return self.paces[-1].end_s if self.paces else 0.0
 
-    def busiest(self, seconds: float) -> Recorded:
+    def busiest(self, seconds: float) -> RecordedTraffic:
         """The stretch of at most so many seconds in which most requests arrived."""
         if self.seconds <= seconds:
             return self
@@ -49,14 +49,14 @@ class Recorded(NamedTuple):
         first = max(starts, key=lambda at: sum(pace.rate for pace in self.paces[at : at + count]))
         kept = self.paces[first : first + count]
         from_s = kept[0].start_s
-        paces = tuple(Pace(pace.start_s - from_s, pace.end_s - from_s, pace.rate) for pace in kept)
+        paces = tuple(ArrivalPace(pace.start_s - from_s, pace.end_s - from_s, pace.rate) for pace in kept)
         return self._replace(paces=paces, requests=sum(pace.rate for pace in kept) * step_s)
 
-    def shape(self, longest: float) -> Shape:
+    def shape(self, longest: float) -> RequestShape:
         """How its requests look. ValueError where their lengths were not seen."""
         if self.prompt is None or self.answer is None:
             raise ValueError("the lengths of the recorded requests are not known: give --prompt and --answer")
-        return Shape(self.prompt, self.answer, self.hit_ratio, longest=longest)
+        return RequestShape(self.prompt, self.answer, self.hit_ratio, longest=longest)
 
 
 class _Lengths:
@@ -195,7 +195,7 @@ class TrafficSeen:
             inside_s = min(end_s, (step + 1) * self._step_s) - max(begin_s, step * self._step_s)
             model.arrivals[step] = model.arrivals.get(step, 0.0) + arrived * inside_s / (end_s - begin_s)
 
-    def found(self) -> dict[str, Recorded]:
+    def found(self) -> dict[str, RecordedTraffic]:
         """By served model name; of models of which no request was seen to arrive there is nothing."""
         found = {}
         for name, model in self._models.items():
@@ -203,13 +203,13 @@ class TrafficSeen:
                 found[name] = self._recorded(model)
         return found
 
-    def _recorded(self, model: _Model) -> Recorded:
+    def _recorded(self, model: _Model) -> RecordedTraffic:
         step_s = self._step_s
         last = max(model.arrivals)
         paces = []
         for step in range(last + 1):
             arrived = model.arrivals.get(step, 0.0)
-            paces.append(Pace(step * step_s, (step + 1) * step_s, arrived / step_s))
+            paces.append(ArrivalPace(step * step_s, (step + 1) * step_s, arrived / step_s))
         prompt, prompt_bucketed = model.prompts.draw(model.ended)
         answer, answer_bucketed = model.answers.draw(model.ended)
         basis = "the engine's histograms"
@@ -219,7 +219,7 @@ class TrafficSeen:
             hits = min(1.0, model.cached_tokens / model.prompt_tokens)
         else:
             hits = 0.0
-        return Recorded(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
+        return RecordedTraffic(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
 
 
 def _grew(last: _Last, now: _Last, counter: str) -> float:

@@ -28,7 +28,7 @@ from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, ranks, shown_command
 from gpumon.sources.engines.registry import BY_KIND
-from gpumon.sources.family import Process
+from gpumon.sources.family import ProcessRecord
 from gpumon.specs import hints
 
 NOT_HERE: Final = (
@@ -54,11 +54,11 @@ MOST_PIDS: Final = 4
 class Chain(NamedTuple):
     """From GPU processes to the page of their server, as far as it could be followed."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[ProcessRecord, ...]
     """Processes on GPUs."""
     absent: tuple[int, ...] = ()
     """Pids on GPUs that /proc does not have; then there is nothing else."""
-    server: Process | None = None
+    server: ProcessRecord | None = None
     launch: Launch | None = None
     """Its command line as that of an engine; None where it is no engine's."""
     port: int = 0
@@ -147,7 +147,7 @@ def _command(argv: tuple[str, ...]) -> str:
     return clean(shown_command(argv), MOST_COMMAND)
 
 
-def shown(process: Process) -> str:
+def shown(process: ProcessRecord) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
     first = process.argv[0] if process.argv else ""
     return clean(first.split(" ")[0] if "::" in first else process.name, 48)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import UNIX_SOCKET, Form
+from gpumon.sources.engines.adapter import UNIX_SOCKET, LaunchForm
 from gpumon.sources.engines.registry import BY_KIND, FORMS
 
 MOST_CHARACTERS: Final = 1024
@@ -95,7 +95,7 @@ _RANDOM: Final = re.compile(
 _PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
-def _commands() -> Iterator[tuple[Form, str]]:
+def _commands() -> Iterator[tuple[LaunchForm, str]]:
     for form in FORMS:
         for command in form.commands:
             yield form, command
@@ -196,7 +196,7 @@ def shown_command(argv: Sequence[str]) -> str:
     return " ".join(_with_shown_arguments(program, form, arguments))
 
 
-def _with_shown_arguments(program: list[str], form: Form | None, arguments: Sequence[str]) -> list[str]:
+def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments: Sequence[str]) -> list[str]:
     """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
     shown = program
     if form is not None and form.positional:
@@ -220,7 +220,7 @@ def _with_shown_arguments(program: list[str], form: Form | None, arguments: Sequ
     return shown
 
 
-def _form_of(words: Sequence[str]) -> tuple[Form | None, Sequence[str] | None]:
+def _form_of(words: Sequence[str]) -> tuple[LaunchForm | None, Sequence[str] | None]:
     """The known program that these words start, and its arguments; None and None for any other."""
     for form, command in _COMMANDS if words else ():
         arguments = _after(words, command)
@@ -351,7 +351,7 @@ def _after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
 class _Settings(NamedTuple):
     """The options of a command line, and the variables of the environment that count where these are not given."""
 
-    form: Form
+    form: LaunchForm
     options: Mapping[str, list[str]]
     variables: Mapping[str, str]
 
@@ -374,7 +374,7 @@ class _Settings(NamedTuple):
         return bool(self.values(setting))
 
 
-def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
+def _started(form: LaunchForm, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
     options, free = _options(arguments)
     settings = _Settings(form, options, variables or {})
     host, port = _host_and_port(settings)
@@ -469,7 +469,7 @@ def _metrics(settings: _Settings) -> bool | None:
     return "off" in options
 
 
-def _nowhere(form: Form, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
+def _nowhere(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
     """Why it has no page to read, and the fix; empty where it has one."""
     if form.nowhere:
         return form.nowhere

@@ -14,10 +14,20 @@ from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.family import FIRST, Family, Process, descendants, process, program, variables_of
+from gpumon.sources.family import FIRST, ProcessFamily, ProcessRecord, descendants, process, program, variables_of
 from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import OURS, IpAddress, Listener, Locator, Place, listening, on_port, reached, sockets_of
+from gpumon.sources.sockets import (
+    OURS,
+    IpAddress,
+    Listener,
+    LocalAddress,
+    Locator,
+    listening,
+    on_port,
+    reached,
+    sockets_of,
+)
 
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
@@ -35,7 +45,7 @@ THROUGH_RAY: Final = (
 NAME_PATIENCE_S: Final = 0.5
 """How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
 
-Found = tuple[Process, Launch]
+FoundEngine = tuple[ProcessRecord, Launch]
 
 
 class Published(NamedTuple):
@@ -148,7 +158,7 @@ class Spot(NamedTuple):
     """It is in another network namespace."""
 
 
-Question = tuple[frozenset[int], frozenset[int]]
+PidSets = tuple[frozenset[int], frozenset[int]]
 """Inodes of sockets, and the processes that do not count as holders."""
 
 
@@ -167,10 +177,10 @@ class Places:
     def __init__(self) -> None:
         self._ours = 0
         self._tables: dict[int, list[Listener]] = {}
-        self._owned: dict[tuple[int, int, bool], tuple[Question, frozenset[int] | None]] = {}
+        self._owned: dict[tuple[int, int, bool], tuple[PidSets, frozenset[int] | None]] = {}
         """By pid and start of a server, and whether all ports were asked about: its family's sockets."""
 
-    def begin(self, servers: Iterable[Process]) -> None:
+    def begin(self, servers: Iterable[ProcessRecord]) -> None:
         """Another look at these servers: sockets are read anew."""
         self._ours = network_of()
         self._tables.clear()
@@ -184,7 +194,7 @@ class Places:
             self._tables[network] = listening(pid)
         return self._tables[network]
 
-    def spot(self, server: Process, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
+    def spot(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
         """The spot of this server's page; `gpu_pids` are those of its processes that run on GPUs."""
         if launched.nowhere:
             return Spot(launched.port, broken=launched.nowhere)
@@ -207,7 +217,7 @@ class Places:
             return Spot(broken=HIDDEN)
         return _reached(server, launched, usual_port, (), foreign)
 
-    def _at_port(self, server: Process, table: Sequence[Listener], port: int) -> _AtPort:
+    def _at_port(self, server: ProcessRecord, table: Sequence[Listener], port: int) -> _AtPort:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
         listeners: tuple[Listener, ...] = ()
         if port:
@@ -218,7 +228,7 @@ class Places:
         of_user = tuple(listener for listener in listeners if listener.uid == server.uid)
         return _AtPort(listeners, of_user, hidden=True)
 
-    def _search(self, server: Process, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
+    def _search(self, server: ProcessRecord, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
         """The port that the server's family listens on, GPU workers left out; None where that is hidden.
 
         Of several the only one whose number stands in its command line: a program with an engine in it has options of
@@ -237,7 +247,7 @@ class Places:
 
     def _own(
         self,
-        server: Process,
+        server: ProcessRecord,
         listeners: Sequence[Listener],
         without: frozenset[int] = frozenset(),
         *,
@@ -261,7 +271,7 @@ class Places:
         return tuple(listener for listener in listeners if listener.inode in held)
 
 
-def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
+def _found(server: ProcessRecord, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
     """The spot that a search came to, with its URL; a server that has no port yet is expected at its usual one."""
     if spot is None:
         return Spot(broken=HIDDEN)
@@ -270,7 +280,7 @@ def _found(server: Process, launched: Launch, spot: Spot | None, usual_port: int
     return _reached(server, launched, spot.port or usual_port, spot.listeners, foreign)
 
 
-def _named_ports(server: Process, ports: Iterable[int]) -> list[int]:
+def _named_ports(server: ProcessRecord, ports: Iterable[int]) -> list[int]:
     """The ports whose numbers stand in the command line of a server."""
     words = {word.rpartition("=")[2] for word in server.argv}
     return [port for port in ports if str(port) in words]
@@ -283,7 +293,7 @@ def _first_ports(ports: Sequence[int]) -> str:
     return shown
 
 
-def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> frozenset[int] | None:
+def _held(server: ProcessRecord, inodes: frozenset[int], without: frozenset[int]) -> frozenset[int] | None:
     own = sockets_of(server.pid)
     if own is None:
         return None
@@ -295,7 +305,7 @@ def _held(server: Process, inodes: frozenset[int], without: frozenset[int]) -> f
     return inodes & sockets
 
 
-def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
+def _reached(server: ProcessRecord, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
     """The spot, with the URL that leads there from here."""
     addresses = [listener.address for listener in owned]
     if not owned:
@@ -351,7 +361,7 @@ def _way(address: IpAddress) -> IpAddress:
     return ipaddress.ip_address("::1" if has_loopback else "127.0.0.1")
 
 
-def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress | None:
+def _foreign_host(server: ProcessRecord, addresses: Sequence[IpAddress]) -> IpAddress | None:
     """An address of a socket's own network namespace that a network of this one leads straight to."""
     own = [address for address in addresses if not address.is_unspecified]
     if len(own) < len(addresses):
@@ -378,7 +388,7 @@ class Look:
 
     def __call__(self, gpu_pids: frozenset[int]) -> tuple[Chain, ...]:
         """The chains of these processes, one for each server; broken ones say where."""
-        chains = Family(gpu_pids).chains
+        chains = ProcessFamily(gpu_pids).chains
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups = _by_server(chain for _, chain in sorted(chains.items()) if chain)
@@ -398,7 +408,7 @@ class Look:
         keys = {(server.pid, server.started) for server in servers}
         self._stored = {key: name for key, name in self._stored.items() if key in keys}
 
-    def _followed(self, server_in_chain: Found | None, members: tuple[Process, ...]) -> Chain:
+    def _followed(self, server_in_chain: FoundEngine | None, members: tuple[ProcessRecord, ...]) -> Chain:
         if server_in_chain is None:
             return Chain(members)
         server, launched = server_in_chain
@@ -417,14 +427,14 @@ class Look:
             folder=_folder(server, launched.model),
         )
 
-    def _named(self, server: Process, launched: Launch) -> Launch:
+    def _named(self, server: ProcessRecord, launched: Launch) -> Launch:
         """The launch with the name that Ollama's store has for its file; a later look has it if not this."""
         named_here = launched.kind is EngineKind.LLAMA_CPP and not launched.served_name
         if not named_here or not allowed(launched.model) or not is_blob(Path(launched.model)):
             return launched
         return launched._replace(stored_as=self._stored_name(server, launched.model))
 
-    def _stored_name(self, server: Process, model: str) -> str:
+    def _stored_name(self, server: ProcessRecord, model: str) -> str:
         """The name of a file of Ollama's store; empty while there is none.
 
         Without a name yet, it is asked for again: its manifest may still come.
@@ -455,7 +465,7 @@ class Look:
             if spot.foreign or parse_url(url).port != spot.port:
                 continue
             place = self._place(url)
-            if isinstance(place, Place):
+            if isinstance(place, LocalAddress):
                 there = reached(place, self._places.listeners())
                 if not there or not spot.listeners or set(there) & set(spot.listeners):
                     return url
@@ -466,7 +476,7 @@ class Look:
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
         ports_here = _published_ports()
-        local = [url for url in self._configured if isinstance(self._place(url), Place)]
+        local = [url for url in self._configured if isinstance(self._place(url), LocalAddress)]
         marked = []
         for chain in chains:
             configured = chain.configured
@@ -485,7 +495,7 @@ class Look:
         asked = []
         for port in self._ports:
             place = self._place(f"http://localhost:{port}")
-            if port in known or not isinstance(place, Place):
+            if port in known or not isinstance(place, LocalAddress):
                 continue
             listeners = reached(place, self._places.listeners())
             if not listeners:
@@ -499,11 +509,11 @@ class Look:
 class _Group(NamedTuple):
     """Processes on GPUs that work for one server; without a server a process is a group of its own."""
 
-    server: Found | None
-    members: list[Process]
+    server: FoundEngine | None
+    members: list[ProcessRecord]
 
 
-def _by_server(chains: Iterable[Sequence[Process]]) -> list[_Group]:
+def _by_server(chains: Iterable[Sequence[ProcessRecord]]) -> list[_Group]:
     """The first process of each chain, grouped by the servers in the chains."""
     groups: list[_Group] = []
     by_pid: dict[int, _Group] = {}
@@ -535,14 +545,14 @@ def _url_with_port(urls_here: Sequence[str], ports: set[int]) -> str:
     return ""
 
 
-def server_in(chain: Sequence[Process]) -> Found | None:
+def server_in(chain: Sequence[ProcessRecord]) -> FoundEngine | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
     the engine, it runs inside another program: the parent of its outermost process.
     """
-    servers: list[Found] = []
-    parts: list[Found] = []
+    servers: list[FoundEngine] = []
+    parts: list[FoundEngine] = []
     launches = _launches(chain)
     for member, launched in launches:
         if launched.part:
@@ -560,7 +570,7 @@ def server_in(chain: Sequence[Process]) -> Found | None:
     return _program_around(worker, chain), launched
 
 
-def _launches(chain: Sequence[Process]) -> list[Found]:
+def _launches(chain: Sequence[ProcessRecord]) -> list[FoundEngine]:
     """The processes of the chain whose command lines are those of an engine."""
     launches = []
     for member in chain:
@@ -570,7 +580,7 @@ def _launches(chain: Sequence[Process]) -> list[Found]:
     return launches
 
 
-def _outermost(servers: Sequence[Found]) -> Found:
+def _outermost(servers: Sequence[FoundEngine]) -> FoundEngine:
     """The outermost server; the innermost one where the outermost starts engines of that kind as servers."""
     innermost = servers[0]
     outermost = servers[-1]
@@ -580,7 +590,7 @@ def _outermost(servers: Sequence[Found]) -> Found:
     return server, _with_variables(server, launched)
 
 
-def _wrapper_of(launches: Sequence[Found], kinds: set[EngineKind]) -> Found | None:
+def _wrapper_of(launches: Sequence[FoundEngine], kinds: set[EngineKind]) -> FoundEngine | None:
     """The innermost wrapper; `kinds` are those of the engine's workers. None if no wrapper leads to a server.
 
     Ray's counts for workers of Ray alone.
@@ -598,7 +608,7 @@ def _wrapper_of(launches: Sequence[Found], kinds: set[EngineKind]) -> Found | No
     return None
 
 
-def _serves_through_ray(wrapper: Process) -> bool:
+def _serves_through_ray(wrapper: ProcessRecord) -> bool:
     """Whether Ray Serve runs below it: a server outside Ray may have its workers there, too."""
     for pid in descendants(wrapper.pid):
         worker = process(pid)
@@ -607,7 +617,7 @@ def _serves_through_ray(wrapper: Process) -> bool:
     return False
 
 
-def _program_around(worker: Process, chain: Sequence[Process]) -> Process:
+def _program_around(worker: ProcessRecord, chain: Sequence[ProcessRecord]) -> ProcessRecord:
     """The Python program that the engine of this worker runs in; the worker itself if its parent is none.
 
     What started that program does not count; the first process adopts anything.
@@ -621,7 +631,7 @@ def _program_around(worker: Process, chain: Sequence[Process]) -> Process:
     return worker
 
 
-def _folder(server: Process, model: str) -> str:
+def _folder(server: ProcessRecord, model: str) -> str:
     """The folder that a relative path of the command line is in; empty for other paths and for ids."""
     if model.startswith(("/", "~")) or not (model.startswith(".") or model.endswith(".gguf") or model.count("/") > 1):
         return ""
@@ -631,7 +641,7 @@ def _folder(server: Process, model: str) -> str:
         return ""
 
 
-def _with_variables(server: Process, launched: Launch) -> Launch:
+def _with_variables(server: ProcessRecord, launched: Launch) -> Launch:
     """The launch as the command line and the environment of the process tell it."""
     variables = variables_of(server.pid, VARIABLES)
     if variables is None:

@@ -50,7 +50,7 @@ class _Engine:
         """Its last reading, once its process is gone: its port may be anybody's by now."""
 
 
-class Discovery:
+class EngineDiscovery:
     """A source of engines. `see` is told the GPUs of every frame; a thread of its own looks at their processes."""
 
     def __init__(
@@ -340,11 +340,11 @@ def discover(
     endpoints: MutableMapping[str, Endpoint],
     owner: Ownership,
     hardware: Source | None,
-) -> Discovery | None:
+) -> EngineDiscovery | None:
     """The discovery that the config asks for; None without GPUs to begin at. `endpoints` takes what is found."""
     if hardware is None:
         return None
-    return Discovery(
+    return EngineDiscovery(
         config.general.engine_interval_s,
         configured=polled,
         endpoints=endpoints,

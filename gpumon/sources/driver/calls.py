@@ -41,7 +41,7 @@ class DriverDownError(Exception):
         self.code = code
 
 
-class Pause(Enum):
+class CallPause(Enum):
     """How long a call that failed is left alone."""
 
     TICK = "tick"
@@ -50,11 +50,11 @@ class Pause(Enum):
     FOREVER = "forever"
 
 
-class Rule(NamedTuple):
+class CallRule(NamedTuple):
     """Meaning of one return code for one call; `state` and `detail` badge the row where the whole GPU is concerned."""
 
     reason: Reason
-    pause: Pause
+    pause: CallPause
     detail: str = ""
     state: GpuState | None = None
     usual: bool = False
@@ -63,8 +63,10 @@ class Rule(NamedTuple):
     """Failures in a row before the pause and the badge apply."""
 
 
-UNKNOWN = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver keeps failing with an unknown error", GpuState.ERROR, after=3)
-NEVER = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER)
+UNKNOWN = CallRule(
+    Reason.ERROR, CallPause.BACK_OFF, "the driver keeps failing with an unknown error", GpuState.ERROR, after=3
+)
+NEVER = CallRule(Reason.NOT_SUPPORTED, CallPause.FOREVER)
 
 
 class Api(NamedTuple):
@@ -73,7 +75,7 @@ class Api(NamedTuple):
     functions: Any
     code_of: Callable[[Exception], int | None]
     """The return code that an exception stands for; None: it is none of the library's."""
-    rules: Mapping[int, Rule]
+    rules: Mapping[int, CallRule]
     """Code -> its meaning for a call; one that is not here counts as unknown."""
     down: Mapping[int, tuple[GpuState, str]]
     """Codes that say that the GPU itself is gone."""
@@ -90,7 +92,7 @@ class _Held(msgspec.Struct):
     """A call that failed: what to answer instead, and until when."""
 
     code: int
-    rule: Rule
+    rule: CallRule
     missing: Missing
     count: int
     until_s: float
@@ -124,7 +126,7 @@ class Calls:
         if self._answered or self._failed:
             self._silent = None if self._answered else self._all_failed()
         for held in self._held.values() if self._silent is not None else ():
-            if held.rule.pause is Pause.PERMISSION:  # it may be lost by now
+            if held.rule.pause is CallPause.PERMISSION:  # it may be lost by now
                 held.until_s = min(held.until_s, now_s + AGAIN_S)
         self.now_s = now_s
         self._answered = False
@@ -245,12 +247,12 @@ class Calls:
                 return held.missing.detail
         return ""
 
-    def _pause_s(self, rule: Rule, count: int, *, again: bool) -> float:
-        if count < rule.after or rule.pause is Pause.TICK:
+    def _pause_s(self, rule: CallRule, count: int, *, again: bool) -> float:
+        if count < rule.after or rule.pause is CallPause.TICK:
             return 0.0
         doubled_s = self._timings.backoff_s * 2 ** min(count - rule.after, 16)
         if again:
             return float(min(AGAIN_S, doubled_s))
-        if rule.pause is Pause.BACK_OFF:
+        if rule.pause is CallPause.BACK_OFF:
             return float(min(LONGEST_BACKOFF_S, doubled_s))
-        return math.inf if rule.pause is Pause.FOREVER else self._timings.permission_s
+        return math.inf if rule.pause is CallPause.FOREVER else self._timings.permission_s

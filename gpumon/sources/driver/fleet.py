@@ -39,7 +39,7 @@ class Pcie(Enum):
     MEASURE = "measure"
 
 
-class Gpu(Protocol):
+class DriverGpu(Protocol):
     """One GPU that is open. Reading it may raise GpuDownError, HandleStaleError or DriverDownError."""
 
     handle: Any
@@ -61,7 +61,7 @@ class Gpu(Protocol):
         """Give the driver's records back, as far as it still answers."""
 
 
-class Events(Protocol):
+class GpuErrorEvents(Protocol):
     """Error events of the GPUs."""
 
     def watch(self, handles: dict[str, Any]) -> None:
@@ -91,13 +91,13 @@ class Driver(Protocol):
     def versions(self) -> tuple[str, str]:
         """Driver version, and of the newest CUDA (or ROCm) that it supports; empty where it does not tell."""
 
-    def events(self) -> Events:
+    def events(self) -> GpuErrorEvents:
         """Begin to watch."""
 
     def count(self) -> int:
         """GPUs that it lists."""
 
-    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
         """The GPU at an index: `last` where it is still that one."""
 
 
@@ -111,7 +111,7 @@ class _Down(msgspec.Struct, frozen=True):
     text: str
     since_s: float
 
-    def reading(self, source: str, events: Events) -> GpuReading:
+    def reading(self, source: str, events: GpuErrorEvents) -> GpuReading:
         blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, Missing(_REASONS.get(self.state, Reason.ERROR), self.text))
         own = (self.index, self.uuid, self.name, self.state, self.since_s, self.text)
         return GpuReading(*own, xid=events.of(self.uuid), source=source, **blank)
@@ -120,11 +120,11 @@ class _Down(msgspec.Struct, frozen=True):
 class _Slot:
     """The GPU at one index, and the thread that reads it. Between `ask` and `answered` only that thread touches it."""
 
-    def __init__(self, index: int, driver: Driver, timings: Timings, events: Events) -> None:
+    def __init__(self, index: int, driver: Driver, timings: Timings, events: GpuErrorEvents) -> None:
         self.index = index
         self.rows: tuple[GpuReading, ...] = ()
         """As they were read last."""
-        self.gpu: Gpu | None = None
+        self.gpu: DriverGpu | None = None
         self.down: _Down | None = None
         self.error: Exception | None = None
         """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
@@ -257,7 +257,7 @@ class _Slot:
         self.down = _Down(self.index, uuid, name, *why, since_s)
 
 
-class Fleet:
+class DriverGpus:
     """The GPUs of an initialised driver. A GPU that cannot be had at all goes by the uuid `index:N`."""
 
     def __init__(self, driver: Driver, timings: Timings) -> None:

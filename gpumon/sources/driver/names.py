@@ -49,7 +49,7 @@ MOST_CHILDREN: Final = 64
 """Processes below one that are looked at."""
 
 
-class Names:
+class ProcessNames:
     """Processes as /proc has them; looked up once per pid and round."""
 
     def __init__(self, containers: ContainerNames = CONTAINER_NAMES) -> None:

@@ -18,7 +18,7 @@ import msgspec
 import gpumon
 from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
-from gpumon.sources.driver.wire import GarbledError, Inbox, Report, Timings, request
+from gpumon.sources.driver.wire import GarbledError, Inbox, Timings, WorkerReport, request
 from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs.cards import AMD_DRIVERS, INTEGRATED_VARIABLE, INTEL_DRIVERS, SYS, shown_cards
 
@@ -88,11 +88,11 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-Process = subprocess.Popen[bytes]
-Spawn = Callable[[Sequence[str], Mapping[str, str] | None], Process]
+WorkerProcess = subprocess.Popen[bytes]
+Spawn = Callable[[Sequence[str], Mapping[str, str] | None], WorkerProcess]
 
 
-def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> Process:
+def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProcess:
     """Start a worker in a session of its own, so that Ctrl+C and a closed terminal reach the monitor alone.
 
     Its working folder is the one that holds the package: `-m` finds it there, and nothing in the user's own folder
@@ -115,7 +115,7 @@ def _command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
     return (python, "-m", "gpumon.sources.driver.worker", vendor.module, msgspec.json.encode(timings).decode())
 
 
-def asked_worker(vendor: Vendor) -> Process | None:
+def asked_worker(vendor: Vendor) -> WorkerProcess | None:
     """A worker that was asked for its first report, started before there is an event loop to wait for that in.
 
     None where it cannot be started: the source tries again, and says why.
@@ -132,12 +132,12 @@ def asked_worker(vendor: Vendor) -> Process | None:
 class Child:
     """One worker process. `news` is called when a report arrived or the pipe broke."""
 
-    def __init__(self, process: Process, news: Callable[[], None], now_s: float) -> None:
+    def __init__(self, process: WorkerProcess, news: Callable[[], None], now_s: float) -> None:
         self.process = process
         self.started_s = now_s
         self.asked_s: float | None = None
         """When the request that is not answered yet was sent."""
-        self.report: Report | None = None
+        self.report: WorkerReport | None = None
         """The newest answer."""
         self.broken = ""
         """Why its pipe is of no use any more."""
@@ -233,7 +233,7 @@ def _read(pipe: IO[bytes] | None) -> bytes | None:
         return b""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class WorkerPatience(msgspec.Struct, frozen=True):
     """Seconds after which the monitor loses patience with its worker; tests make them short."""
 
     init_s: float = 90.0
@@ -249,7 +249,7 @@ class Limits(msgspec.Struct, frozen=True):
     """A worker that lived and answered this long ends the doubling."""
 
 
-LIMITS = Limits()
+LIMITS = WorkerPatience()
 TIMINGS = Timings()
 
 
@@ -263,10 +263,10 @@ class DriverSource:
         *,
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
-        limits: Limits = LIMITS,
+        limits: WorkerPatience = LIMITS,
         timings: Timings = TIMINGS,
         spawn: Spawn = spawn,
-        worker: Process | None = None,
+        worker: WorkerProcess | None = None,
     ) -> None:
         """`env` is the worker's whole environment; None: what it needs of this process's own.
 
@@ -280,13 +280,13 @@ class DriverSource:
         self._command = _command(vendor, python, timings)
         self._worker = worker
         self._child: Child | None = None
-        self._dying: Process | None = None
+        self._dying: WorkerProcess | None = None
         self._killed_s = 0.0
         self._restart_s = 0.0
         self._failures = 0
         self._why = ""
         """Why the last worker is gone; empty as soon as a new one has read the driver."""
-        self._newest: Report | None = None
+        self._newest: WorkerReport | None = None
         """The last report with an open driver."""
         self._past_xid: dict[str, tuple[XidEvent, ...]] = {}
         self._fault: tuple[str, float] = ("", 0.0)

@@ -36,7 +36,7 @@ class Timings(msgspec.Struct, frozen=True):
     """First pause after a failure that may pass; it doubles up to a minute."""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """One answer of the worker. Until the driver is initialised `ready` is false and `error` says what is wrong."""
 
     seq: int
@@ -78,14 +78,14 @@ class Requests:
         return [frozenset(line.decode("ascii", "replace").split()) for line in lines]
 
 
-_DECODER = msgspec.msgpack.Decoder(Report)
+_DECODER = msgspec.msgpack.Decoder(WorkerReport)
 
 
 class GarbledError(Exception):
     """The bytes from the worker are no reports."""
 
 
-def pack(report: Report) -> bytes:
+def pack(report: WorkerReport) -> bytes:
     """The report as one message: 4 bytes of length, then msgpack."""
     body = msgspec.msgpack.encode(report)
     return _LENGTH.pack(len(body)) + body
@@ -97,7 +97,7 @@ class Inbox:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, piece: bytes) -> list[Report]:
+    def feed(self, piece: bytes) -> list[WorkerReport]:
         """The reports that are complete with this piece. Raises GarbledError where it can be no report."""
         self._bytes += piece
         reports = []

@@ -17,8 +17,8 @@ import time
 import msgspec
 
 from gpumon.sources.driver.calls import DriverDownError
-from gpumon.sources.driver.fleet import Driver, Fleet
-from gpumon.sources.driver.wire import Report, Requests, Timings, pack
+from gpumon.sources.driver.fleet import Driver, DriverGpus
+from gpumon.sources.driver.wire import Requests, Timings, WorkerReport, pack
 
 
 class Reporter:
@@ -27,13 +27,13 @@ class Reporter:
     def __init__(self, driver: Driver, timings: Timings) -> None:
         self._driver = driver
         self._timings = timings
-        self._fleet: Fleet | None = None
+        self._fleet: DriverGpus | None = None
         self._versions = ("", "")
         self._code = 0
         self._retry_s = 0.0
         self._seq = 0
 
-    def report(self, watched: frozenset[str]) -> Report:
+    def report(self, watched: frozenset[str]) -> WorkerReport:
         """The newest readings, with PCIe traffic of the GPUs `watched` (uuids). Blocks as long as the driver does."""
         self._seq += 1
         now_s = time.monotonic()
@@ -42,18 +42,18 @@ class Reporter:
             self._retry_s = now_s + self._timings.init_retry_s
             if self._code == 0:
                 self._versions = self._driver.versions()
-                self._fleet = Fleet(self._driver, self._timings)
+                self._fleet = DriverGpus(self._driver, self._timings)
         fleet = self._fleet
         if fleet is not None:
             try:
                 gpus = fleet.read(time.monotonic(), watched)
                 error = "" if gpus else self._driver.no_gpu
-                return Report(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
+                return WorkerReport(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
             except DriverDownError as down:
                 self._fleet = None
                 self._code = down.code
         leaving = self._code in self._driver.reload
-        return Report(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
+        return WorkerReport(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
 
 
 def _listen(requests: queue.SimpleQueue[frozenset[str]]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from gpumon.sources.engine_log.places import LOGS, Place, places_of
+from gpumon.sources.engine_log.places import LOGS, LogPlace, places_of
 from gpumon.sources.engine_log.tails import Added, tail_of
 from gpumon.sources.last_seen.processes import has_ended
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.offload import in_daemon_thread
 
 ResultT = TypeVar("ResultT")
@@ -22,7 +22,7 @@ class Followed(NamedTuple):
     """Result of one read."""
 
     added: Added
-    place: Place
+    place: LogPlace
     places: int
     """How many logs the engine has."""
     is_other: bool
@@ -32,13 +32,13 @@ class Followed(NamedTuple):
 class LogFollower:
     """Finds the log of an engine, and reads what is added to it. All calls but `turn` block: for a thread."""
 
-    def __init__(self, origin: Callable[[], Origin], logs: Path = LOGS) -> None:
+    def __init__(self, origin: Callable[[], EngineOrigin], logs: Path = LOGS) -> None:
         """`origin`: where the engine runs as far as is known by now."""
         self._origin_now = origin
         self._logs = logs
-        self._origin: Origin | None = None
+        self._origin: EngineOrigin | None = None
         self._was_live = False
-        self._places: tuple[Place, ...] = ()
+        self._places: tuple[LogPlace, ...] = ()
         self._chosen = 0
         self._tail: Callable[[], Added] = Added
         self._fault = ""
@@ -48,7 +48,7 @@ class LogFollower:
         self._is_other = False
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> EngineOrigin:
         """The process and place of the engine at the last read."""
         return self._origin or NO_ORIGIN
 

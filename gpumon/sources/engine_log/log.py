@@ -10,22 +10,21 @@ from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import LogLine, LogReader, LogView, begins_record
 from gpumon.sources.engine_log.follow import LogFollower, OneRead
 from gpumon.sources.engine_log.places import LOGS
-from gpumon.sources.engine_log.requests import EngineRequests
+from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import Added, first_record
 from gpumon.sources.family import all_pids, process, server_of
 from gpumon.sources.last_seen.processes import origin_of
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
-from gpumon.sources.sockets import Place as Address
-from gpumon.sources.sockets import holders, listening, locate, reached
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
+from gpumon.sources.sockets import LocalAddress, holders, listening, locate, reached
 
 MOST_LINES: Final = 5000
 """Lines that are kept of a log."""
 
 
-class EngineLog:
+class EngineLogReader:
     """The log of an engine; `read` is called again and again while it is looked at."""
 
-    def __init__(self, origin: Callable[[], Origin], logs: Path = LOGS) -> None:
+    def __init__(self, origin: Callable[[], EngineOrigin], logs: Path = LOGS) -> None:
         """`origin`: where the engine runs as far as is known by now; called in a thread, and may block."""
         self._origin = origin
         self._logs = logs
@@ -46,9 +45,9 @@ class EngineLog:
         """Read the next (1) or the previous (-1) of its logs from now on."""
         self._follower.turn(step)
 
-    def requests(self, kind: EngineKind) -> EngineRequests:
+    def requests(self, kind: EngineKind) -> EngineRequestsReader:
         """The requests that the same engine logs, read apart from this."""
-        return EngineRequests(self._origin, kind, self._logs)
+        return EngineRequestsReader(self._origin, kind, self._logs)
 
     def _read(self) -> LogView:
         followed = self._follower.read()
@@ -97,10 +96,10 @@ class EngineLog:
         self._shown = (*self._lines, *self._rest)
 
 
-def serving_origin(url: str) -> Origin:
+def serving_origin(url: str) -> EngineOrigin:
     """Origin of the server that listens at a URL of this host; an empty one where no process is known. Blocks."""
     address = locate(url)
-    if not isinstance(address, Address):
+    if not isinstance(address, LocalAddress):
         return NO_ORIGIN
     sockets = reached(address, listening())
     if sockets:

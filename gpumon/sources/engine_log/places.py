@@ -15,8 +15,8 @@ from gpumon.readings.text import clean
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import process, user_name
 from gpumon.sources.last_seen.processes import CONTAINER, UNIT, has_ended
-from gpumon.sources.last_seen.records import Origin
-from gpumon.sources.model_files import Reader, kernel_devices, open_file, reader_of, reader_with, root_of
+from gpumon.sources.last_seen.records import EngineOrigin
+from gpumon.sources.model_files import ReadingUser, kernel_devices, open_file, reader_of, reader_with, root_of
 
 LOGS: Final = Path("/var/log")
 """The folder in which the kubelet keeps logs of containers."""
@@ -62,14 +62,14 @@ class NoLog(NamedTuple):
     words: str = ""
 
 
-Place = LogFile | LogCommand | NoLog
+LogPlace = LogFile | LogCommand | NoLog
 
 
 class LogAccessError(PermissionError):
     """A log may not be opened, or is none; its text says why."""
 
 
-def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
+def places_of(origin: EngineOrigin, logs: Path = LOGS) -> tuple[LogPlace, ...]:
     """The places of a server's log, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
     is_live = bool(origin.pid) and not has_ended(origin.id)
     if is_live:
@@ -89,7 +89,7 @@ def places_of(origin: Origin, logs: Path = LOGS) -> tuple[Place, ...]:
     return (_without_file(origin, outputs, logs, is_live=is_live),)
 
 
-def _without_file(origin: Origin, outputs: list[Output], logs: Path, *, is_live: bool) -> Place:
+def _without_file(origin: EngineOrigin, outputs: list[Output], logs: Path, *, is_live: bool) -> LogPlace:
     """The log of a server whose output goes to no file: its pod's, its container's or its unit's."""
     if origin.pod:
         return _of_pod(origin, logs, is_live=is_live)
@@ -100,7 +100,7 @@ def _without_file(origin: Origin, outputs: list[Output], logs: Path, *, is_live:
     return NoLog(_no_log(origin, outputs, is_live=is_live))
 
 
-def _files_behind_pipes(origin: Origin, outputs: Sequence[Output]) -> list[LogFile]:
+def _files_behind_pipes(origin: EngineOrigin, outputs: Sequence[Output]) -> list[LogFile]:
     """The files that the readers of its pipes write, such as those of `tee`."""
     pipes = dict.fromkeys(output.target for output in outputs if stat.S_ISFIFO(output.mode))
     files = []
@@ -111,7 +111,7 @@ def _files_behind_pipes(origin: Origin, outputs: Sequence[Output]) -> list[LogFi
     return files
 
 
-def _live_file(origin: Origin, output: Output) -> LogFile:
+def _live_file(origin: EngineOrigin, output: Output) -> LogFile:
     """A file that a process has open: it is opened through that very descriptor, whatever its name leads to by now."""
     path = clean(output.target, _MOST_PATH)
 
@@ -143,7 +143,7 @@ def open_descriptor(output: Output) -> BinaryIO:
     return cast("BinaryIO", os.fdopen(descriptor, "rb", buffering=0))
 
 
-def _allow(reader: Reader | None, status: os.stat_result, pid: int) -> None:
+def _allow(reader: ReadingUser | None, status: os.stat_result, pid: int) -> None:
     """Raises LogAccessError for what is no regular file, or what the engine's user may not read."""
     kernels = kernel_devices(Path("/")) | kernel_devices(Path(root_of(pid)))
     if not stat.S_ISREG(status.st_mode) or status.st_dev in kernels:
@@ -152,7 +152,7 @@ def _allow(reader: Reader | None, status: os.stat_result, pid: int) -> None:
         raise LogAccessError(f"{reader.name} may not read it, so gpumon does not")
 
 
-def _kept_file(origin: Origin) -> LogFile:
+def _kept_file(origin: EngineOrigin) -> LogFile:
     """The file that a server wrote which has ended: opened with its user's rights, and only if no link stands there."""
     path = Path(origin.output)
 
@@ -162,7 +162,7 @@ def _kept_file(origin: Origin) -> LogFile:
     return LogFile(f"file {clean(origin.output, _MOST_PATH)}", opened, _tail_command(origin.output))
 
 
-def open_kept(path: Path, reader: Reader | None) -> BinaryIO:
+def open_kept(path: Path, reader: ReadingUser | None) -> BinaryIO:
     """Opens a file by the name under which it was seen. A link on the way means that another one is meant now.
 
     Raises OSError.
@@ -189,7 +189,7 @@ def open_kept(path: Path, reader: Reader | None) -> BinaryIO:
     return file
 
 
-def _of_pod(origin: Origin, logs: Path, *, is_live: bool) -> Place:
+def _of_pod(origin: EngineOrigin, logs: Path, *, is_live: bool) -> LogPlace:
     """The file of the kubelet where this user may read it; else the command, which gpumon does not run."""
     namespace, _, name = origin.pod.rpartition("/")
     command = f"kubectl logs{f' -n {namespace}' if namespace else ''} {name} --tail={_SHOWN_LINES}"
@@ -236,7 +236,7 @@ def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | N
     return None
 
 
-def _of_container(origin: Origin) -> Place:
+def _of_container(origin: EngineOrigin) -> LogPlace:
     if not CONTAINER.fullmatch(origin.container):
         return NoLog("it runs in a container whose id is not known")
     short = origin.container[:12]
@@ -245,7 +245,7 @@ def _of_container(origin: Origin) -> Place:
     return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}", "stamped")
 
 
-def _of_unit(origin: Origin) -> Place:
+def _of_unit(origin: EngineOrigin) -> LogPlace:
     user = ("--user",) if origin.is_user_unit else ()
     command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES), "-o", "cat", "--no-pager", "-q")
     shown = f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n {_SHOWN_LINES}"
@@ -258,7 +258,7 @@ def _tail_command(path: str) -> str:
     return ""
 
 
-def _no_log(origin: Origin, outputs: list[Output], *, is_live: bool) -> str:
+def _no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> str:
     """Why no log can be read."""
     if not origin.pid:
         return "no process of this host is known that serves it"

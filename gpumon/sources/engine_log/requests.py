@@ -14,13 +14,13 @@ from gpumon.sources.engine_log.follow import LogFollower, OneRead
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.tails import Added, first_record
 from gpumon.sources.family import process
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 
 
-class EngineRequests:
+class EngineRequestsReader:
     """The requests of one engine; `read` is called again and again while they are looked at."""
 
-    def __init__(self, origin: Callable[[], Origin], kind: EngineKind, logs: Path = LOGS) -> None:
+    def __init__(self, origin: Callable[[], EngineOrigin], kind: EngineKind, logs: Path = LOGS) -> None:
         """`origin`: where the engine runs as far as is known by now; called in a thread, and may block."""
         self._follower = LogFollower(origin, logs)
         self._in_thread = OneRead(self._read)

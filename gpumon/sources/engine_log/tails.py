@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
-from gpumon.sources.engine_log.places import MOST_LINES, LogAccessError, LogCommand, LogFile, NoLog, Place
+from gpumon.sources.engine_log.places import MOST_LINES, LogAccessError, LogCommand, LogFile, LogPlace, NoLog
 
 MOST_LOG_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
@@ -54,7 +54,7 @@ NOTHING_ADDED: Final = Added()
 _Tail = Callable[[], Added]
 
 
-def tail_of(place: Place) -> _Tail:
+def tail_of(place: LogPlace) -> _Tail:
     """Reads what is added to a log since the call before."""
     if isinstance(place, LogFile):
         return FileTail(place).read

@@ -1,7 +1,7 @@
 """An engine's page becomes an `EngineReading` here, in one step: tables say which series make which quantity.
 
 `Adapter` reads any engine that its tables describe; an engine's own module has those tables, what they cannot say, and
-how it is started (`Form`), by which discovery tells a server.
+how it is started (`LaunchForm`), by which discovery tells a server.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
 from gpumon.sources.exposition import Scan, Series
 
-Names = Mapping[str, str]
+OptionNames = Mapping[str, str]
 """Setting -> the options or variables that give it, with spaces between them."""
-NONE: Final[Names] = MappingProxyType({})
-HOST_PORT: Final[Names] = {"host": "--host", "port": "--port"}
+NONE: Final[OptionNames] = MappingProxyType({})
+HOST_PORT: Final[OptionNames] = {"host": "--host", "port": "--port"}
 NODE: Final = "it is one of several nodes: only the first has metrics; add that node's URL"
 UNIX_SOCKET: Final = "it serves on a Unix socket only: start it with --host and --port"
 
@@ -33,7 +33,7 @@ class Catch(NamedTuple):
     harmless: tuple[str, ...] = ()
 
 
-class Form(NamedTuple):
+class LaunchForm(NamedTuple):
     """One way to start an engine. `options` and `variables` (of the environment) are by what they say:
 
     host, port, address (both in one), model, served_name, tp, pp, dp (numbers), on, off (metrics), key (an API key is
@@ -47,8 +47,8 @@ class Form(NamedTuple):
     title: str
     commands: tuple[str, ...]
     """Program or Python module, and the words that follow it."""
-    options: Names = NONE
-    variables: Names = NONE
+    options: OptionNames = NONE
+    variables: OptionNames = NONE
     positional: bool = False
     """A word that belongs to no option is the model."""
     others: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ LEAST_VALUE: Final = 1e-30
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
-Found = list[tuple[Series, float]]
+FoundSeries = list[tuple[Series, float]]
 """Samples of one metric name."""
 Bodies = Mapping[str, bytes]
 """Path below the server's base URL -> what it answered there just now, or, of a rarely asked one, last."""
@@ -93,7 +93,7 @@ class Samples(NamedTuple):
     """All samples of a page: the value of each series, and the samples of each name."""
 
     values: Mapping[Series, float]
-    by_name: Mapping[str, Found]
+    by_name: Mapping[str, FoundSeries]
 
 
 class Metric(NamedTuple):
@@ -129,7 +129,7 @@ def rule(
     return Rule(quantity, tuple(Metric(prefix + name, label, value, advance) for name in names))
 
 
-class Companion(NamedTuple):
+class CompanionPage(NamedTuple):
     """Another page of the server that the adapter reads."""
 
     path: str
@@ -161,7 +161,7 @@ class Tables(NamedTuple):
     """Labels with a value by which a series is left out: it counts something else than the others of its name."""
 
 
-class Page(NamedTuple):
+class FirstAnswer(NamedTuple):
     """A server's first answer, by which its kind is told."""
 
     path: str
@@ -182,7 +182,7 @@ class Rank:
         self.histograms: dict[str, HistogramReading] = {}
 
 
-class Figures:
+class PageFigures:
     """One model's page while it is put together: `ranks` by name, and the rest as in `EngineReading`."""
 
     def __init__(self, ranks: dict[str, Rank], live: dict[str, str], advance: dict[str, Advance]) -> None:
@@ -197,12 +197,12 @@ class Figures:
         self.tp = self.pp = self.dp = 0
         self.backends: dict[str, Rank] = {}
         """A front end's figures of its backends, by address or name."""
-        self.found: Mapping[str, Found] = {}
+        self.found: Mapping[str, FoundSeries] = {}
         """The samples of the page, by name."""
         self.bodies: Bodies = NO_BODIES
         self.open_metrics = False
 
-    def picked(self, metric: Metric) -> Found:
+    def picked(self, metric: Metric) -> FoundSeries:
         """The usable series of a metric."""
         return picked(self.found, metric)
 
@@ -314,7 +314,7 @@ class _Plan:
         self.cut = False
         """Ranks beyond the bound were left out."""
 
-    def collected(self, values: Mapping[Series, float]) -> Figures | None:
+    def collected(self, values: Mapping[Series, float]) -> PageFigures | None:
         """The figures of a page; None where one is not usable, which the plan did not expect."""
         row = [values[part.series] for part in self.parts]
         if not all(map(usable, row)):
@@ -326,7 +326,7 @@ class _Plan:
             reading = histogram.reading(values)
             if reading is not None:
                 ranks[histogram.rank].histograms[histogram.quantity] = reading
-        return Figures(ranks, self.live.copy(), self.advance.copy())
+        return PageFigures(ranks, self.live.copy(), self.advance.copy())
 
     def rank(self, name: str) -> str | None:
         """The rank, if there is room for it."""
@@ -338,7 +338,7 @@ class _Plan:
         return name
 
 
-def _buckets(samples: Mapping[str, Found], metric: Metric) -> Found:
+def _buckets(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
     """The buckets of a histogram."""
     return samples.get(f"{metric.name}_bucket", [])
 
@@ -370,7 +370,7 @@ class Adapter:
     tables: Tables = Tables("")
     prefixes: ClassVar[tuple[str, ...]] = ()
     """Sample names begin so on a page of this engine."""
-    companions: tuple[Companion, ...] = ()
+    companions: tuple[CompanionPage, ...] = ()
     """Pages asked beside the metrics. An adapter may change its own: a server's pages differ by version."""
     from_documentation: ClassVar[bool] = False
     """Never held against a recording of a real engine."""
@@ -389,7 +389,7 @@ class Adapter:
         self._remainders: dict[str, tuple[float, float]] = {}
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Whether this is a page of this engine."""
         return any(name.startswith(cls.prefixes) for name in page.names)
 
@@ -472,10 +472,10 @@ class Adapter:
         self.refine(figures)
         return self.reading(figures)
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Add the figures that the tables cannot describe: an engine's own module does."""
 
-    def reading(self, figures: Figures) -> EngineReading:
+    def reading(self, figures: PageFigures) -> EngineReading:
         """The figures as a reading; those that are too large for a number are left out."""
         ordered = sorted(figures.ranks.values(), key=lambda rank: (len(rank.name), rank.name))
         return EngineReading(
@@ -501,7 +501,7 @@ class Adapter:
             backends=tuple(map(_rank_reading, figures.backends.values())),
         )
 
-    def collect(self, samples: Samples) -> Figures:
+    def collect(self, samples: Samples) -> PageFigures:
         """The figures of a page by the tables."""
         values = samples.values
         groups = samples.by_name
@@ -521,7 +521,7 @@ class Adapter:
         self.cut = self._plan.cut
         return figures
 
-    def work_out_prefill(self, figures: Figures, *, cache_off: bool = False) -> None:
+    def work_out_prefill(self, figures: PageFigures, *, cache_off: bool = False) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it, but its cached tokens (`cache_off`:
         there are none)."""
         live = figures.live
@@ -539,7 +539,7 @@ class Adapter:
         if advance is not None:
             figures.advance[q.PREFILL_COMPUTED] = advance
 
-    def _subtract_cached(self, figures: Figures, *, has_cache: bool) -> float:
+    def _subtract_cached(self, figures: PageFigures, *, has_cache: bool) -> float:
         """Put computed prefill into each rank; returns the cached tokens of all."""
         hits = 0.0
         for rank in figures.ranks.values():
@@ -563,7 +563,7 @@ class Adapter:
             del self._remainders[next(iter(self._remainders))]
         return left
 
-    def _planned(self, samples: Mapping[str, Found]) -> _Plan:
+    def _planned(self, samples: Mapping[str, FoundSeries]) -> _Plan:
         """How a page of these series is read."""
         plan = _Plan()
         if self.tables.ignored:
@@ -579,7 +579,7 @@ class Adapter:
                 plan.histograms += self._histograms(plan, samples, rule.quantity, metric.name)
         return plan
 
-    def _without_ignored(self, samples: Found) -> Found:
+    def _without_ignored(self, samples: FoundSeries) -> FoundSeries:
         """The samples without those whose labels say that they are to be left out."""
         kept = []
         for series, value in samples:
@@ -587,7 +587,7 @@ class Adapter:
                 kept.append((series, value))
         return kept
 
-    def _plan_rule(self, plan: _Plan, found: Mapping[str, Found], rule: Rule, put: _Put) -> None:
+    def _plan_rule(self, plan: _Plan, found: Mapping[str, FoundSeries], rule: Rule, put: _Put) -> None:
         """Plan the quantity of one rule: the series of its metric, and of the metrics that are added to it."""
         metric, samples = self._first(rule, partial(picked, found))
         if metric is None:
@@ -606,7 +606,7 @@ class Adapter:
     def _rank_of(self, series: Series) -> str:
         return series.labels.get(self.tables.rank_label, "0")
 
-    def _unrepeated(self, samples: Found) -> Found:
+    def _unrepeated(self, samples: FoundSeries) -> FoundSeries:
         """The samples, but of series that differ in nothing but who reports them, only that of the lowest reporter."""
         repeated = self.tables.repeated
         if not repeated or len(samples) < 2:
@@ -620,7 +620,7 @@ class Adapter:
                 best[same] = (order, series, value)
         return [(series, value) for _, series, value in best.values()]
 
-    def _first(self, rule: Rule, samples_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
+    def _first(self, rule: Rule, samples_of: Callable[[Metric], FoundSeries]) -> tuple[Metric | None, FoundSeries]:
         """The best metric that the page has. One that was seen before and is absent now is not replaced by a worse."""
         last = self._chosen.get(rule.quantity, len(rule.metrics) - 1)
         for index, metric in enumerate(rule.metrics[: last + 1]):
@@ -630,7 +630,9 @@ class Adapter:
                 return metric, samples
         return None, []
 
-    def _histograms(self, plan: _Plan, samples: Mapping[str, Found], quantity: str, name: str) -> Iterator[_Histogram]:
+    def _histograms(
+        self, plan: _Plan, samples: Mapping[str, FoundSeries], quantity: str, name: str
+    ) -> Iterator[_Histogram]:
         """The histogram of each rank that has all parts of one."""
         of_rank = self._buckets_of_ranks(plan, samples, name)
         sums = self._series_of_ranks(plan, samples, f"{name}_sum")
@@ -647,7 +649,7 @@ class Adapter:
             yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
 
     def _buckets_of_ranks(
-        self, plan: _Plan, samples: Mapping[str, Found], name: str
+        self, plan: _Plan, samples: Mapping[str, FoundSeries], name: str
     ) -> dict[str, dict[float, list[Series]]]:
         """Rank -> upper bound -> the series of the buckets; a bucket whose bound is no number is left out."""
         of_rank: dict[str, dict[float, list[Series]]] = {}
@@ -658,7 +660,7 @@ class Adapter:
                     of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
         return of_rank
 
-    def _series_of_ranks(self, plan: _Plan, samples: Mapping[str, Found], name: str) -> dict[str, list[Series]]:
+    def _series_of_ranks(self, plan: _Plan, samples: Mapping[str, FoundSeries], name: str) -> dict[str, list[Series]]:
         """Rank -> its series of this name."""
         of_rank: dict[str, list[Series]] = {}
         for series, _ in self._unrepeated(samples.get(name, [])):
@@ -668,7 +670,7 @@ class Adapter:
         return of_rank
 
 
-class Row(NamedTuple):
+class EngineRow(NamedTuple):
     """One kind of engine: its adapter, where its metrics stand, how they are switched on, and how it is started."""
 
     title: str
@@ -688,7 +690,7 @@ class Row(NamedTuple):
     """Paths that may give what they have only once: never asked where that is known."""
     version_path: str = ""
     """Path of its version as JSON `{"version": ...}`; empty where there is none, or where the adapter finds it."""
-    forms: tuple[Form, ...] = ()
+    forms: tuple[LaunchForm, ...] = ()
     """How it is started, for discovery."""
     names_from: str = ""
     """Version of the source or documentation that its names are from, and its date where that is known."""
@@ -714,7 +716,7 @@ class Failures(NamedTuple):
     besides: bool = True
     """They are not among the requests that the engine counts otherwise."""
 
-    def put(self, figures: Figures) -> None:
+    def put(self, figures: PageFigures) -> None:
         """Put them into each rank, with what tells of them; the causes stand in `info`."""
         causes: dict[str, float] = {}
         for series, value in figures.picked(Metric(self.name)):
@@ -726,7 +728,7 @@ class Failures(NamedTuple):
             self._put_into(rank, figures, causes)
         tell_causes(figures, causes)
 
-    def _put_into(self, rank: Rank, figures: Figures, causes: Mapping[str, float]) -> None:
+    def _put_into(self, rank: Rank, figures: PageFigures, causes: Mapping[str, float]) -> None:
         others = {self.client: q.ABORTS, self.turned_away: q.REJECTIONS}
         failed = sum(value for cause, value in causes.items() if not cause or cause not in others)
         figures.put(rank.counters, q.FAILURES, failed, self.name)
@@ -739,7 +741,7 @@ class Failures(NamedTuple):
             figures.live[q.REQUESTS] += f" + {self.name}"
 
 
-def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
+def tell_causes(figures: PageFigures, causes: Mapping[str, float]) -> None:
     """Note the causes of failed requests since the engine started: `BACKEND ×256, REJECTED ×3`; text from outside."""
     counted = []
     for cause, value in sorted(causes.items()):
@@ -751,13 +753,13 @@ def tell_causes(figures: Figures, causes: Mapping[str, float]) -> None:
 
 def samples_of(values: Mapping[Series, float]) -> Samples:
     """The samples of a page, grouped by metric name."""
-    groups: dict[str, Found] = {}
+    groups: dict[str, FoundSeries] = {}
     for series, value in values.items():
         groups.setdefault(series.name, []).append((series, value))
     return Samples(values, groups)
 
 
-def picked(samples: Mapping[str, Found], metric: Metric) -> Found:
+def picked(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
     """The usable series of a metric."""
     picked = []
     for series, value in samples.get(metric.name, ()):
@@ -770,7 +772,7 @@ def _rank_reading(rank: Rank) -> RankReading:
     return RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
 
 
-def total(samples: Found) -> float:
+def total(samples: FoundSeries) -> float:
     """Sum of the values of these series."""
     return sum(value for _, value in samples)
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
-from gpumon.sources.engines.adapter import Row
+from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.registry import BY_KIND, ROWS
 from gpumon.sources.engines.xinference import SUPERVISOR
 
@@ -189,7 +189,7 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     )
 
 
-def _engine_of(names: Iterable[str]) -> Row | None:
+def _engine_of(names: Iterable[str]) -> EngineRow | None:
     """The engine whose names begin so; of several that one with the longest beginning: a router may have the prefix of
     the engines behind it."""
     longest = ""
@@ -207,7 +207,7 @@ def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:
     return any(name.startswith(prefixes) for name in names)
 
 
-def _by_engine(row: Row, kind: EngineKind) -> Refusal:
+def _by_engine(row: EngineRow, kind: EngineKind) -> Refusal:
     """The refusal of a page with an engine's names and without its figures; `kind` by the config."""
     if kind in (EngineKind.UNKNOWN, row.kind):
         text = f"{row.title} answers, but no engine has counted anything yet: starting?"

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Rank, Row, Rule, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, EngineRow, LaunchForm, Metric, PageFigures, Rank, Rule, Tables, rule
 from gpumon.sources.exposition import Series
 
 PREFIX: Final = "dynamo_frontend_"
@@ -20,7 +20,7 @@ WORKER_KV_USAGE: Final = ("dynamo_component_gpu_cache_usage_percent",)
 """Share of the KV cache in use, 0 to 1 in spite of the name."""
 
 
-def worker_place(figures: Figures) -> dict[str, str]:
+def worker_place(figures: PageFigures) -> dict[str, str]:
     """Which part of a deployment a worker is, such as `backend` or `prefill`; empty where it is no Dynamo worker."""
     labels = figures.labels(WORKER_REQUESTS)
     place = {}
@@ -74,7 +74,7 @@ class DynamoAdapter(Adapter):
         """A model's traffic stands under its name in lower case, its settings under the true one."""
         return super().part_of(series).casefold()
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Running requests are those in flight that have their first token; computed prefill is input - cached."""
         figures.model = figures.first_label("model", (CONTEXT, f"{PREFIX}output_tokens_total"))
         if not figures.model:  # somebody asked for a model that nobody serves
@@ -88,7 +88,7 @@ class DynamoAdapter(Adapter):
             _take_off_waiting(rank, figures)
             self._add_prefill(rank, figures)
 
-    def _add_prefill(self, rank: Rank, figures: Figures) -> None:
+    def _add_prefill(self, rank: Rank, figures: PageFigures) -> None:
         """Computed prefill.
 
         Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
@@ -105,7 +105,7 @@ class DynamoAdapter(Adapter):
         figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)
 
 
-def _take_off_waiting(rank: Rank, figures: Figures) -> None:
+def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
     """Running requests: those in flight without those that wait for their first token."""
     if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
         return
@@ -115,14 +115,14 @@ def _take_off_waiting(rank: Rank, figures: Figures) -> None:
     figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "Dynamo",
     DynamoAdapter,
     8000,
     models_path="",
     names_from="1.6",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.DYNAMO,
             "Dynamo",
             ("dynamo.vllm", "dynamo.sglang", "dynamo.trtllm", "dynamo.llama_cpp", "dynamo.mocker"),

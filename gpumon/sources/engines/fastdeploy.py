@@ -12,7 +12,17 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Row, Rule, Tables, rule, whole_number
+from gpumon.sources.engines.adapter import (
+    Adapter,
+    EngineRow,
+    LaunchForm,
+    Metric,
+    PageFigures,
+    Rule,
+    Tables,
+    rule,
+    whole_number,
+)
 
 CONFIG: Final = "fastdeploy:cache_config_info"
 BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")
@@ -67,7 +77,7 @@ class FastDeployAdapter(Adapter):
         extra=(CONFIG, BLOCKS.name),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """The KV pool in tokens."""
         block = whole_number(figures.labels(CONFIG).get("block_size", ""))
         pool = figures.total(BLOCKS) * block
@@ -75,14 +85,14 @@ class FastDeployAdapter(Adapter):
             figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} x block_size of {CONFIG}")
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "FastDeploy",
     FastDeployAdapter,
     8000,
     switch=SWITCH,
     names_from="2.x at 4613567, 00f68c3, 19d8ac2",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.FASTDEPLOY,
             "FastDeploy",
             (

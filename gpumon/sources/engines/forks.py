@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, Form, Page, Row, Tables
+from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, EngineRow, FirstAnswer, LaunchForm, Tables
 from gpumon.sources.engines.renaming import SAME_REST, Renaming
 from gpumon.sources.engines.vllm import CATCHES, OPTIONS, TABLES, VllmAdapter
 from gpumon.sources.exposition import Scan
@@ -26,7 +26,7 @@ class Fork(NamedTuple):
     title: str
     prefix: str
     port: int
-    form: Form
+    form: LaunchForm
     rank_label: str = TABLES.rank_label
     names: Mapping[str, str] = SAME_REST
     """Names of its series -> those of vLLM's with the same meaning; empty: none, so that it is not read."""
@@ -34,7 +34,7 @@ class Fork(NamedTuple):
     """Quantities that it counts when a request ends, and vLLM with its steps."""
     switch: str = ""
     names_from: str = ""
-    """As in `Row`."""
+    """As in `EngineRow`."""
 
 
 class ForkAdapter(VllmAdapter):
@@ -48,7 +48,7 @@ class ForkAdapter(VllmAdapter):
         self._renaming = Renaming(self.fork.prefix, VLLM, self.fork.names)
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Whether vLLM would claim it, had it vLLM's names."""
         own = [name for name in page.names if name.startswith(cls.prefixes)]
         renaming = Renaming(cls.fork.prefix, VLLM, cls.fork.names)
@@ -100,7 +100,7 @@ FORKS: Final = (
         "Aphrodite",
         "aphrodite:",
         2242,
-        Form(
+        LaunchForm(
             EngineKind.APHRODITE,
             "Aphrodite",
             ("aphrodite run", "aphrodite serve", "aphrodite.entrypoints.openai.api_server"),
@@ -116,7 +116,7 @@ FORKS: Final = (
         "TokenSpeed",
         "tokenspeed:",
         8000,
-        Form(
+        LaunchForm(
             EngineKind.TOKENSPEED,
             "TokenSpeed",
             ("ts serve", "tokenspeed serve", "tokenspeed.cli serve", "smg_grpc_servicer.tokenspeed.server"),
@@ -155,7 +155,7 @@ FORKS: Final = (
 )
 """One row for each."""
 ENGINES: Final = tuple(
-    Row(
+    EngineRow(
         fork.title,
         _adapter(fork),
         fork.port,

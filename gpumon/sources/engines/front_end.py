@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import Adapter, Figures, Found, Metric, Rank, Rule, picked, total
+from gpumon.sources.engines.adapter import Adapter, FoundSeries, Metric, PageFigures, Rank, Rule, picked, total
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""
@@ -48,7 +48,7 @@ class FrontEnd(Adapter):
                 names.add(metric.name)
         return frozenset(names)
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Add the backends, what the tables cannot describe, and how many of the backends get requests."""
         figures.model = self.only_model(figures)
         self._read_backends(figures)
@@ -60,10 +60,10 @@ class FrontEnd(Adapter):
             self._count_backends(figures)
         figures.backends = dict(sorted(figures.backends.items())[:MOST_BACKENDS])
 
-    def work_out(self, figures: Figures) -> None:
+    def work_out(self, figures: PageFigures) -> None:
         """Add the figures that the tables cannot describe: a front end's own module does."""
 
-    def only_model(self, figures: Figures) -> str:
+    def only_model(self, figures: PageFigures) -> str:
         """The model that all series name; empty where there are several, or none."""
         if not self.tables.model:
             return ""
@@ -77,13 +77,13 @@ class FrontEnd(Adapter):
             return models.pop()
         return ""
 
-    def backend_of(self, figures: Figures, name: str) -> Rank:
+    def backend_of(self, figures: PageFigures, name: str) -> Rank:
         """The figures of a backend; new where it has none yet."""
         return figures.backends.setdefault(name, Rank(name))
 
-    def by_backend(self, samples: Found) -> dict[str, Found]:
+    def by_backend(self, samples: FoundSeries) -> dict[str, FoundSeries]:
         """The samples of each backend; those that name none are left out."""
-        of_backend: dict[str, Found] = {}
+        of_backend: dict[str, FoundSeries] = {}
         for series, value in samples:
             for label in self.backends.labels:
                 name = series.labels.get(label, "")
@@ -97,7 +97,7 @@ class FrontEnd(Adapter):
         address = _SECRETS.sub("//", label)
         return address.partition("?")[0].partition("#")[0]
 
-    def _read_backends(self, figures: Figures) -> None:
+    def _read_backends(self, figures: PageFigures) -> None:
         for rule in self.backends.counters:
             for name, samples in self._first_of_backends(figures, rule).items():
                 self.backend_of(figures, name).counters[rule.quantity] = total(samples)
@@ -105,7 +105,7 @@ class FrontEnd(Adapter):
             for name, samples in self._first_of_backends(figures, rule).items():
                 self.backend_of(figures, name).gauges[rule.quantity] = _gauge(samples, rule)
 
-    def _first_of_backends(self, figures: Figures, rule: Rule) -> dict[str, Found]:
+    def _first_of_backends(self, figures: PageFigures, rule: Rule) -> dict[str, FoundSeries]:
         """The samples of the first metric of a rule that names a backend, by backend."""
         samples_of = partial(picked, figures.found)
         for metric in rule.metrics:
@@ -114,7 +114,7 @@ class FrontEnd(Adapter):
                 return of_backend
         return {}
 
-    def _count_backends(self, figures: Figures) -> None:
+    def _count_backends(self, figures: PageFigures) -> None:
         """How many backends there are, and how many of them get requests, where the page tells."""
         first = next(iter(figures.ranks.values()))
         # Some pages name a backend with its first request only.
@@ -128,7 +128,7 @@ class FrontEnd(Adapter):
             figures.put(first.gauges, q.BACKENDS_READY, ready, source)
 
 
-def _gauge(samples: Found, rule: Rule) -> float:
+def _gauge(samples: FoundSeries, rule: Rule) -> float:
     """One gauge of a backend: the sum of its parts, or else the highest."""
     values = [value for _, value in samples]
     if rule.added:
@@ -136,7 +136,7 @@ def _gauge(samples: Found, rule: Rule) -> float:
     return max(values)
 
 
-def put_answers(figures: Figures, samples: Found, status_label: str, source: str) -> None:
+def put_answers(figures: PageFigures, samples: FoundSeries, status_label: str, source: str) -> None:
     """Put failed, aborted and rejected requests into the front end's rank by the HTTP status of their answer; the
     statuses that failed stand in `info`."""
     rank = next(iter(figures.ranks.values()), None)
@@ -168,6 +168,6 @@ def kind_of_status(status: str) -> str:
     return ""
 
 
-def by_metric(figures: Figures, name: str) -> Found:
+def by_metric(figures: PageFigures, name: str) -> FoundSeries:
     """All usable samples of a name."""
     return picked(figures.found, Metric(name))

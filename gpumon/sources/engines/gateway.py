@@ -12,7 +12,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import Figures, Metric, Row, Rule, Tables, rule, tell_causes
+from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule, tell_causes
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
 
 NEW: Final = "llm_d_epp_"
@@ -100,7 +100,7 @@ class GatewayAdapter(FrontEnd):
             return pod
         return label
 
-    def work_out(self, figures: Figures) -> None:
+    def work_out(self, figures: PageFigures) -> None:
         """Pods that are there, and failures and refusals by the code of the error."""
         _drop_gone(figures)
         rank = next(iter(figures.ranks.values()), None)
@@ -120,14 +120,14 @@ class GatewayAdapter(FrontEnd):
         tell_causes(figures, failed)
 
 
-def _drop_gone(figures: Figures) -> None:
+def _drop_gone(figures: PageFigures) -> None:
     """Drop the pods that have counts alone while others have gauges: the counts of a pod stay when it is replaced."""
     there = {name: pod for name, pod in figures.backends.items() if pod.gauges}
     if there:
         figures.backends = there
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "llm-d, inference gateway",
     GatewayAdapter,
     9090,

@@ -11,7 +11,16 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import METRICS, Figures, Found, Row, Tables, rule, tell_causes, total
+from gpumon.sources.engines.adapter import (
+    METRICS,
+    EngineRow,
+    FoundSeries,
+    PageFigures,
+    Tables,
+    rule,
+    tell_causes,
+    total,
+)
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric, kind_of_status, put_answers
 
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
@@ -51,7 +60,7 @@ class LiteLlmAdapter(FrontEnd):
         labels=("api_base",), counters=(rule(q.REQUESTS, "litellm_deployment_total_requests_total"),)
     )
 
-    def work_out(self, figures: Figures) -> None:
+    def work_out(self, figures: PageFigures) -> None:
         """Running requests without the one for this page, requests and failures by status, and the deployments'
         state."""
         for rank in figures.ranks.values():
@@ -65,7 +74,7 @@ class LiteLlmAdapter(FrontEnd):
         self._put_states(figures)
         self._put_failures(figures)
 
-    def _put_states(self, figures: Figures) -> None:
+    def _put_states(self, figures: PageFigures) -> None:
         """A deployment whose last request failed is not ready."""
         for name, samples in self.by_backend(by_metric(figures, STATE)).items():
             states = []
@@ -75,14 +84,14 @@ class LiteLlmAdapter(FrontEnd):
             if states:
                 self.backend_of(figures, name).gauges[q.READY] = float(max(states) < LAST_FAILED)
 
-    def _put_failures(self, figures: Figures) -> None:
+    def _put_failures(self, figures: PageFigures) -> None:
         """Requests that failed at a deployment, without those that were wrong themselves."""
         for name, samples in self.by_backend(by_metric(figures, BACKEND_FAILED)).items():
             failed = [sample for sample in samples if kind_of_status(sample[0].labels.get(STATUS, "")) == q.FAILURES]
             self.backend_of(figures, name).counters[q.FAILURES] = total(failed)
 
 
-def _put_requests(figures: Figures) -> None:
+def _put_requests(figures: PageFigures) -> None:
     """Requests for a model that ended, however."""
     rank = next(iter(figures.ranks.values()), None)
     ended = _for_models(by_metric(figures, ANSWERED))
@@ -90,12 +99,12 @@ def _put_requests(figures: Figures) -> None:
         figures.put(rank.counters, q.REQUESTS, total(ended), ANSWERED)
 
 
-def _for_models(samples: Found) -> Found:
+def _for_models(samples: FoundSeries) -> FoundSeries:
     """The samples of requests for a model, or of a version that does not tell."""
     return [sample for sample in samples if sample[0].labels.get(REQUESTED, REQUESTED)]
 
 
-def _by_status(failed: Found) -> dict[str, float]:
+def _by_status(failed: FoundSeries) -> dict[str, float]:
     """Failed requests by status and the class of the exception, such as `500 Openai.InternalServerError`."""
     causes: dict[str, float] = {}
     for series, value in failed:
@@ -106,7 +115,7 @@ def _by_status(failed: Found) -> dict[str, float]:
     return causes
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "LiteLLM",
     LiteLlmAdapter,
     4000,

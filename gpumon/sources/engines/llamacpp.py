@@ -21,13 +21,13 @@ from gpumon.sources.engines.adapter import (
     HOST_PORT,
     METRICS,
     Adapter,
-    Companion,
-    Figures,
-    Form,
+    CompanionPage,
+    EngineRow,
+    FirstAnswer,
+    LaunchForm,
     Metric,
-    Page,
+    PageFigures,
     Rank,
-    Row,
     Tables,
     rule,
 )
@@ -36,9 +36,9 @@ from gpumon.specs import hints
 
 SWITCH: Final = "start it with --metrics"
 SLOTS: Final = "/slots"
-PROPS: Final = Companion("/props", 60.0)
-ASKED: Final = Companion(SLOTS)
-REFUSED: Final = Companion(SLOTS, 60.0)
+PROPS: Final = CompanionPage("/props", 60.0)
+ASKED: Final = CompanionPage(SLOTS)
+REFUSED: Final = CompanionPage(SLOTS, 60.0)
 """The page of slots after it was not answered (`--no-slots`): asked once a minute."""
 STEPS: Final = "llamacpp:n_decode_total"
 BUSY: Final = "llamacpp:n_busy_slots_per_decode"
@@ -52,7 +52,7 @@ PATIENT: Final = 5
 """Polls in a row without an answer of /slots after which it is asked rarely."""
 
 
-class Slot(NamedTuple):
+class RequestSlot(NamedTuple):
     """One place for a request."""
 
     busy: bool
@@ -75,10 +75,10 @@ def is_slots(body: bytes) -> bool:
     return bool(slots) and {"id", "n_ctx", "is_processing"} <= mapping(slots[0]).keys()
 
 
-def slots_of(body: bytes) -> Sequence[Slot]:
+def slots_of(body: bytes) -> Sequence[RequestSlot]:
     """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
     places. Raises nothing."""
-    slots: list[Slot] = []
+    slots: list[RequestSlot] = []
     for state in items(decoded(body), MOST_SLOTS):
         slot = _slot(mapping(state))
         if slot is None:
@@ -87,7 +87,7 @@ def slots_of(body: bytes) -> Sequence[Slot]:
     return slots
 
 
-def _slot(state: Mapping[str, Any]) -> Slot | None:
+def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
     """One slot of /slots; None where it makes no sense."""
     busy = state.get("is_processing")
     context = number(state.get("n_ctx"))
@@ -104,10 +104,10 @@ def _slot(state: Mapping[str, Any]) -> Slot | None:
     # n_prompt_tokens counts the answer, too.
     used = number(state.get("n_prompt_tokens"))
     prompt = sum(number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
-    return Slot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
+    return RequestSlot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
 
 
-def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]:
+def growth(before: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> tuple[float, float]:
     """Tokens since the poll before, and those of answers that ended, as far as the slots tell.
 
     Of a request that began and ended in between nothing is seen; the end of one whose slot was taken again is estimated
@@ -131,7 +131,7 @@ def growth(before: Sequence[Slot], slots: Sequence[Slot]) -> tuple[float, float]
     return grown, ended
 
 
-def _running_growth(pairs: Iterable[tuple[Slot, Slot]]) -> list[float]:
+def _running_growth(pairs: Iterable[tuple[RequestSlot, RequestSlot]]) -> list[float]:
     """New tokens of each request that runs on in its slot."""
     growth = []
     for last, slot in pairs:
@@ -140,12 +140,12 @@ def _running_growth(pairs: Iterable[tuple[Slot, Slot]]) -> list[float]:
     return growth
 
 
-def _speculates(slots: Iterable[Slot]) -> bool:
+def _speculates(slots: Iterable[RequestSlot]) -> bool:
     """Whether a request is decoded with a draft."""
     return any(slot.busy and slot.speculative for slot in slots)
 
 
-def _end_of_answer(last: Slot, slot: Slot) -> float:
+def _end_of_answer(last: RequestSlot, slot: RequestSlot) -> float:
     """Tokens of an answer that has ended in this slot; as many as were seen where the slot does not tell."""
     if slot.used is None:
         return last.generated
@@ -168,7 +168,7 @@ class LlamaCppAdapter(Adapter):
 
     kind = EngineKind.LLAMA_CPP
     prefixes = ("llamacpp:",)
-    companions: tuple[Companion, ...] = (ASKED, PROPS)
+    companions: tuple[CompanionPage, ...] = (ASKED, PROPS)
     tables = Tables(
         rank_label="rank",
         counters=(
@@ -189,7 +189,7 @@ class LlamaCppAdapter(Adapter):
         super().__init__()
         self._unanswered = PATIENT
         """Polls in a row without /slots."""
-        self._slots: Sequence[Slot] = ()
+        self._slots: Sequence[RequestSlot] = ()
         self._ended = 0.0
         self._tokens = 0.0
         self._decodes = (0.0, 0.0)
@@ -197,13 +197,13 @@ class LlamaCppAdapter(Adapter):
         self._speculates = False
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Whether this is its metrics page, or its slots."""
         if page.path == SLOTS:
             return is_slots(page.body)
         return super().claims(page)
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Tokens of running answers, the KV cache by slots, and the settings."""
         slots = slots_of(figures.bodies.get(SLOTS, b""))
         self._unanswered = 0 if slots else self._unanswered + 1
@@ -226,7 +226,7 @@ class LlamaCppAdapter(Adapter):
         is_coarse = steps is None or half_step_of_count(steps) > COARSE_STEPS
         figures.exact_steps = not self._speculates and not is_coarse
 
-    def _choose_companions(self, figures: Figures) -> None:
+    def _choose_companions(self, figures: PageFigures) -> None:
         """The pages to ask beside this one at the next poll."""
         has_metrics = METRICS in figures.bodies or figures.found
         if SLOTS in figures.bodies and not has_metrics:
@@ -237,7 +237,7 @@ class LlamaCppAdapter(Adapter):
         else:
             self.companions = (REFUSED, PROPS)
 
-    def _count(self, rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
+    def _count(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
         """Tokens of ended answers and of those that run; never less than before, but for a restart.
 
         /slots is asked after /metrics: an answer that ended in between is in neither, but was seen by the poll before.
@@ -274,7 +274,7 @@ class LlamaCppAdapter(Adapter):
         source = f"{ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._tokens, source, Advance.DERIVED)
 
-    def _decoded_since(self, rank: Rank, figures: Figures, slots: Sequence[Slot]) -> float:
+    def _decoded_since(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> float:
         """Tokens since the last poll by the busy slots of all decodes; 0 where the slots themselves tell."""
         steps = rank.counters.get(q.STEPS, 0.0)
         prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
@@ -292,7 +292,7 @@ class LlamaCppAdapter(Adapter):
         return decodes - last_decodes
 
 
-def _take_settings(figures: Figures, props: Mapping[str, Any]) -> None:
+def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
     """The settings of the server by /props."""
     path = text(props.get("model_path"))
     modalities = []
@@ -316,7 +316,7 @@ def _take_settings(figures: Figures, props: Mapping[str, Any]) -> None:
     figures.model_root = path
 
 
-def _leave_out_drafts(figures: Figures) -> None:
+def _leave_out_drafts(figures: PageFigures) -> None:
     """Leave out the figures of speculation where they stand at 0: nothing is speculated."""
     if figures.counted(q.DRAFTS):
         return
@@ -324,7 +324,7 @@ def _leave_out_drafts(figures: Figures) -> None:
         figures.leave_out(quantity)
 
 
-def _add_prompt_tokens(rank: Rank, figures: Figures) -> None:
+def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
     """Tokens of prompts, those that were computed and those that the cache had."""
     computed = rank.counters.get(q.PREFILL_COMPUTED)
     cached = rank.counters.get(q.PREFILL_CACHED)
@@ -333,7 +333,7 @@ def _add_prompt_tokens(rank: Rank, figures: Figures) -> None:
         figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
 
 
-def _add_slots(rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
+def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
     """The KV cache: what the requests that run have in their contexts, and what the slots hold together."""
     if not slots:
         return
@@ -355,7 +355,7 @@ def _add_slots(rank: Rank, figures: Figures, slots: Sequence[Slot]) -> None:
         figures.put(rank.gauges, q.KV_USAGE, min(1.0, sum(used, 0.0) / pool), f"{source} / n_ctx")
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "llama.cpp",
     LlamaCppAdapter,
     8080,
@@ -364,7 +364,7 @@ ENGINE: Final = Row(
     switch=SWITCH,
     json_paths=(SLOTS,),
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.LLAMA_CPP,
             "llama.cpp",
             ("llama-server", "llama serve"),

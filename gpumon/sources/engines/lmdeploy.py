@@ -7,7 +7,17 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import NODE, Adapter, Catch, Figures, Form, Row, Tables, rule, whole_number
+from gpumon.sources.engines.adapter import (
+    NODE,
+    Adapter,
+    Catch,
+    EngineRow,
+    LaunchForm,
+    PageFigures,
+    Tables,
+    rule,
+    whole_number,
+)
 from gpumon.specs import hints
 
 CONFIG: Final = "lmdeploy:backend_config_info"
@@ -58,7 +68,7 @@ class LmdeployAdapter(Adapter):
         extra=(CONFIG,),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Computed prefill, and the settings of its backend."""
         labels = figures.labels(CONFIG)
         self.work_out_prefill(figures, cache_off=labels.get("enable_prefix_caching") == "False")
@@ -77,13 +87,13 @@ class LmdeployAdapter(Adapter):
         figures.dp = whole_number(labels.get("dp", ""))
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "LMDeploy",
     LmdeployAdapter,
     23333,
     names_from="0.16",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.LMDEPLOY,
             "LMDeploy",
             ("lmdeploy serve api_server", "lmdeploy.serve.openai.api_server"),

@@ -12,7 +12,18 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Rank, Row, Rule, Scaled, Tables, rule
+from gpumon.sources.engines.adapter import (
+    Adapter,
+    EngineRow,
+    LaunchForm,
+    Metric,
+    PageFigures,
+    Rank,
+    Rule,
+    Scaled,
+    Tables,
+    rule,
+)
 from gpumon.sources.engines.vllm import GENERATES
 
 ANSWERS: Final = "maxserve_request_count_total"
@@ -80,7 +91,7 @@ class MaxAdapter(Adapter):
         super().__init__()
         self._seconds = Scaled(0.001)
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Seconds instead of milliseconds, prompts, requests that run, KV use, and failed requests."""
         for rank in figures.ranks.values():
             self._seconds.put(rank, TIMES)
@@ -90,7 +101,7 @@ class MaxAdapter(Adapter):
             _add_failures(rank, figures)
 
 
-def _add_prompts(rank: Rank, figures: Figures) -> None:
+def _add_prompts(rank: Rank, figures: PageFigures) -> None:
     """Prompt tokens as their prefill begins: those that were computed and those that were not."""
     computed = rank.counters.get(q.PREFILL_COMPUTED)
     cached = rank.counters.get(q.PREFILL_CACHED)
@@ -99,7 +110,7 @@ def _add_prompts(rank: Rank, figures: Figures) -> None:
         figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
 
 
-def _take_off_waiting(rank: Rank, figures: Figures) -> None:
+def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
     """Running requests: those in the server without those that wait."""
     if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
         figures.leave_out(q.RUNNING)
@@ -109,7 +120,7 @@ def _take_off_waiting(rank: Rank, figures: Figures) -> None:
     figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
 
 
-def _add_usage(rank: Rank, figures: Figures) -> None:
+def _add_usage(rank: Rank, figures: PageFigures) -> None:
     """Share of the blocks of the KV cache that is in use."""
     blocks = figures.total(BLOCKS)
     if blocks > 0.0 and figures.picked(USED):
@@ -117,7 +128,7 @@ def _add_usage(rank: Rank, figures: Figures) -> None:
         figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {BLOCKS}")
 
 
-def _add_failures(rank: Rank, figures: Figures) -> None:
+def _add_failures(rank: Rank, figures: PageFigures) -> None:
     """Requests for tokens that were answered with an error of the server."""
     answers = 0
     failed = 0.0
@@ -130,7 +141,7 @@ def _add_failures(rank: Rank, figures: Figures) -> None:
         figures.put(rank.counters, q.FAILURES, failed, f'{ANSWERS}{{code="5xx"}}')
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "MAX",
     MaxAdapter,
     8001,
@@ -138,7 +149,7 @@ ENGINE: Final = Row(
     names_from="26.7.0, 2026",
     models_path="",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.MAX,
             "MAX",
             ("max serve", "max._entrypoints.pipelines serve", "max.entrypoints.pipelines serve"),

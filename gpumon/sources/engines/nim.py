@@ -14,12 +14,12 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Companion,
-    Figures,
-    Form,
+    CompanionPage,
+    EngineRow,
+    FirstAnswer,
+    LaunchForm,
     Metric,
-    Page,
-    Row,
+    PageFigures,
     Tables,
     picked,
     rule,
@@ -30,7 +30,7 @@ from gpumon.sources.engines.vllm import OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 
 PATH: Final = "/v1/metrics"
-VERSION: Final = Companion("/v1/version", 3600.0)
+VERSION: Final = CompanionPage("/v1/version", 3600.0)
 MOST: Final = "num_request_max"
 KV_USAGE: Final = "gpu_cache_usage_perc"
 TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
@@ -79,7 +79,7 @@ class NimAdapter(Adapter):
         self._inside = tuple(adapter() for adapter in WRAPPED)
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Its path tells, or figures that none of the engines inside has under these names."""
         if MOST in page.names or (KV_USAGE in page.names and TOKENS & page.names):
             return True
@@ -116,7 +116,7 @@ class NimAdapter(Adapter):
             return (msgspec.structs.replace(reading, **own),)
         return ()
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Note what the prefill of a 1.x container includes."""
         if q.PREFILL_COMPUTED in figures.live:
             figures.live[q.PREFILL_COMPUTED] += REUSE
@@ -127,14 +127,14 @@ _VARIABLES: Final = {
     "model": "NIM_MODEL_NAME",
     "served_name": "NIM_SERVED_MODEL_NAME",
 }
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "NIM",
     NimAdapter,
     8000,
     paths=(PATH, METRICS),
     names_from="1.8 and 2.0",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.NIM,
             "NIM",
             (
@@ -145,7 +145,7 @@ ENGINE: Final = Row(
             OPTIONS,
             _VARIABLES,
         ),
-        Form(
+        LaunchForm(
             EngineKind.NIM,
             "NIM",
             ("/opt/nim/start_server.sh", "/opt/nim/start-server.sh"),

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumon.readings.frame import ON_GPU_RATIO, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import MOST_PARTS, NO_BODIES, Adapter, Bodies, Figures, Form, Page, Rank, Row
+from gpumon.sources.engines.adapter import (
+    MOST_PARTS,
+    NO_BODIES,
+    Adapter,
+    Bodies,
+    EngineRow,
+    FirstAnswer,
+    LaunchForm,
+    PageFigures,
+    Rank,
+)
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
@@ -29,7 +39,7 @@ class OllamaAdapter(Adapter):
     from_documentation = True
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Whether this is the list of its loaded models, even an empty one."""
         return page.path == LOADED and isinstance(mapping(decoded(page.body)).get("models"), list)
 
@@ -67,14 +77,14 @@ class OllamaAdapter(Adapter):
 
     def _bare(self, model: str, info: dict[str, str]) -> EngineReading:
         """A model without figures."""
-        figures = Figures({"0": Rank("0")}, {}, {})
+        figures = PageFigures({"0": Rank("0")}, {}, {})
         figures.model = model
         figures.info = {**info, "figures": WHY_NOTHING}
         figures.part = model
         return self.reading(figures)
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "Ollama",
     OllamaAdapter,
     11434,
@@ -84,13 +94,13 @@ ENGINE: Final = Row(
     version_path="/api/version",
     names_from="0.33",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.OLLAMA,
             "Ollama",
             ("ollama serve", "ollama start"),
             variables={"address": "OLLAMA_HOST"},
             apart=(EngineKind.LLAMA_CPP,),
         ),
-        Form(EngineKind.OLLAMA, "Ollama", ("ollama runner", "ollama_llama_server"), part=True),
+        LaunchForm(EngineKind.OLLAMA, "Ollama", ("ollama runner", "ollama_llama_server"), part=True),
     ),
 )

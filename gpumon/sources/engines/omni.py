@@ -12,7 +12,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Metric, Row, Tables, rule, tell_causes
+from gpumon.sources.engines.adapter import Adapter, EngineRow, Metric, PageFigures, Tables, rule, tell_causes
 
 ENDED: Final = "vllm_omni:requests_success_total"
 """All that ended, by reason: `abort` where one failed, whyever."""
@@ -47,7 +47,7 @@ class OmniAdapter(Adapter):
         extra=(FAILED.name, STEPS.name),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Failed requests apart from those that were given up, and whether it makes pictures."""
         if figures.total(STEPS):
             figures.info[DIFFUSION] = "yes"
@@ -65,4 +65,4 @@ class OmniAdapter(Adapter):
         tell_causes(figures, causes)
 
 
-ENGINE: Final = Row("vLLM-Omni", OmniAdapter, 8000, version_path="/version", names_from="0.30.0, September 2026")
+ENGINE: Final = EngineRow("vLLM-Omni", OmniAdapter, 8000, version_path="/version", names_from="0.30.0, September 2026")

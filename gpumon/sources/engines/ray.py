@@ -9,7 +9,16 @@ import msgspec
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, RankReading
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, NO_BODIES, Adapter, Bodies, Form, Row, Tables
+from gpumon.sources.engines.adapter import (
+    MOST_PARTS,
+    MOST_RANKS,
+    NO_BODIES,
+    Adapter,
+    Bodies,
+    EngineRow,
+    LaunchForm,
+    Tables,
+)
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Series
 
@@ -163,14 +172,14 @@ def _rank_name(replica: str, rank: str) -> str:
     return f"{name}/{rank}"
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "Ray Serve LLM",
     RayAdapter,
     8080,
     models_path="",
     names_from="2.54",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.RAY,
             "Ray Serve LLM",
             ("raylet",),

@@ -30,7 +30,7 @@ from gpumon.sources.engines import (
     worker_router,
     xinference,
 )
-from gpumon.sources.engines.adapter import HOST_PORT, Form, Page, Row
+from gpumon.sources.engines.adapter import HOST_PORT, EngineRow, FirstAnswer, LaunchForm
 
 ROWS: Final = (
     # These hold other engines' names, or wrap them.
@@ -73,17 +73,17 @@ _WITHOUT_METRICS: Final = {
 """Title of an engine without metrics -> its commands."""
 
 
-def _forms() -> Iterator[Form]:
+def _forms() -> Iterator[LaunchForm]:
     for row in ROWS:
         yield from row.forms
     for title, commands in _WITHOUT_METRICS.items():
-        yield Form(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
+        yield LaunchForm(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
 
 
 FORMS: Final = tuple(_forms())
 """How engines are started; the first that fits counts."""
 
 
-def claimed(page: Page, rows: tuple[Row, ...] = ROWS) -> Row | None:
+def claimed(page: FirstAnswer, rows: tuple[EngineRow, ...] = ROWS) -> EngineRow | None:
     """The engine that a page is of; None where none knows it."""
     return next((row for row in rows if row.adapter.claims(page)), None)

@@ -20,12 +20,12 @@ from gpumon.sources.engines.adapter import (
     NODE,
     Adapter,
     Catch,
-    Companion,
-    Figures,
-    Form,
+    CompanionPage,
+    EngineRow,
+    LaunchForm,
     Metric,
+    PageFigures,
     Rank,
-    Row,
     Rule,
     Tables,
     rule,
@@ -86,7 +86,7 @@ OF_THE_OTHER: Final = {
 
 Both count a request's prompt when it ends, and both its first token.
 """
-SERVER_INFO: Final = Companion("/server_info", 10.0)
+SERVER_INFO: Final = CompanionPage("/server_info", 10.0)
 SETTINGS: Final = {
     "model_path": hints.MODEL_PATH,
     "dtype": hints.WEIGHT_PRECISION,
@@ -184,7 +184,7 @@ TABLES: Final = Tables(
 )
 
 
-class Server(NamedTuple):
+class ServerSettings(NamedTuple):
     """The settings of one server. 0 and empty: it does not say."""
 
     info: Mapping[str, str] = MappingProxyType({})
@@ -199,7 +199,7 @@ class Server(NamedTuple):
     """Tokens of KV that one data-parallel rank holds."""
 
 
-def server_of(body: bytes) -> Server:
+def server_of(body: bytes) -> ServerSettings:
     """The answer of /server_info; empty where it is none. Raises nothing."""
     settings = mapping(decoded(body))
     info = _settings_of(settings)
@@ -216,7 +216,7 @@ def server_of(body: bytes) -> Server:
     pool_tokens = _first_count([mapping(state.get("memory_usage")) for state in states], "token_capacity")
     if not pool_tokens:
         pool_tokens = count(settings.get("max_total_num_tokens"))
-    return Server(
+    return ServerSettings(
         info=info,
         version=text(settings.get("version")),
         tp=tp,
@@ -265,14 +265,14 @@ class SglangAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self._server_body = b""
-        self._server = Server()
+        self._server = ServerSettings()
         self._seen: set[tuple[str, str]] = set()
         self._firsts = 0.0
         self._most_ranks = 1
         self._moved = (0.0, 0.0)
         self._unmoved = 0
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Live tokens or those of ended requests, what a half of a server counts, and its settings."""
         body = figures.bodies.get(SERVER_INFO.path, b"")
         if body and body is not self._server_body:
@@ -300,7 +300,7 @@ class SglangAdapter(Adapter):
             figures.leave_out(quantity)
         figures.exact_steps = self._passes_are_steps(figures)
 
-    def _counts_live(self, figures: Figures) -> bool:
+    def _counts_live(self, figures: PageFigures) -> bool:
         """Whether this version has live token counters, though no token may have been counted yet."""
         if figures.found.get(REALTIME):
             return True
@@ -308,7 +308,7 @@ class SglangAdapter(Adapter):
         version = tuple(int(part) for part in re.findall(r"\d{1,6}", self._server.version)[:3])
         return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in figures.found or version >= LIVE_SINCE)
 
-    def _take_ended(self, figures: Figures) -> None:
+    def _take_ended(self, figures: PageFigures) -> None:
         """Tokens of ended requests: the computed ones are those that were not cached."""
         if figures.live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS, q.RUNNING}:
             figures.live.setdefault(q.PREFILL_CACHED, NONE_CACHED)
@@ -322,7 +322,7 @@ class SglangAdapter(Adapter):
             if rank.gauges.get(q.RUNNING) == 0.0 and q.DECODE_RATE in rank.gauges:
                 rank.gauges[q.DECODE_RATE] = 0.0
 
-    def _take_live(self, figures: Figures) -> None:
+    def _take_live(self, figures: PageFigures) -> None:
         """Tokens as they are computed, where the tables gave those of ended requests or none."""
         for quantity, metric in LIVE.items():
             if figures.live.get(quantity) != str(metric):
@@ -332,7 +332,7 @@ class SglangAdapter(Adapter):
         figures.leave_out(q.DECODE_RATE)
         self._add_first_tokens(figures)
 
-    def _start_late_counters(self, figures: Figures) -> None:
+    def _start_late_counters(self, figures: PageFigures) -> None:
         """Counters whose series come with the first request; of those of the whole server, its first rank's."""
         ranks = list(figures.ranks.values())
         for quantity, name in LATE.items():
@@ -343,7 +343,7 @@ class SglangAdapter(Adapter):
             for rank in counting:
                 self._start_at_zero(rank, quantity)
 
-    def _add_first_tokens(self, figures: Figures) -> None:
+    def _add_first_tokens(self, figures: PageFigures) -> None:
         """The first tokens of requests, which `realtime_tokens_total` leaves out.
 
         They are counted for the whole server: each rank gets an equal share.
@@ -356,7 +356,7 @@ class SglangAdapter(Adapter):
         if self._firsts:
             figures.live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
 
-    def _add_failures(self, figures: Figures, *, apart: bool) -> None:
+    def _add_failures(self, figures: PageFigures, *, apart: bool) -> None:
         """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
         halves: one may be both."""
         answers = _errors_answered(figures)
@@ -375,7 +375,7 @@ class SglangAdapter(Adapter):
                 self._note_there(rank, q.FAILURES, there=bool(failed))
                 figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
 
-    def _lost(self, figures: Figures) -> dict[str, float]:
+    def _lost(self, figures: PageFigures) -> dict[str, float]:
         """Requests that were lost between prefill and decode, by their cause."""
         lost: dict[str, float] = {}
         for cause, name in LOST.items():
@@ -383,7 +383,7 @@ class SglangAdapter(Adapter):
                 lost[cause] = total(self._unrepeated(figures.picked(Metric(name))))
         return lost
 
-    def _passes_are_steps(self, figures: Figures) -> bool:
+    def _passes_are_steps(self, figures: PageFigures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
         counted = []
         uncounted = []
@@ -431,7 +431,7 @@ class SglangAdapter(Adapter):
         return (rank.name, quantity) in self._seen
 
 
-def _errors_answered(figures: Figures) -> dict[str, float]:
+def _errors_answered(figures: PageFigures) -> dict[str, float]:
     """Requests that were answered with a server's error, by its status as `HTTP 500`."""
     answers: dict[str, float] = {}
     for series, value in figures.picked(Metric(ANSWERS, "method", "POST")):
@@ -441,7 +441,7 @@ def _errors_answered(figures: Figures) -> dict[str, float]:
     return answers
 
 
-def _add_live_prompts(figures: Figures) -> None:
+def _add_live_prompts(figures: PageFigures) -> None:
     """Tokens of prompts as they are computed, and those that the cache had."""
     if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:
         return
@@ -454,7 +454,7 @@ def _add_live_prompts(figures: Figures) -> None:
             rank.counters[q.PROMPT_TOKENS] = computed + cached
 
 
-def _add_gauges(figures: Figures, server: Server) -> None:
+def _add_gauges(figures: PageFigures, server: ServerSettings) -> None:
     # 0 where nothing is speculated.
     if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
         figures.leave_out(q.MEAN_ACCEPTED)
@@ -472,14 +472,14 @@ def _add_gauges(figures: Figures, server: Server) -> None:
                 figures.put(rank.gauges, quantity, float(value), f"{SERVER_INFO.path} {name}")
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "SGLang",
     SglangAdapter,
     30000,
     switch="start it with --enable-metrics",
     names_from="0.5.23, October 2026",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.SGLANG,
             "SGLang",
             ("sglang.launch_server", "sglang serve"),

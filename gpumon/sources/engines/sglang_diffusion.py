@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Row, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, EngineRow, PageFigures, Tables, rule
 
 _rule = partial(rule, prefix="sglang:diffusion_")
 
@@ -38,12 +38,12 @@ class SglangDiffusionAdapter(Adapter):
         histograms=(_rule(q.E2E, "request_latency_seconds"), _rule(q.QUEUE, "queue_time_seconds")),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Mark it as a model of diffusion, before its first request too."""
         figures.info[DIFFUSION] = "yes"
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "SGLang diffusion",
     SglangDiffusionAdapter,
     30000,

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Failures, Figures, Form, Row, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, EngineRow, Failures, LaunchForm, PageFigures, Tables, rule
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 
@@ -56,20 +56,20 @@ class TeiAdapter(Adapter):
         extra=(FAILURES.name,),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Model and version, and failures."""
         add_info(figures, KEPT)
         FAILURES.put(figures)
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "TEI",
     TeiAdapter,
     3000,
     models_path="",
     names_from="0d124dc",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.TEI,
             "Text Embeddings Inference",
             ("text-embeddings-router",),

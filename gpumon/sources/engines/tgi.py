@@ -13,10 +13,21 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines import json_body
-from gpumon.sources.engines.adapter import Adapter, Companion, Failures, Figures, Form, Metric, Row, Rule, Tables, rule
+from gpumon.sources.engines.adapter import (
+    Adapter,
+    CompanionPage,
+    EngineRow,
+    Failures,
+    LaunchForm,
+    Metric,
+    PageFigures,
+    Rule,
+    Tables,
+    rule,
+)
 from gpumon.specs import hints
 
-INFO: Final = Companion("/info", 30.0)
+INFO: Final = CompanionPage("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Number of times that requests were given tokens: a summary."""
@@ -32,7 +43,7 @@ KEPT: Final = {
 """Field of /info -> key in `info`."""
 
 
-def add_info(figures: Figures, kept: Mapping[str, str]) -> None:
+def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
     """The answer of /info: model (id, or the folder that it was loaded from), version, and its fields `kept`."""
     answer = json_body.mapping(json_body.decoded(figures.bodies.get(INFO.path, b"")))
     for field, key in kept.items():
@@ -84,7 +95,7 @@ class TgiAdapter(Adapter):
         extra=(FAILURES.name,),
     )
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Generated tokens: one each time that a request is given some, and those beyond it."""
         add_info(figures, KEPT)
         FAILURES.put(figures)
@@ -103,14 +114,14 @@ class TgiAdapter(Adapter):
             figures.put(rank.counters, q.DECODE_TOKENS, rank.counters[q.DECODE_TOKENS] + beyond, f"{EMITTED} + _sum")
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "TGI",
     TgiAdapter,
     3000,
     models_path="",
     names_from="3.3",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.TGI,
             "TGI",
             ("text-generation-launcher", "text-generation-router"),
@@ -132,6 +143,6 @@ ENGINE: Final = Row(
                 "kv_dtype": "KV_CACHE_DTYPE",
             },
         ),
-        Form(EngineKind.TGI, "TGI", ("text-generation-server",), part=True),
+        LaunchForm(EngineKind.TGI, "TGI", ("text-generation-server",), part=True),
     ),
 )

@@ -15,13 +15,13 @@ from gpumon.sources.engines import vllm
 from gpumon.sources.engines.adapter import (
     Adapter,
     Catch,
+    EngineRow,
     Failures,
-    Figures,
-    Form,
-    Found,
+    FoundSeries,
+    LaunchForm,
     Metric,
+    PageFigures,
     Rank,
-    Row,
     Rule,
     Tables,
     only_mean,
@@ -98,7 +98,7 @@ class TritonAdapter(Adapter):
         self._polled: dict[str, tuple[float, float]] = {}
         self._decoded: dict[str, float] = {}
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Mean latencies, the KV pool, and the tokens of its TensorRT-LLM backend."""
         FAILURES.put(figures)
         for rank in figures.ranks.values():
@@ -111,7 +111,7 @@ class TritonAdapter(Adapter):
             self._decode(rank, figures)
         figures.exact_steps = figures.live.get(q.STEPS) == str(ITERATIONS)
 
-    def _decode(self, rank: Rank, figures: Figures) -> None:
+    def _decode(self, rank: Rank, figures: PageFigures) -> None:
         """Tokens of the TensorRT-LLM backend, which counts none: each step yields one for each generating request (the
         mean of two polls).
 
@@ -133,11 +133,11 @@ class TritonAdapter(Adapter):
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)
 
 
-def _by_version(series: Found) -> dict[str, float]:
+def _by_version(series: FoundSeries) -> dict[str, float]:
     return {sample.labels.get("version", ""): value for sample, value in series}
 
 
-def _add_means(rank: Rank, figures: Figures) -> None:
+def _add_means(rank: Rank, figures: PageFigures) -> None:
     """Mean latencies from counters of microseconds, where there is no histogram."""
     served = figures.picked(Metric(SUCCESSES))
     for quantity, name in MICROSECONDS.items():
@@ -150,14 +150,14 @@ def _add_means(rank: Rank, figures: Figures) -> None:
             figures.live[quantity] = f"{name} / {SUCCESSES}"
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "Triton",
     TritonAdapter,
     8002,
     models_path="",
     names_from="2.51",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.TRITON,
             "Triton",
             ("tritonserver",),
@@ -170,6 +170,6 @@ ENGINE: Final = Row(
                 ),
             ),
         ),
-        Form(EngineKind.TRITON, "Triton", ("triton_python_backend_stub",), part=True),
+        LaunchForm(EngineKind.TRITON, "Triton", ("triton_python_backend_stub",), part=True),
     ),
 )

@@ -19,12 +19,12 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
+    EngineRow,
     Failures,
-    Figures,
-    Form,
+    LaunchForm,
     Metric,
+    PageFigures,
     Rank,
-    Row,
     Rule,
     Tables,
     only_mean,
@@ -143,7 +143,7 @@ class TrtllmAdapter(Adapter):
         reading = super().read(self._renaming.page(scan), bodies, part, started_wall_s)
         return self._renaming.sources(reading)
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Prefill without iteration statistics, mean lengths, the pool, the decode rate, and the configuration."""
         scheduled = [value for _, value in figures.picked(SCHEDULED)]
         idle = bool(scheduled) and max(scheduled) == 0.0
@@ -164,7 +164,7 @@ class TrtllmAdapter(Adapter):
                 figures.live[q.RUNNING] += ", 0 while nothing is scheduled"
         self._take_settings(figures)
 
-    def _take_settings(self, figures: Figures) -> None:
+    def _take_settings(self, figures: PageFigures) -> None:
         config = figures.labels(MODEL)
         parallel = figures.labels(PARALLEL)
         info = figures.info
@@ -183,7 +183,7 @@ class TrtllmAdapter(Adapter):
         figures.tp = whole_number(parallel.get("tensor_parallel_size", ""))
         figures.pp = whole_number(parallel.get("pipeline_parallel_size", ""))
 
-    def _add_rate(self, rank: Rank, figures: Figures, *, idle: bool) -> None:
+    def _add_rate(self, rank: Rank, figures: PageFigures, *, idle: bool) -> None:
         """Decode rate of a moment: each generating request gets a token in the mean time per token of the last `ENOUGH`
         or more requests that ended.
 
@@ -216,12 +216,12 @@ class TrtllmAdapter(Adapter):
             self._ended = (itl.sum, itl.count)
 
 
-def _largest(figures: Figures, name: str) -> float:
+def _largest(figures: PageFigures, name: str) -> float:
     """The largest value of a metric; 0 without one."""
     return max((value for _, value in figures.picked(Metric(name))), default=0.0)
 
 
-def _add_lengths(rank: Rank, figures: Figures) -> None:
+def _add_lengths(rank: Rank, figures: PageFigures) -> None:
     """Mean lengths of ended requests, from the counters that move as they end."""
     served = figures.total(Metric(SUCCESSES))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
@@ -233,7 +233,7 @@ def _add_lengths(rank: Rank, figures: Figures) -> None:
             figures.live[quantity] = f"{figures.live[tokens]} / {SUCCESSES}"
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "TensorRT-LLM",
     TrtllmAdapter,
     8000,
@@ -243,7 +243,7 @@ ENGINE: Final = Row(
     drain_paths=(RECORDS,),
     version_path="/version",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.TENSORRT_LLM,
             "TensorRT-LLM",
             ("trtllm-serve serve", "trtllm-serve", "tensorrt_llm.commands.serve serve", "tensorrt_llm.commands.serve"),

@@ -17,12 +17,12 @@ from gpumon.sources.engines.adapter import (
     UNIX_SOCKET,
     Adapter,
     Catch,
-    Figures,
-    Form,
-    Found,
+    EngineRow,
+    FirstAnswer,
+    FoundSeries,
+    LaunchForm,
     Metric,
-    Page,
-    Row,
+    PageFigures,
     Rule,
     Tables,
     rule,
@@ -238,7 +238,7 @@ class _Outside:
         self._known = known
 
 
-def _add_settings(figures: Figures) -> None:
+def _add_settings(figures: PageFigures) -> None:
     """Settings and state that its page tells of: cache formats, the place of its workers, and whether it sleeps."""
     info = figures.info
     labels = figures.labels(CONFIG)
@@ -259,7 +259,7 @@ def _add_settings(figures: Figures) -> None:
         info[SLEEPING] = SLEEPS.get(states[0], states[0])
 
 
-def _add_rejections(figures: Figures) -> None:
+def _add_rejections(figures: PageFigures) -> None:
     """Requests that the API server turned away. The first rank has them, whatever rank they would have been for."""
     refused = figures.picked(Metric(REJECTIONS))
     if refused and figures.ranks:
@@ -280,11 +280,11 @@ class VllmAdapter(Adapter):
         self._outside = _Outside()
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
         return bool(SIGNS & page.names) or (RUNNING in page.names and page.names.isdisjoint(vllm_stack.NAMES))
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
         info = figures.info
         _add_settings(figures)
@@ -305,7 +305,7 @@ class VllmAdapter(Adapter):
             info[UNTOLD] = OF_RUST
         figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
 
-    def _add_prefill(self, figures: Figures) -> None:
+    def _add_prefill(self, figures: PageFigures) -> None:
         """Prefill before 0.16: all prompts less what came from a cache, where hits of other engines' caches count."""
         by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
         if by_hits:
@@ -317,7 +317,7 @@ class VllmAdapter(Adapter):
         if by_hits and q.PREFILL_COMPUTED in figures.live:
             figures.live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
 
-    def _add_unfinished(self, figures: Figures) -> None:
+    def _add_unfinished(self, figures: PageFigures) -> None:
         """Requests that the engine counts nowhere: answered with a server's error before they reached it, or given up
         by their client. The API server has answered them, so they are what it has more than the engine."""
         ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
@@ -338,7 +338,7 @@ class VllmAdapter(Adapter):
         figures.live[q.FAILURES] += f' + {ANSWERS}{{status="5xx"}}'
         figures.live[q.ABORTS] += f" + {ANSWERS} - {figures.live[q.REQUESTS]}"
 
-    def _add_copy_failures(self, figures: Figures) -> None:
+    def _add_copy_failures(self, figures: PageFigures) -> None:
         """Copies of KV cache that failed, of all kinds that the page has."""
         names = []
         for metric in COPY_FAILURES:
@@ -353,7 +353,7 @@ class VllmAdapter(Adapter):
             figures.live[q.KV_COPY_FAILURES] = " + ".join(names)
 
     @staticmethod
-    def _decodes_for_others(figures: Figures) -> bool:
+    def _decodes_for_others(figures: PageFigures) -> bool:
         """Whether other engines prefill most of its prompts: it is then no replica of those that do."""
         if not any(map(figures.picked, TRANSFERS)):
             return False
@@ -365,7 +365,7 @@ class VllmAdapter(Adapter):
         """Whether each step is counted once: by one API server. Where there are several, no start time is written."""
         return started_wall_s > 0.0
 
-    def _add_pools(self, figures: Figures) -> None:
+    def _add_pools(self, figures: PageFigures) -> None:
         """KV pool of each rank in tokens: `kv_cache_size_tokens` (from 0.24 on), else blocks x block size.
 
         `num_gpu_blocks` is the sum over all ranks (vllm/v1/engine/core_client.py adds up what each engine reports).
@@ -384,7 +384,7 @@ class VllmAdapter(Adapter):
                     figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CONFIG} {source}")
 
 
-def _answered(answers: Found, first_digit: str) -> float:
+def _answered(answers: FoundSeries, first_digit: str) -> float:
     """Requests for tokens that were answered with such a status."""
     answered = 0.0
     for series, value in answers:
@@ -394,7 +394,7 @@ def _answered(answers: Found, first_digit: str) -> float:
     return answered
 
 
-def _add_loras(figures: Figures) -> None:
+def _add_loras(figures: PageFigures) -> None:
     """Slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of them."""
     dated = []
     for series, value in figures.found.get(LORAS, ()):
@@ -429,7 +429,7 @@ def _hybrid(labels: Mapping[str, str]) -> bool:
     return any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS)
 
 
-def _pools(figures: Figures) -> bool:
+def _pools(figures: PageFigures) -> bool:
     """Whether it makes vectors or scores: a prompt is counted with its first output, and a generation's is a token."""
     has_ended = figures.counted(q.PROMPT_TOKENS) > 0.0 and figures.counted(q.REQUESTS) > 0.0
     return has_ended and figures.counted(q.DECODE_TOKENS) == 0.0
@@ -468,14 +468,14 @@ CATCHES: Final = (
     Catch("--uds", UNIX_SOCKET),
     Catch("--grpc", "it serves gRPC only: start it without --grpc"),
 )
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "vLLM",
     VllmAdapter,
     8000,
     version_path="/version",
     names_from="0.33.0, November 2026",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.VLLM,
             "vLLM",
             ("vllm serve", "vllm-omni serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),

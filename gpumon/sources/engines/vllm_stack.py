@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import Row, Tables, rule
+from gpumon.sources.engines.adapter import EngineRow, Tables, rule
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd
 
 NAMES: Final = (
@@ -52,7 +52,7 @@ class VllmStackAdapter(FrontEnd):
     )
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "vLLM production stack",
     VllmStackAdapter,
     8001,

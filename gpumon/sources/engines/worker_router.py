@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Figures, Metric, Row, Rule, Tables, rule
+from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
 
 SMG: Final = "smg_"
@@ -31,7 +31,7 @@ class WorkerRouter(FrontEnd):
 
     ready_from = (*HEALTH, *BREAKERS)
 
-    def work_out(self, figures: Figures) -> None:
+    def work_out(self, figures: PageFigures) -> None:
         """A worker whose circuit breaker is open gets no requests, however healthy it is."""
         for name in BREAKERS:
             for worker, samples in self.by_backend(by_metric(figures, name)).items():
@@ -111,11 +111,13 @@ class VllmRouterAdapter(WorkerRouter):
     )
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "SGLang router (SMG)",
     SmgAdapter,
     PORT,
     models_path="",
     names_from="0.2.1 and 0.3.2, November 2026; smg f8daa88, August 2026",
 )
-VLLM_ENGINE: Final = Row("vLLM router", VllmRouterAdapter, PORT, models_path="", names_from="0.1.17, November 2026")
+VLLM_ENGINE: Final = EngineRow(
+    "vLLM router", VllmRouterAdapter, PORT, models_path="", names_from="0.1.17, November 2026"
+)

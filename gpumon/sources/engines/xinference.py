@@ -11,7 +11,16 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, Figures, Form, Metric, Page, Row, Tables, rule
+from gpumon.sources.engines.adapter import (
+    Adapter,
+    EngineRow,
+    FirstAnswer,
+    LaunchForm,
+    Metric,
+    PageFigures,
+    Tables,
+    rule,
+)
 from gpumon.specs import hints
 
 SERVING: Final = "xinference:model_serve_count"
@@ -56,11 +65,11 @@ class XinferenceAdapter(Adapter):
     )
 
     @classmethod
-    def claims(cls, page: Page) -> bool:
+    def claims(cls, page: FirstAnswer) -> bool:
         """Whether it is the page of a worker."""
         return super().claims(page) and SUPERVISOR not in page.names
 
-    def refine(self, figures: Figures) -> None:
+    def refine(self, figures: PageFigures) -> None:
         """The quantization of the model, and what models serve that are no LLMs."""
         quantization = figures.first_label(QUANTIZATION, (SERVING, ENDED))
         if quantization not in ("", "none"):
@@ -73,14 +82,14 @@ class XinferenceAdapter(Adapter):
                 figures.put(rank.counters, q.INFERENCES, value, CALLS)
 
 
-ENGINE: Final = Row(
+ENGINE: Final = EngineRow(
     "Xinference",
     XinferenceAdapter,
     9998,
     models_path="",
     names_from="4.1.0, October 2026",
     forms=(
-        Form(
+        LaunchForm(
             EngineKind.XINFERENCE,
             "Xinference",
             ("xinference-worker", "xinference-local", "xinference.deploy.worker", "xinference.deploy.local"),

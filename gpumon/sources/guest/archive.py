@@ -39,7 +39,7 @@ LEVEL: Final = 6
 MOST_WHEEL_BYTES: Final = 64_000_000
 """Unpacked size of a wheel that is read."""
 
-Files = Mapping[str, bytes]
+FilesByName = Mapping[str, bytes]
 """Content of files by path in the archive."""
 
 
@@ -87,7 +87,7 @@ class Archives:
                 return Chosen(program, self._made[python])
         raise NoWheelsError(self._fix(*missing[0]))
 
-    def _parts(self, python: PythonThere) -> tuple[list[Files], list[str]]:
+    def _parts(self, python: PythonThere) -> tuple[list[FilesByName], list[str]]:
         """Files of all projects for an archive, and the names of the projects that are found nowhere."""
         parts = [own_files()]
         lacks: list[str] = []
@@ -102,7 +102,7 @@ class Archives:
                 lacks.append(needed.name)
         return parts, lacks
 
-    def _wheel_files(self, project: str, python: PythonThere) -> Files:
+    def _wheel_files(self, project: str, python: PythonThere) -> FilesByName:
         """Files of the newest fitting wheel in the user's folder; none where there is no such wheel."""
         fitting: list[tuple[tuple[int, ...], Path]] = []
         paths = self._folder.glob("*.whl") if self._folder.is_dir() else ()
@@ -124,7 +124,7 @@ class Archives:
         return f"no wheels of {', '.join(lacks)} for {python.text}: {command}"
 
 
-def _standard_files(project: str, python: PythonThere) -> Files:
+def _standard_files(project: str, python: PythonThere) -> FilesByName:
     """A module that passes on to the standard library; none where that has no such module."""
     since, files = STANDARD.get(project, ((99, 0), {}))
     return files if python.version >= since else {}
@@ -136,7 +136,7 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     return Path(cache).expanduser() / "gpumon" / "wheels"
 
 
-def own_files() -> Files:
+def own_files() -> FilesByName:
     """gpumon itself, without its screen."""
     package = Path(gpumon.__file__).parent
     files = {}
@@ -151,7 +151,7 @@ def _walked(package: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def installed_files(project: str, python: PythonThere) -> Files:
+def installed_files(project: str, python: PythonThere) -> FilesByName:
     """Files of a project as it is installed here; none where it is not, not for this Python, or not as a whole."""
     try:
         distribution = metadata.distribution(project)
@@ -186,7 +186,7 @@ def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:
     return (3, 0)
 
 
-def wheel_files(path: Path) -> Files:
+def wheel_files(path: Path) -> FilesByName:
     """Files of a wheel, as pip would put them into site-packages. Raises NoWheelsError where it is none."""
     files: dict[str, bytes] = {}
     try:
@@ -213,7 +213,7 @@ def _place(name: str) -> str:
     return place if kind in ("purelib", "platlib") else ""
 
 
-def _packed(parts: Sequence[Files]) -> bytes:
+def _packed(parts: Sequence[FilesByName]) -> bytes:
     """The files as a zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:

@@ -18,7 +18,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Limits
-from gpumon.sources.guest.processes import Server
+from gpumon.sources.guest.processes import StartedEngine
 from gpumon.sources.guest.tunnel import Tunnel
 from gpumon.sources.prometheus.models import Models
 
@@ -32,7 +32,7 @@ NO_KEY: Final = "no key is sent through ssh: install gpumon on that host"
 
 
 class _Polled(NamedTuple):
-    server: Server
+    server: StartedEngine
     source: EndpointSource
     tunnel: Tunnel
 
@@ -45,11 +45,11 @@ class Engines:
         self._models = models
         self._wall = wall
         self._polled: dict[str, _Polled] = {}
-        self._unpolled: tuple[Server, ...] = ()
+        self._unpolled: tuple[StartedEngine, ...] = ()
         self._folder: Path | None = None
         self._numbers = 0
 
-    async def adopt(self, servers: Sequence[Server]) -> None:
+    async def adopt(self, servers: Sequence[StartedEngine]) -> None:
         """Poll these servers from now on, and no others."""
         wanted = {server.url: server for server in servers if server.url}
         self._unpolled = tuple(server for server in servers if not server.url)
@@ -85,7 +85,7 @@ class Engines:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
 
-    async def _follow(self, server: Server) -> _Polled:
+    async def _follow(self, server: StartedEngine) -> _Polled:
         kind = server.launch.kind
         name = "auto" if kind is EngineKind.UNKNOWN else kind.value
         endpoint = msgspec.convert({"url": server.url, "engine": name}, Endpoint)
@@ -118,7 +118,7 @@ async def _close(polled: _Polled) -> None:
     await polled.tunnel.close()
 
 
-def _joined(server: Server, tunnel: Tunnel, reading: EngineReading) -> EngineReading:
+def _joined(server: StartedEngine, tunnel: Tunnel, reading: EngineReading) -> EngineReading:
     """The reading with what the process tells beside its pages, and with ssh's reason where there is no answer."""
     chain = Chain((), launch=server.launch, url=server.url)
     fault = reading.fault
@@ -140,7 +140,7 @@ def _joined(server: Server, tunnel: Tunnel, reading: EngineReading) -> EngineRea
     )
 
 
-def _blank(server: Server, now_s: float) -> EngineReading:
+def _blank(server: StartedEngine, now_s: float) -> EngineReading:
     """The reading of a server without a page."""
     kind = server.launch.kind
     words = " ".join(filter(None, (server.launch.command, server.launch.model)))

@@ -20,7 +20,7 @@ _SEPARATOR: Final = "\x1f"
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
 
 
-class Process(NamedTuple):
+class GuestProcess(NamedTuple):
     """A process of the host. Texts come from outside: clean them before showing."""
 
     pid: int
@@ -38,7 +38,7 @@ class App(NamedTuple):
     name: str
 
 
-class Server(NamedTuple):
+class StartedEngine(NamedTuple):
     """An engine that was started on the host: where its page is, and its GPUs."""
 
     launch: Launch
@@ -56,7 +56,7 @@ class Look(NamedTuple):
     """One look at the processes of a host."""
 
     apps: tuple[App, ...]
-    processes: dict[int, Process]
+    processes: dict[int, GuestProcess]
     listeners: tuple[Listener, ...]
 
     def by_uuid(self) -> dict[str, tuple[GpuProcess, ...]]:
@@ -76,10 +76,10 @@ class Look(NamedTuple):
             processes[app.uuid] = (*processes.get(app.uuid, ()), shown)
         return processes
 
-    def servers(self) -> tuple[Server, ...]:
+    def servers(self) -> tuple[StartedEngine, ...]:
         """The engines of these processes, each once."""
         uuids: dict[int, list[str]] = {}
-        launches: dict[int, tuple[Process, Launch]] = {}
+        launches: dict[int, tuple[GuestProcess, Launch]] = {}
         for app in self.apps:
             server = self._server_of(app.pid)
             if server is not None:
@@ -91,10 +91,10 @@ class Look(NamedTuple):
             servers.append(self._placed(process, launched, tuple(dict.fromkeys(uuids[pid]))))
         return tuple(servers)
 
-    def _server_of(self, pid: int) -> tuple[Process, Launch] | None:
+    def _server_of(self, pid: int) -> tuple[GuestProcess, Launch] | None:
         """The server that a process on a GPU works for: the outermost of it and its ancestors that was started as one,
         unless that only hands requests on."""
-        servers: list[tuple[Process, Launch]] = []
+        servers: list[tuple[GuestProcess, Launch]] = []
         process = self.processes.get(pid)
         for _ in range(MOST_ANCESTORS):
             if process is None:
@@ -109,9 +109,9 @@ class Look(NamedTuple):
         outermost = servers[-1]
         return innermost if innermost[1].kind in outermost[1].apart else outermost
 
-    def _placed(self, process: Process, launched: Launch, uuids: tuple[str, ...]) -> Server:
+    def _placed(self, process: GuestProcess, launched: Launch, uuids: tuple[str, ...]) -> StartedEngine:
         """The server with its URL, if its port is open, and open to the right user's process (or root's: a proxy)."""
-        server = Server(launched, process.pid, "", "", uuids)
+        server = StartedEngine(launched, process.pid, "", "", uuids)
         if launched.nowhere:
             return server._replace(why=launched.nowhere)
         port = launched.port or launched.usual_port
@@ -131,7 +131,7 @@ class Look(NamedTuple):
 def look(lines: Sequence[str]) -> Look:
     """Parse an answer to `processes`; lines that are none of it are left out."""
     apps: list[App] = []
-    processes: dict[int, Process] = {}
+    processes: dict[int, GuestProcess] = {}
     listeners: list[Listener] = []
     for line in lines:
         kind, _, rest = line.partition(" ")
@@ -151,7 +151,7 @@ def look(lines: Sequence[str]) -> Look:
     return Look(tuple(apps), processes, tuple(listeners))
 
 
-def _process(text: str) -> Process | None:
+def _process(text: str) -> GuestProcess | None:
     words = text.split(" ", 3)
     if len(words) != 4 or not words[0].isdecimal() or not words[1].isdecimal():
         return None
@@ -163,7 +163,7 @@ def _process(text: str) -> Process | None:
         argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR))
     else:
         argv = ()
-    return Process(int(words[0][:9]), int(words[1][:9]), uid, argv)
+    return GuestProcess(int(words[0][:9]), int(words[1][:9]), uid, argv)
 
 
 def _way(listeners: Sequence[Listener]) -> str:

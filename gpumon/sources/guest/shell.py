@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.readings.text import clean
 from gpumon.sources.guest.wheels import PythonThere
-from gpumon.sources.ssh import Connection, connect
+from gpumon.sources.ssh import SshConnection, connect
 
 FIRST_ANSWER_S: Final = 60.0
 """Login, the shell's start-up files, and the start of up to six Pythons on a busy host."""
@@ -32,7 +32,7 @@ class ShellError(Exception):
     """The conversation broke off: one line with the reason, where the host gave one."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ShellAnswer(msgspec.Struct, frozen=True):
     """Answer to one request: its lines, and the exit code of the program that gave them."""
 
     lines: tuple[str, ...]
@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
 class Shell:
     """A shell on a host that answers requests. `close` ends all that it started there."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SshConnection) -> None:
         self.connection = connection
 
     async def pythons(self) -> tuple[tuple[str, PythonThere], ...]:
@@ -63,7 +63,7 @@ class Shell:
         await self.connection.send(f"run {len(archive)} {program}\n".encode())
         await self.connection.send(archive)
 
-    async def ask(self, request: str) -> Answer:
+    async def ask(self, request: str) -> ShellAnswer:
         """The answer to a request. Raises ShellError."""
         await self.connection.send(f"{request}\n".encode())
         return await self._answer(ANSWER_S)
@@ -72,19 +72,19 @@ class Shell:
         """Hang up: the shell there sees the end of its input, and ends."""
         await self.connection.hang_up()
 
-    async def _answer(self, patience_s: float) -> Answer:
+    async def _answer(self, patience_s: float) -> ShellAnswer:
         """The lines up to the next end. Raises ShellError."""
         try:
             return await asyncio.wait_for(self._lines(), patience_s)
         except asyncio.TimeoutError:
             raise ShellError(f"no answer for {patience_s:.0f} s: its shell or nvidia-smi hangs") from None
 
-    async def _lines(self) -> Answer:
+    async def _lines(self) -> ShellAnswer:
         lines: list[str] = []
         while line := await self._readline():
             if line.startswith(_END):
                 code = clean(line[len(_END) :].decode("utf-8", "replace").strip(), 8)
-                return Answer(tuple(lines), int(code) if code.isdecimal() else -1)
+                return ShellAnswer(tuple(lines), int(code) if code.isdecimal() else -1)
             lines.append(line.decode("utf-8", "replace").rstrip("\n"))
             if len(lines) > MOST_LINES:
                 raise ShellError(f"it answers with more than {MOST_LINES} lines")

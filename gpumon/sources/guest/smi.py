@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.smi import FIGURES, MIB, SMI, Column
+from gpumon.readings.smi import FIGURES, MIB, SMI, SmiColumn
 from gpumon.readings.text import clean
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import drop_implausible
@@ -101,7 +101,7 @@ def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[Gpu
     )
 
 
-def _figure(row: Mapping[str, str], column: Column) -> Reading:
+def _figure(row: Mapping[str, str], column: SmiColumn) -> Reading:
     """A number in the field's unit, or why there is none."""
     if column.name not in row:
         return Missing(Reason.NOT_SUPPORTED, "that host's nvidia-smi is too old to tell it")
@@ -130,4 +130,4 @@ def _plain(capability: str) -> str:
 
 def memory_bytes(text: str) -> Reading:
     """Memory of a process, from MiB."""
-    return _figure({"used_memory": text.strip()}, Column("used_memory", "", MIB))
+    return _figure({"used_memory": text.strip()}, SmiColumn("used_memory", "", MIB))

@@ -17,7 +17,7 @@ import msgspec
 
 from gpumon.sources.last_seen.memory import NO_CAUSE, Cause
 from gpumon.sources.last_seen.processes import UNIT, oom_kills
-from gpumon.sources.last_seen.records import Origin, Served
+from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 
 COMMAND_S: Final = 2.0
 """A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
@@ -44,10 +44,10 @@ _TERM: Final = 128 + signal.SIGTERM
 _KERNEL_LOG: Final = ("journalctl", "-k", "-q", "--no-pager", "-o", "cat", "-n", "5000", "-S")
 _RUNTIMES: Final = ("docker", "podman")
 
-Run = Callable[[Sequence[str]], str]
+RunProgram = Callable[[Sequence[str]], str]
 
 
-def cause_of(served: Served) -> Cause:
+def cause_of(served: KnownEngine) -> Cause:
     """How the process of an engine ended. Blocks for a few seconds at most: for a thread."""
     for pause_s in (*PAUSES_S, 0.0):
         cause = look_up(served, run)
@@ -57,7 +57,7 @@ def cause_of(served: Served) -> Cause:
     return NO_CAUSE
 
 
-def look_up(served: Served, ask: Run) -> Cause:
+def look_up(served: KnownEngine, ask: RunProgram) -> Cause:
     """The cause of an engine's end, with `ask` to run the commands."""
     origin = served.origin
     cause = NO_CAUSE
@@ -75,7 +75,7 @@ def look_up(served: Served, ask: Run) -> Cause:
     return of_cgroup(origin)
 
 
-def of_unit(origin: Origin, ask: Run) -> Cause:
+def of_unit(origin: EngineOrigin, ask: RunProgram) -> Cause:
     """The cause by the unit's state, as `systemctl show` reports it.
 
     See https://www.freedesktop.org/software/systemd/man/org.freedesktop.systemd1.html.
@@ -110,7 +110,7 @@ def unit_cause(properties: Mapping[str, str], source: str) -> Cause:
     return NO_CAUSE
 
 
-def of_container(origin: Origin, ask: Run) -> Cause:
+def of_container(origin: EngineOrigin, ask: RunProgram) -> Cause:
     """The cause by the container's state, as its runtime reports it."""
     if not _CONTAINER.fullmatch(origin.container):
         return NO_CAUSE
@@ -139,7 +139,7 @@ def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
     return Cause("exit", number, planned=False, source=runtime, wall_s=ended_wall_s)
 
 
-def of_kernel(origin: Origin, served_wall_s: float, ask: Run) -> Cause:
+def of_kernel(origin: EngineOrigin, served_wall_s: float, ask: RunProgram) -> Cause:
     """Whether the kernel's log says that it killed one of its processes for want of memory."""
     pids = set()
     for pid in (origin.pid, *origin.gpu_pids):
@@ -152,7 +152,7 @@ def of_kernel(origin: Origin, served_wall_s: float, ask: Run) -> Cause:
     return NO_CAUSE
 
 
-def of_cgroup(origin: Origin) -> Cause:
+def of_cgroup(origin: EngineOrigin) -> Cause:
     """Whether its cgroup counts a kill more than when it lived."""
     now = oom_kills(origin.cgroup)
     if 0 <= origin.oom_kills < now:

@@ -15,11 +15,11 @@ from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.merge import unique
 from gpumon.sources.last_seen.causes import cause_of
 from gpumon.sources.last_seen.gpus import LastListed
-from gpumon.sources.last_seen.looks import LOOK_S, Looks, Servers
+from gpumon.sources.last_seen.looks import LOOK_S, ServerLooks, Servers
 from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
 from gpumon.sources.last_seen.processes import boot_id
-from gpumon.sources.last_seen.records import Listed, Origin, Served, Written
-from gpumon.sources.last_seen.store import Store
+from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, Listed, WrittenMemory
+from gpumon.sources.last_seen.store import LastSeenStore
 from gpumon.sources.offload import daemon_thread
 
 SAVE_S: Final = 30.0
@@ -31,16 +31,16 @@ READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
 
 
-class Keeper:
+class LastSeenKeeper:
     """A collector's access to the memory of engines. All calls return at once: files and /proc are read in threads."""
 
     def __init__(
         self,
         servers: Servers | None,
-        store: Store | None,
+        store: LastSeenStore | None,
         *,
         simulated: Callable[[], Around] | None = None,
-        ask: Callable[[Served], Cause] = cause_of,
+        ask: Callable[[KnownEngine], Cause] = cause_of,
         save_s: float = SAVE_S,
         soon_s: float = SOON_S,
         look_s: float = LOOK_S,
@@ -51,11 +51,11 @@ class Keeper:
         asks_nobody = simulated is not None
         self.memory = LastSeen(None if asks_nobody else lambda served: daemon_thread(ask, served))
         self._listed = LastListed()
-        self._looks = Looks(servers, simulated, look_s)
+        self._looks = ServerLooks(servers, simulated, look_s)
         self._store = store
         self._save_s = save_s
         self._soon_s = soon_s
-        self._reading: Future[Written] | None = None
+        self._reading: Future[WrittenMemory] | None = None
         self._writing: Future[bool] | None = None
         self._saved_s = time.monotonic()
         self._saved: object = (0, 0)
@@ -97,7 +97,7 @@ class Keeper:
         self._save(now_s)
         return shown
 
-    def origin(self, key: str, url: str) -> Origin:
+    def origin(self, key: str, url: str) -> EngineOrigin:
         """Origin of an engine, as far as it is known by now; may be called in any thread."""
         runs = self._looks.server_at(url)
         if runs.pid:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from gpumon.sources.family import Process
+from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.memory import Around
 from gpumon.sources.last_seen.processes import Look, Use, look, works
-from gpumon.sources.last_seen.records import NO_ORIGIN, Origin, ProcessId
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
 from gpumon.sources.offload import daemon_thread
 
 LOOK_S: Final = 1.0
@@ -24,7 +24,7 @@ class RunningServer(NamedTuple):
 
     url: str
     """At which it is polled."""
-    server: Process
+    server: ProcessRecord
     gpu_pids: tuple[int, ...]
     listens: bool
     passing: bool = False
@@ -40,7 +40,7 @@ Servers = Callable[[], "tuple[RunningServer, ...] | None"]
 """Servers of this host that run; None: nobody has looked yet."""
 
 
-class Looks:
+class ServerLooks:
     """Processes of engines, as far as they are known. All calls but `finish` return at once: /proc is read in a
     thread."""
 
@@ -55,12 +55,12 @@ class Looks:
         self._look_s = look_s
         self._looking: Future[Look] | None = None
         self._looked_s = float("-inf")
-        self._origins: Mapping[ProcessId, Origin] = {}
+        self._origins: Mapping[ProcessId, EngineOrigin] = {}
         self._ended: frozenset[ProcessId] = frozenset()
         self._uses: Mapping[ProcessId, Use] = {}
         self._around = Around()
 
-    def begin(self, watched: Iterable[Origin]) -> None:
+    def begin(self, watched: Iterable[EngineOrigin]) -> None:
         """Begin a look, also at whether those `watched` live, unless one is under way."""
         if self._servers is None or self._looking is not None:
             return
@@ -89,7 +89,7 @@ class Looks:
             return self._simulated()
         self._take()
         looked = None if self._servers is None else self._servers()
-        servers: dict[str, Origin] = {}
+        servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         passing: set[str] = set()
         for server in looked or ():
@@ -109,16 +109,16 @@ class Looks:
         )
         return self._around
 
-    def server_at(self, url: str) -> Origin:
+    def server_at(self, url: str) -> EngineOrigin:
         """The server that runs at a URL as of the last tick; an empty one where there is none."""
         return self._around.servers.get(url, NO_ORIGIN)
 
-    def _origin(self, running: RunningServer) -> Origin:
+    def _origin(self, running: RunningServer) -> EngineOrigin:
         """Origin of a server; before the first look at it only its process."""
         known = self._origins.get(running.id)
         if known is not None:
             return known
-        return Origin(running.server.pid, running.server.started, running.gpu_pids)
+        return EngineOrigin(running.server.pid, running.server.started, running.gpu_pids)
 
     def _take(self) -> None:
         """Take over the results of the last look, once it is over."""

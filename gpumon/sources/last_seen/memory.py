@@ -28,7 +28,7 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
-from gpumon.sources.last_seen.records import NO_ORIGIN, REMEMBERED_S, Origin, ProcessId, Served, without_bulk
+from gpumon.sources.last_seen.records import NO_ORIGIN, REMEMBERED_S, EngineOrigin, KnownEngine, ProcessId, without_bulk
 from gpumon.triage.engine_down import ended_text, starting_text
 
 REFUSES_S: Final = 10.0
@@ -83,7 +83,7 @@ class ServerWork(NamedTuple):
 class Around(NamedTuple):
     """Known state of the engines' processes at a tick."""
 
-    servers: Mapping[str, Origin] = {}
+    servers: Mapping[str, EngineOrigin] = {}
     """Servers that run now, by the URL at which they are polled."""
     listening: frozenset[str] = frozenset()
     """URLs of `servers` at which they listen."""
@@ -102,13 +102,13 @@ class Around(NamedTuple):
     not."""
 
 
-Ask = Callable[[Served], "Future[Cause]"]
+AskCause = Callable[[KnownEngine], "Future[Cause]"]
 
 
 class _Kept:
     """One engine that served, with what only this run knows of it. Times are monotonic."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: KnownEngine) -> None:
         self.served = served
         self.answered_s = -math.inf
         """When it answered last in this run."""
@@ -189,7 +189,7 @@ def _take_cause(kept: _Kept, around: Around) -> Cause:
 class LastSeen:
     """Remembers engines that served, and puts those that ended into the readings of each tick."""
 
-    def __init__(self, ask: Ask | None = None) -> None:
+    def __init__(self, ask: AskCause | None = None) -> None:
         """`ask` looks up how a process ended, in a thread; without it no cause is known."""
         self._ask = ask
         self._kept: dict[str, _Kept] = {}
@@ -200,18 +200,18 @@ class LastSeen:
         self.version = 0
         """Grows when an engine comes, ends or is forgotten."""
 
-    def load(self, remembered: Iterable[Served]) -> None:
+    def load(self, remembered: Iterable[KnownEngine]) -> None:
         """Take what an earlier run remembered; what this run has seen itself is newer."""
         for served in remembered:
             key = served.reading.key
             if key not in self._kept and len(self._kept) < MOST:
                 self._kept[key] = _Kept(served)
 
-    def records(self) -> list[Served]:
+    def records(self) -> list[KnownEngine]:
         """All that is remembered."""
         return [kept.served for kept in self._kept.values()]
 
-    def origin(self, key: str) -> Origin:
+    def origin(self, key: str) -> EngineOrigin:
         """The process of an engine when it answered last; an empty one where that is not known."""
         kept = self._kept.get(key)
         return kept.served.origin if kept is not None else NO_ORIGIN
@@ -290,7 +290,7 @@ class LastSeen:
         if kept is None:
             if len(self._kept) >= MOST and not self._forget_oldest():
                 return
-            kept = _Kept(Served(without_bulk(reading), answered_wall_s, answered_wall_s))
+            kept = _Kept(KnownEngine(without_bulk(reading), answered_wall_s, answered_wall_s))
             self._kept[reading.key] = kept
         if is_new or kept.served.departure is not None or kept.ended_s is not None:
             self._begin(kept, answered_wall_s, is_new=is_new)
@@ -531,7 +531,7 @@ class LastSeen:
         )
 
     def _start_info(
-        self, url: str, origin: Origin, gpus: Sequence[GpuReading], around: Around, now_s: float
+        self, url: str, origin: EngineOrigin, gpus: Sequence[GpuReading], around: Around, now_s: float
     ) -> dict[str, str]:
         """Work of a starting server, as `info` of its reading has it."""
         work = around.works.get(origin.id, ServerWork())
@@ -544,7 +544,7 @@ class LastSeen:
         return info
 
     def _vram_of(
-        self, url: str, origin: Origin, gpus: Sequence[GpuReading], now_s: float
+        self, url: str, origin: EngineOrigin, gpus: Sequence[GpuReading], now_s: float
     ) -> tuple[float | None, float]:
         """VRAM that its processes hold, and by how many bytes/s that grows."""
         known = []
@@ -590,7 +590,7 @@ def _began_after(kept: _Kept, ended: _Kept, around: Around) -> bool:
     return origin.started_s - around.slept_s > ended.answered_s
 
 
-def _has_successor(served: Served, around: Around) -> bool:
+def _has_successor(served: KnownEngine, around: Around) -> bool:
     """Whether a new process listens at its URL, which may want a key by now, or hang: what ended is the old one."""
     url = served.reading.url
     origin = around.servers.get(url)
@@ -640,11 +640,11 @@ def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -
     return (total - counted[0][1]) / seconds if seconds > 0.0 else WARMING_UP
 
 
-def _same_command(old: Served, new: Served) -> bool:
+def _same_command(old: KnownEngine, new: KnownEngine) -> bool:
     return bool(new.origin.command) and old.origin.command == new.origin.command
 
 
-def _same_model(old: Served, new: Served) -> bool:
+def _same_model(old: KnownEngine, new: KnownEngine) -> bool:
     return bool(new.reading.model) and old.reading.model == new.reading.model
 
 
@@ -657,7 +657,7 @@ def _start_of(work: ServerWork, vram_bytes_per_s: float) -> Start:
     return Start.STARTING
 
 
-def _departure(served: Served, cause: Cause, found_wall_s: float) -> Departure:
+def _departure(served: KnownEngine, cause: Cause, found_wall_s: float) -> Departure:
     """The end of an engine, with what is known of its cause."""
     origin = served.origin
     ended_wall_s = cause.wall_s if served.served_wall_s <= cause.wall_s <= found_wall_s else found_wall_s
@@ -678,7 +678,7 @@ def _departure(served: Served, cause: Cause, found_wall_s: float) -> Departure:
     )
 
 
-def _was_idle(served: Served, ended_wall_s: float) -> bool:
+def _was_idle(served: KnownEngine, ended_wall_s: float) -> bool:
     """Whether nothing ran or waited in the time before its end, and that was seen."""
     if not served.tells_load or ended_wall_s - served.served_wall_s > WATCHED_S:
         return False
@@ -686,7 +686,7 @@ def _was_idle(served: Served, ended_wall_s: float) -> bool:
     return served.served_wall_s - idle_since_s >= IDLE_S - WATCHED_S and ended_wall_s - idle_since_s >= IDLE_S
 
 
-def log_command(origin: Origin) -> str:
+def log_command(origin: EngineOrigin) -> str:
     """The command that shows the end of its log."""
     if origin.output:
         return f"{FILE_LOG}{origin.output}"
@@ -700,7 +700,7 @@ def log_command(origin: Origin) -> str:
     return ""
 
 
-def start_command(origin: Origin) -> str:
+def start_command(origin: EngineOrigin) -> str:
     """The command that starts it again."""
     if origin.pod:
         return ""
@@ -716,7 +716,7 @@ def _is_over(departure: Departure, wall_s: float) -> bool:
     return abs(wall_s - departure.wall_s) > (PLANNED_S if departure.planned else REMEMBERED_S)
 
 
-def _last(served: Served, reading: EngineReading) -> EngineReading:
+def _last(served: KnownEngine, reading: EngineReading) -> EngineReading:
     """A reading without figures of an engine that served: named as it was, with when it answered last."""
     last = served.reading
     kept = reading if reading.ranks else msgspec.structs.replace(

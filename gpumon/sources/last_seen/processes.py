@@ -13,9 +13,9 @@ import msgspec
 from gpumon.sources.discovery.command_line import shown_command
 from gpumon.sources.driver.names import place_of
 from gpumon.sources.engine_log.outputs import targets_of
-from gpumon.sources.family import Process
+from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.memory import ServerWork
-from gpumon.sources.last_seen.records import TICKS_PER_S, Origin, ProcessId
+from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, ProcessId
 
 CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman)."""
@@ -42,16 +42,16 @@ class Use(NamedTuple):
 class Look(NamedTuple):
     """Result of one look at the processes."""
 
-    origins: Mapping[ProcessId, Origin]
+    origins: Mapping[ProcessId, EngineOrigin]
     """Servers that were asked for, with where they run."""
     ended: frozenset[ProcessId]
     uses: Mapping[ProcessId, Use]
 
 
 def look(
-    servers: Mapping[ProcessId, tuple[Process, tuple[int, ...]]],
-    known: Mapping[ProcessId, Origin],
-    watched: Iterable[Origin],
+    servers: Mapping[ProcessId, tuple[ProcessRecord, tuple[int, ...]]],
+    known: Mapping[ProcessId, EngineOrigin],
+    watched: Iterable[EngineOrigin],
     starting: Iterable[ProcessId],
 ) -> Look:
     """Called in a thread: /proc can be slow.
@@ -91,13 +91,13 @@ def has_ended(server_id: ProcessId) -> bool:
     return fields[0] in (b"Z", b"X") or int(fields[19]) != started
 
 
-def origin_of(server: Process) -> Origin:
+def origin_of(server: ProcessRecord) -> EngineOrigin:
     """Origin of a process, as far as this user may read it."""
     cgroup = _cgroup(server.pid)
     container = CONTAINER.search(cgroup)
     pod, _ = place_of(server.pid, in_pod="kubepods" in cgroup)
     unit, is_user_unit = unit_of(cgroup) if container is None else ("", False)
-    return Origin(
+    return EngineOrigin(
         pid=server.pid,
         started=server.started,
         command=shown_command(server.argv),
@@ -201,7 +201,7 @@ def _output(pid: int) -> str:
     return ""
 
 
-def _use(origin: Origin) -> Use:
+def _use(origin: EngineOrigin) -> Use:
     """Bytes read from disks and CPU time of a server and its processes on GPUs."""
     read_bytes: list[float] = []
     cpu_s: list[float] = []

@@ -16,7 +16,7 @@ ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class EngineOrigin(msgspec.Struct, frozen=True):
     """The process that serves, and where it runs: read while it lives. Texts come from outside."""
 
     pid: int = 0
@@ -55,10 +55,10 @@ class Origin(msgspec.Struct, frozen=True):
         return self.started / TICKS_PER_S
 
 
-NO_ORIGIN = Origin()
+NO_ORIGIN = EngineOrigin()
 
 
-class Served(msgspec.Struct):
+class KnownEngine(msgspec.Struct):
     """An engine that answered at least once."""
 
     reading: EngineReading
@@ -73,7 +73,7 @@ class Served(msgspec.Struct):
     """It tells how many requests run or wait."""
     figures: LastFigures = LastFigures()
     """Figures of its last answer."""
-    origin: Origin = NO_ORIGIN
+    origin: EngineOrigin = NO_ORIGIN
     departure: Departure | None = None
 
     @property
@@ -92,7 +92,7 @@ class Listed(msgspec.Struct, frozen=True):
     listed_wall_s: float
 
 
-class Written(msgspec.Struct):
+class WrittenMemory(msgspec.Struct):
     """The file."""
 
     version: int
@@ -101,7 +101,7 @@ class Written(msgspec.Struct):
     """Id of the boot in which it was written: processes and GPUs of another one are gone."""
     pids: str = ""
     """Namespace of pids in which it was written: in a container the same numbers are other processes."""
-    engines: list[Served] = []
+    engines: list[KnownEngine] = []
     gpus: list[Listed] = []
     driver: str = ""
     """Version of the driver that listed the GPUs."""

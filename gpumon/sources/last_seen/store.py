@@ -15,7 +15,7 @@ import msgspec
 from gpumon.sources.last_seen.memory import MOST
 from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
-from gpumon.sources.last_seen.records import REMEMBERED_S, Listed, Served, Written, without_bulk
+from gpumon.sources.last_seen.records import REMEMBERED_S, KnownEngine, Listed, WrittenMemory, without_bulk
 from gpumon.sources.last_seen.state_folder import state_folder
 
 VERSION: Final = 1
@@ -39,7 +39,7 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def _add_newer(
-    newest: dict[str, Served], others: Iterable[Served], dropped: Mapping[str, float], wall_s: float
+    newest: dict[str, KnownEngine], others: Iterable[KnownEngine], dropped: Mapping[str, float], wall_s: float
 ) -> None:
     """Add the records of another gpumon that are newer than those here, and than a wish to forget."""
     for served in others:
@@ -54,7 +54,7 @@ def _add_newer(
             newest[key] = served
 
 
-def _records(engines: Iterable[Served]) -> list[Served]:
+def _records(engines: Iterable[KnownEngine]) -> list[KnownEngine]:
     """The records as they are written; one that is too large, or no JSON, is left out."""
     records = []
     for served in engines:
@@ -65,7 +65,7 @@ def _records(engines: Iterable[Served]) -> list[Served]:
     return records
 
 
-class Store:
+class LastSeenStore:
     """Reads and writes the file; a damaged or foreign one counts as none, and one that cannot be written as well."""
 
     def __init__(self, path: Path) -> None:
@@ -73,18 +73,18 @@ class Store:
         self._host = socket.gethostname()
         self._pids = pid_namespace()
 
-    def read(self, wall_s: float) -> Written:
-        """Memory that an earlier run wrote; if it ran before a reboot, `Written.boot` differs from `boot_id`."""
+    def read(self, wall_s: float) -> WrittenMemory:
+        """Memory that an earlier run wrote; if it ran before a reboot, `WrittenMemory.boot` differs from `boot_id`."""
         written = self._read()
         if written is None:
-            return Written(VERSION, self._host, boot_id(), self._pids)
+            return WrittenMemory(VERSION, self._host, boot_id(), self._pids)
         written.engines = [served for served in written.engines if _is_current(served, wall_s)][:MOST]
         written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:MOST_GPUS]
         return written
 
     def write(
         self,
-        engines: Iterable[Served],
+        engines: Iterable[KnownEngine],
         gpus: Iterable[Listed],
         driver: str,
         dropped: Mapping[str, float],
@@ -101,19 +101,19 @@ class Store:
             return True  # nothing was seen: no file and no folder is made for that
         if others is not None:
             _add_newer(newest, others.engines, dropped, wall_s)
-        written = Written(VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
+        written = WrittenMemory(VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):
             return False
         return True
 
-    def _read(self) -> Written | None:
+    def _read(self) -> WrittenMemory | None:
         data = read_own(self._path, MOST_STORE_BYTES)
         if data is None:
             return None
         try:
-            written = msgspec.json.decode(data, type=Written)
+            written = msgspec.json.decode(data, type=WrittenMemory)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         is_own = written.host == self._host and written.pids == self._pids
@@ -127,7 +127,7 @@ class Store:
         replace_own(self._path, data)
 
 
-def _is_current(served: Served, wall_s: float) -> bool:
+def _is_current(served: KnownEngine, wall_s: float) -> bool:
     """Whether it is worth remembering: an engine that was not seen for a day is no news, and one of the future was
     dated by a clock that was wrong."""
     return abs(wall_s - served.changed_wall_s) <= REMEMBERED_S

@@ -9,12 +9,12 @@ import pynvml
 
 from gpumon.readings.frame import NO_DRIVER, GpuState
 from gpumon.readings.missing import Reason
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Pause, Rule
-from gpumon.sources.driver.fleet import Gpu
-from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule
+from gpumon.sources.driver.fleet import DriverGpu
+from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
-from gpumon.sources.nvml.gpm import Request
-from gpumon.sources.nvml.gpu import NvmlGpu, Session
+from gpumon.sources.nvml.gpm import GpmRequest
+from gpumon.sources.nvml.gpu import NvmlGpu, NvmlSession
 from gpumon.sources.nvml.xid import XidWatch
 
 _NO_UTF8 = -1
@@ -29,23 +29,23 @@ _LIBRARY_LOST: Final = (
     "the NVIDIA kernel driver runs, but its library (libnvidia-ml.so.1) is not found: install the driver's user part; "
     "in a container, start it with --gpus all (NVIDIA Container Toolkit)"
 )
-_RULES: tuple[tuple[str, Rule], ...] = (
+_RULES: tuple[tuple[str, CallRule], ...] = (
     ("INVALID_ARGUMENT NOT_SUPPORTED", NEVER),
     (
         "FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED",
-        Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call"),
+        CallRule(Reason.NOT_SUPPORTED, CallPause.FOREVER, "this driver version does not have the call"),
     ),
-    ("NO_PERMISSION", Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user")),
-    ("NOT_FOUND INSUFFICIENT_SIZE NO_DATA NOT_READY", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE, usual=True)),
-    ("INVALID_STATE", Rule(Reason.ERROR, Pause.TICK, _NO_VALUE)),
-    ("TIMEOUT", Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time")),
-    ("INSUFFICIENT_POWER", Rule(Reason.ERROR, Pause.TICK, _CABLE, GpuState.ERROR)),
-    ("IRQ_ISSUE", Rule(Reason.ERROR, Pause.TICK, _INTERRUPTS, GpuState.ERROR)),
-    ("CORRUPTED_INFOROM", Rule(Reason.ERROR, Pause.BACK_OFF, "the GPU's InfoROM is corrupted", GpuState.OK)),
-    ("OPERATING_SYSTEM", Rule(Reason.ERROR, Pause.BACK_OFF, _BLOCKED, GpuState.ERROR)),
+    ("NO_PERMISSION", CallRule(Reason.NO_PERMISSION, CallPause.PERMISSION, "the driver refuses this to your user")),
+    ("NOT_FOUND INSUFFICIENT_SIZE NO_DATA NOT_READY", CallRule(Reason.ERROR, CallPause.TICK, _NO_VALUE, usual=True)),
+    ("INVALID_STATE", CallRule(Reason.ERROR, CallPause.TICK, _NO_VALUE)),
+    ("TIMEOUT", CallRule(Reason.ERROR, CallPause.TICK, "the driver ran out of time")),
+    ("INSUFFICIENT_POWER", CallRule(Reason.ERROR, CallPause.TICK, _CABLE, GpuState.ERROR)),
+    ("IRQ_ISSUE", CallRule(Reason.ERROR, CallPause.TICK, _INTERRUPTS, GpuState.ERROR)),
+    ("CORRUPTED_INFOROM", CallRule(Reason.ERROR, CallPause.BACK_OFF, "the GPU's InfoROM is corrupted", GpuState.OK)),
+    ("OPERATING_SYSTEM", CallRule(Reason.ERROR, CallPause.BACK_OFF, _BLOCKED, GpuState.ERROR)),
     (
         "IN_USE MEMORY INSUFFICIENT_RESOURCES",
-        Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call"),
+        CallRule(Reason.ERROR, CallPause.BACK_OFF, "the driver lacks resources for this call"),
     ),
     ("UNKNOWN", UNKNOWN),
 )
@@ -89,9 +89,9 @@ def code_of(error: Exception) -> int | None:
     return None
 
 
-def _rules_by_code() -> dict[int, Rule]:
+def _rules_by_code() -> dict[int, CallRule]:
     """Rule of each error that a call may end in."""
-    rules: dict[int, Rule] = {}
+    rules: dict[int, CallRule] = {}
     for names, rule in _RULES:
         for name in names.split():
             rules[getattr(pynvml, f"NVML_ERROR_{name}")] = rule
@@ -114,7 +114,7 @@ class Nvml:
         code_of=code_of,
         rules={
             **_rules_by_code(),
-            _NO_UTF8: Rule(Reason.INVALID, Pause.TICK, "the driver sent text that is no UTF-8", usual=True),
+            _NO_UTF8: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent text that is no UTF-8", usual=True),
         },
         down={
             pynvml.NVML_ERROR_GPU_IS_LOST: (
@@ -182,7 +182,7 @@ class Nvml:
         """GPUs that it lists."""
         return int(pynvml.nvmlDeviceGetCount())
 
-    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
         """The GPU at an index."""
         trace[0] = "nvmlDeviceGetHandleByIndex"
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -190,7 +190,7 @@ class Nvml:
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         if last is not None and last.uuid == uuid:
             return last
-        return NvmlGpu(index, handle, uuid, Session(self.api, timings, Request(), Names(), trace))
+        return NvmlGpu(index, handle, uuid, NvmlSession(self.api, timings, GpmRequest(), ProcessNames(), trace))
 
 
 DRIVER = Nvml()

@@ -16,7 +16,7 @@ UNIFIED = re.compile(r"\b(GB10|Thor|Orin|Spark)\b", re.IGNORECASE)
 """Names of parts whose GPU uses the host's memory; the driver answers NOT_SUPPORTED or a total of 0 there."""
 
 
-class Gauge(NamedTuple):
+class NvmlGauge(NamedTuple):
     """One field: its calls (key, pynvml name, arguments), best first, and the factor to the field's unit."""
 
     field: str
@@ -24,10 +24,10 @@ class Gauge(NamedTuple):
     scale: float = 1.0
 
 
-def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> Gauge:
+def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> NvmlGauge:
     """`older`: the call of drivers that do not have the first."""
     calls = (name, older) if older else (name,)
-    return Gauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
+    return NvmlGauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
 
 
 MHZ = 1e6
@@ -37,7 +37,7 @@ _ECC = {
     "ecc_uncorrected": (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     "ecc_corrected": (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
 }
-TICK: tuple[Gauge, ...] = (
+TICK: tuple[NvmlGauge, ...] = (
     _gauge("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
     _gauge("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
     _gauge("temperature_c", "nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU, older="nvmlDeviceGetTemperature"),
@@ -45,7 +45,7 @@ TICK: tuple[Gauge, ...] = (
     _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=MHZ),
 )
 """Read at every tick; the energy counter first, right after its moment was noted."""
-SLOW: tuple[Gauge, ...] = (
+SLOW: tuple[NvmlGauge, ...] = (
     _gauge("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     _gauge("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
     _gauge("fan_ratio", "nvmlDeviceGetFanSpeed", scale=0.01),
@@ -54,7 +54,7 @@ SLOW: tuple[Gauge, ...] = (
 POWER_LIMIT = _gauge(
     "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
 )
-MINUTE: tuple[Gauge, ...] = (
+MINUTE: tuple[NvmlGauge, ...] = (
     POWER_LIMIT,
     _gauge("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
     _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=MHZ),
@@ -75,7 +75,7 @@ _CORES_PER_SM_64 = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
 """Compute capabilities with 64 FP32 cores per SM (GP100, Volta, Turing, GA100); all others since Maxwell have 128."""
 
 
-def read_gauges(calls: Calls, handle: Any, gauges: tuple[Gauge, ...], values: dict[str, Any]) -> None:
+def read_gauges(calls: Calls, handle: Any, gauges: tuple[NvmlGauge, ...], values: dict[str, Any]) -> None:
     """Put each gauge's number, or why there is none, into `values` under its field's name."""
     for field, alternatives, scale in gauges:
         raw = calls.first(handle, alternatives)
@@ -101,7 +101,7 @@ _ATS = 2
 """NVML_DEVICE_ADDRESSING_MODE_ATS: the GPU walks the host's page tables."""
 
 
-class Memory(NamedTuple):
+class MemoryFigure(NamedTuple):
     """Bytes. v1 counts what the driver reserves as used; v2 keeps it apart. `shared`: it is the host's memory."""
 
     used: Reading
@@ -110,24 +110,26 @@ class Memory(NamedTuple):
     shared: bool = False
 
 
-def read_memory(calls: Calls, handle: Any, name: str) -> Memory:
+def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
     """The memory of the device; host memory stands in only where the driver says that there is no framebuffer."""
     record = calls.first(handle, _MEMORY_CALLS)
     if not isinstance(record, Missing) and record.total > 0:
         reserved = getattr(record, "reserved", None)
-        return Memory(float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved))
+        return MemoryFigure(
+            float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved)
+        )
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
-        return Memory(record, record, record)
+        return MemoryFigure(record, record, record)
     if UNIFIED.search(name):
         mode = _ATS
     else:
         mode = calls.read("nvmlDeviceGetAddressingMode", handle)
     if isinstance(mode, Missing) or mode != _ATS:
-        return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
+        return MemoryFigure(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
     import psutil
 
     host = psutil.virtual_memory()
-    return Memory(float(host.total - host.available), float(host.total), NOT_SUPPORTED, shared=True)
+    return MemoryFigure(float(host.total - host.available), float(host.total), NOT_SUPPORTED, shared=True)
 
 
 MEMORY_TEMPERATURE = 82

@@ -17,7 +17,7 @@ MIB_PER_S = 1048576.0
 PERCENT = 0.01
 
 
-class Metric(NamedTuple):
+class GpmMetric(NamedTuple):
     """One GPM metric: NVML's id, the field it fills, the factor to its unit."""
 
     id: int
@@ -28,14 +28,14 @@ class Metric(NamedTuple):
 
 
 METRICS = (
-    Metric(2, "sm_active_ratio", PERCENT),
-    Metric(3, "sm_occupancy_ratio", PERCENT),
-    Metric(5, "tensor_active_ratio", PERCENT),
-    Metric(10, "dram_active_ratio", PERCENT),
-    Metric(20, "pcie_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    Metric(21, "pcie_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    Metric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    Metric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    GpmMetric(2, "sm_active_ratio", PERCENT),
+    GpmMetric(3, "sm_occupancy_ratio", PERCENT),
+    GpmMetric(5, "tensor_active_ratio", PERCENT),
+    GpmMetric(10, "dram_active_ratio", PERCENT),
+    GpmMetric(20, "pcie_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    GpmMetric(21, "pcie_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    GpmMetric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    GpmMetric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
 )
 """PCIe as the GPU sees it: TX is device to host. NVLink: receive comes first in NVML's numbering."""
 
@@ -55,7 +55,7 @@ _CELL = struct.Struct("@IId3P")
 """c_nvmlGpmMetric_t: id, return code, value, three pointers to texts."""
 
 
-class Request:
+class GpmRequest:
     """The driver's request record for all metrics, made once. Its answers are read from the raw memory.
 
     pynvml's attribute access costs 1 us each and would be a third of the worker's tick.
@@ -70,7 +70,7 @@ class Request:
         start = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
         self._cells = memoryview(self.record).cast("B")[start : start + _CELL.size * len(METRICS)]
 
-    def answers(self) -> Iterator[tuple[Metric, int, float]]:
+    def answers(self) -> Iterator[tuple[GpmMetric, int, float]]:
         """Each metric with its own return code and its number as NVML gives it."""
         for metric, cell in zip(METRICS, _CELL.iter_unpack(self._cells), strict=True):
             yield metric, cell[1], cell[2]
@@ -79,7 +79,7 @@ class Request:
 class Gpm:
     """The activity of one GPU, or of the MIG slice `slice_of` = (handle of the GPU, GPU instance id)."""
 
-    def __init__(self, calls: Calls, handle: Any, request: Request, slice_of: tuple[Any, int] | None = None) -> None:
+    def __init__(self, calls: Calls, handle: Any, request: GpmRequest, slice_of: tuple[Any, int] | None = None) -> None:
         self._calls = calls
         self._handle = handle
         self._request = request

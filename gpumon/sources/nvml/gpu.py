@@ -15,10 +15,10 @@ from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
 from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import Pcie
-from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
-from gpumon.sources.nvml.gpm import METRICS, WHOLE_GPU, Gpm, Request
+from gpumon.sources.nvml.gpm import METRICS, WHOLE_GPU, Gpm, GpmRequest
 
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
@@ -52,14 +52,14 @@ _LISTS = {kind: _process_lists(kind) for kind in _KINDS}
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
-class Session(NamedTuple):
+class NvmlSession(NamedTuple):
     """The library and the settings that a GPU and its slices share."""
 
     api: Api
     timings: Timings
-    request: Request
+    request: GpmRequest
     """The GPM request record: one for each GPU, as a call that hangs keeps it."""
-    names: Names
+    names: ProcessNames
     trace: list[str]
     """One element: the driver call that runs now, or ran last."""
 
@@ -67,7 +67,7 @@ class Session(NamedTuple):
 class NvmlGpu:
     """One physical GPU. Its reads raise GpuDownError, HandleStaleError or DriverDownError where nothing can be read."""
 
-    def __init__(self, index: int, handle: Any, uuid: str, session: Session) -> None:
+    def __init__(self, index: int, handle: Any, uuid: str, session: NvmlSession) -> None:
         self.index = index
         self.handle = handle
         self.uuid = uuid
@@ -261,7 +261,7 @@ class NvmlGpu:
 class Slice:
     """One MIG device. Only memory, processes and part of GPM exist per slice; the rest belongs to the whole GPU."""
 
-    def __init__(self, parent: Any, handle: Any, uuid: str, session: Session) -> None:
+    def __init__(self, parent: Any, handle: Any, uuid: str, session: NvmlSession) -> None:
         self.handle = handle
         self.uuid = uuid
         self.gone = False
@@ -332,7 +332,7 @@ class Slice:
 class Slices:
     """The slices of one GPU. They come and go while the machine runs, and their handles are used again."""
 
-    def __init__(self, calls: Calls, handle: Any, session: Session) -> None:
+    def __init__(self, calls: Calls, handle: Any, session: NvmlSession) -> None:
         self.enabled = False
         self.text = ""
         self.changed = False
@@ -396,7 +396,7 @@ class Slices:
 class Processes:
     """The processes on one device."""
 
-    def __init__(self, calls: Calls, handle: Any, names: Names, window_s: float) -> None:
+    def __init__(self, calls: Calls, handle: Any, names: ProcessNames, window_s: float) -> None:
         self._calls = calls
         self._handle = handle
         self._names = names

@@ -10,19 +10,19 @@ import msgspec
 import pynvml
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.topology import Board, Pair, Path, Topology
+from gpumon.readings.topology import LinkPath, Pair, Topology, TopologyGpu
 from gpumon.sources.driver.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml.driver import DRIVER
 from gpumon.sources.topology import FAILED
 
 _PATHS: Final = {
-    pynvml.NVML_TOPOLOGY_INTERNAL: Path.BOARD,
-    pynvml.NVML_TOPOLOGY_SINGLE: Path.PIX,
-    pynvml.NVML_TOPOLOGY_MULTIPLE: Path.PXB,
-    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: Path.PHB,
-    pynvml.NVML_TOPOLOGY_NODE: Path.NODE,
-    pynvml.NVML_TOPOLOGY_SYSTEM: Path.SYS,
+    pynvml.NVML_TOPOLOGY_INTERNAL: LinkPath.BOARD,
+    pynvml.NVML_TOPOLOGY_SINGLE: LinkPath.PIX,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: LinkPath.PXB,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: LinkPath.PHB,
+    pynvml.NVML_TOPOLOGY_NODE: LinkPath.NODE,
+    pynvml.NVML_TOPOLOGY_SYSTEM: LinkPath.SYS,
 }
 _WORD_BITS: Final = 64
 _CPU_WORDS: Final = 64
@@ -66,7 +66,7 @@ class _Open:
         """Return what a call gives, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
         return self._calls.read(name, self.handle, *arguments, key=key)
 
-    def board(self) -> Board:
+    def board(self) -> TopologyGpu:
         """All that is known of it alone. Raises GpuDownError, HandleStaleError, DriverDownError."""
         links, active = self._read_links()
         figures: dict[str, Reading] = {}
@@ -76,7 +76,7 @@ class _Open:
         for field, name in _FIRST_OF.items():
             pair = self.read(name)
             figures[field] = pair if isinstance(pair, Missing) else float(pair[0])
-        known = Board(
+        known = TopologyGpu(
             self.index,
             uuid=_text(self.read("nvmlDeviceGetUUID")),
             name=_text(self.read("nvmlDeviceGetName")),
@@ -131,7 +131,7 @@ def read() -> Topology:
     """The topology of this host. Raises pynvml.NVMLError where there is no driver."""
     pynvml.nvmlInit()
     driver, cuda = DRIVER.versions()
-    boards: list[Board] = []
+    boards: list[TopologyGpu] = []
     opened: list[_Open] = []
     for index in range(DRIVER.count()):
         board, gpu = _read_board(index)
@@ -141,17 +141,17 @@ def read() -> Topology:
     return Topology(driver, cuda, tuple(boards), tuple(_pairs(opened)))
 
 
-def _read_board(index: int) -> tuple[Board, _Open | None]:
+def _read_board(index: int) -> tuple[TopologyGpu, _Open | None]:
     """A GPU, and what it is asked further with; None where it cannot be."""
     try:
         gpu = _Open(index)
         return gpu.board(), gpu
     except pynvml.NVMLError as error:
-        return Board(index, fault=_fault(int(error.value))), None
+        return TopologyGpu(index, fault=_fault(int(error.value))), None
     except GpuDownError as down:
-        return Board(index, fault=down.text), None
+        return TopologyGpu(index, fault=down.text), None
     except (HandleStaleError, DriverDownError):
-        return Board(index, fault="it is gone"), None
+        return TopologyGpu(index, fault="it is gone"), None
 
 
 def _pairs(opened: Sequence[_Open]) -> Iterable[Pair]:
@@ -159,7 +159,7 @@ def _pairs(opened: Sequence[_Open]) -> Iterable[Pair]:
     for place, first in enumerate(opened):
         for second in opened[place + 1 :]:
             level = _level(first, second)
-            yield Pair(first.index, second.index, _PATHS.get(level, Path.UNKNOWN), _nvlinks(first, second))
+            yield Pair(first.index, second.index, _PATHS.get(level, LinkPath.UNKNOWN), _nvlinks(first, second))
 
 
 def _level(first: _Open, second: _Open) -> int:

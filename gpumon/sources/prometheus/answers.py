@@ -46,7 +46,7 @@ class Matrix(msgspec.Struct, frozen=True, eq=False, gc=False):
     points: list[tuple[float, float]]
 
 
-class Result(NamedTuple):
+class QueryResult(NamedTuple):
     """The data of an answer."""
 
     type: str
@@ -92,7 +92,7 @@ _PAIR: Final = msgspec.json.Decoder(tuple[float, str])
 _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
 
 
-def opened(body: bytes) -> Result | None:
+def opened(body: bytes) -> QueryResult | None:
     """The envelope of an answer; None where it is none of Prometheus' API."""
     begin = body.find(BEGIN) + len(BEGIN)
     last = _last_item(body, begin)
@@ -108,7 +108,7 @@ def opened(body: bytes) -> Result | None:
     if envelope.isPartial:
         warnings.append(PARTIAL)
     is_cut = len(items) > MOST_SERIES
-    return Result(result.resultType, items[:MOST_SERIES], tuple(warnings), _error_of(envelope), is_cut)
+    return QueryResult(result.resultType, items[:MOST_SERIES], tuple(warnings), _error_of(envelope), is_cut)
 
 
 def _last_item(body: bytes, begin: int) -> int:
@@ -139,7 +139,7 @@ def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:
         pause()
 
 
-class Reader:
+class AnswerDecoder:
     """Decodes answer after answer. A series keeps its object, so that identity is equality, as with a `Scanner`.
 
     It remembers the start of every item (all before the value) with the series that it stands for: an answer that
@@ -153,7 +153,7 @@ class Reader:
         self._texts: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def vectors(self, result: Result) -> list[Vector]:
+    def vectors(self, result: QueryResult) -> list[Vector]:
         """The series of an instant query; a scalar is one without labels. Native histograms are left out."""
         if result.type == "scalar":
             return [Vector(Series("", {}), *_numbers(_PAIR.decode(result.items[0])))]
@@ -168,7 +168,7 @@ class Reader:
                     vectors.append(vector)
             return vectors
 
-    def matrices(self, result: Result) -> list[Matrix]:
+    def matrices(self, result: QueryResult) -> list[Matrix]:
         """The series of a range query."""
         with self._lock:
             pause = _Pause()

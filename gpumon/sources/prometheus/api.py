@@ -17,9 +17,9 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
-from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import api_key
-from gpumon.sources.prometheus.answers import Matrix, Reader, Result, Vector, opened
+from gpumon.sources.prometheus.answers import AnswerDecoder, Matrix, QueryResult, Vector, opened
 
 T = TypeVar("T")
 CONNECT_S: Final = 5.0
@@ -74,7 +74,7 @@ class PrometheusApi:
         self.date_s: float | None = None
         """The server's clock as the header of its newest answer says it (Unix time, to a second); None without one."""
         self.warnings: dict[str, None] = {}
-        self.reader = Reader()
+        self.reader = AnswerDecoder()
         self._config = config
         limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_ANSWER_BYTES)
         env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
@@ -130,7 +130,7 @@ class PrometheusApi:
         return warnings
 
     async def _series(
-        self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[Result], list[T]]
+        self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[QueryResult], list[T]]
     ) -> list[T]:
         """The decoded answer. In a thread, however small: another one may hold the reader for long."""
         words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
@@ -138,7 +138,7 @@ class PrometheusApi:
         result = self._judged(answer, await asyncio.to_thread(opened, answer.body), types)
         return await asyncio.to_thread(decode, result)
 
-    def _judged(self, answer: Answer, result: Result | None, types: tuple[str, ...]) -> Result:
+    def _judged(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
         """The result if it is one of these types. Raises ApiFault."""
         if answer.status != 200:
             refused = answer.status in (400, 422) and result is not None and bool(result.error)
@@ -159,7 +159,7 @@ class PrometheusApi:
     def _at(self) -> str:
         return clean(f"{self.url.host}:{self.url.port}", 90)
 
-    def _refusal(self, answer: Answer, result: Result | None) -> str:
+    def _refusal(self, answer: HttpAnswer, result: QueryResult | None) -> str:
         """The fault behind a status other than 200."""
         status = answer.status
         if status in WITH_REASON and result is not None and result.error:
@@ -173,7 +173,7 @@ class PrometheusApi:
         text = BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 
-    def _no_api(self, answer: Answer) -> str:
+    def _no_api(self, answer: HttpAnswer) -> str:
         start = answer.body[:500].lstrip(b"\xef\xbb\xbf \t\r\n")
         if start[:1] == b"<" or "html" in answer.content_type:
             return f"{self._at} answers with a web page: a login in front of it? Else {PREFIX}"
@@ -181,7 +181,7 @@ class PrometheusApi:
             f"the answer of {self._at} is not that of a Prometheus API: check host, port and path in [prometheus].url"
         )
 
-    async def _asked(self, url: str, form: bytes) -> Answer:
+    async def _asked(self, url: str, form: bytes) -> HttpAnswer:
         """The answer to a query, by POST, or by GET where that is not allowed; a login is read anew once refused."""
         try:
             fresh = self._login is None
@@ -198,7 +198,7 @@ class PrometheusApi:
         except FetchError as fault:
             raise ApiFault(self._fetch_fault(fault)) from None
 
-    async def _sent(self, url: str, form: bytes) -> Answer:
+    async def _sent(self, url: str, form: bytes) -> HttpAnswer:
         if self._login is None:
             self._login = await self._read_login()
         headers = {**self._login, "Accept": "application/json", "Accept-Encoding": self._packing}

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.exported import Sample
+from gpumon.readings.exported import ExportedSample
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.engines.adapter import Row
+from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.prometheus.engine import Engine, Scrape, kind_of
-from gpumon.sources.prometheus.exporters import Exporter
-from gpumon.sources.prometheus.hosts import Labels, host_of
-from gpumon.sources.prometheus.memory import Key, Memory
+from gpumon.sources.prometheus.engine import EngineTarget, Scrape, kind_of
+from gpumon.sources.prometheus.exporters import ExporterTarget
+from gpumon.sources.prometheus.hosts import HostLabels, host_of
+from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.own import rebuilt
 from gpumon.sources.prometheus.scraped import Scraped, job_of
@@ -28,7 +28,7 @@ OFTEN: Final = 3
 """A page that was not scraped for so many intervals is old."""
 
 
-OwnPages = dict[Key, tuple[float, Snapshot | None]]
+OwnPages = dict[LabelPairs, tuple[float, Snapshot | None]]
 """Pages of hosts' own gpumon, each with the time of its scrape and its snapshot; None for a page that is refused."""
 
 
@@ -36,7 +36,7 @@ class ScrapedExporter(NamedTuple):
     """A dcgm-exporter and its target."""
 
     target: Target
-    exporter: Exporter
+    exporter: ExporterTarget
     down: bool
 
 
@@ -44,7 +44,7 @@ class ScrapedEngine(NamedTuple):
     """An engine and its target."""
 
     target: Target
-    engine: Engine
+    engine: EngineTarget
 
 
 class OwnGpumon(NamedTuple):
@@ -68,7 +68,7 @@ class Contents(NamedTuple):
     """Engines by the labels of their targets."""
 
 
-def read_pages(scraped: Scraped, memory: Memory, models: Models, labels: Labels) -> Contents:
+def read_pages(scraped: Scraped, memory: Memory, models: Models, labels: HostLabels) -> Contents:
     """The contents of all pages. The memory keeps the readers of the pages, and learns the jobs."""
     return Contents(
         exporters=_read_exporters(scraped, memory, labels),
@@ -77,11 +77,11 @@ def read_pages(scraped: Scraped, memory: Memory, models: Models, labels: Labels)
     )
 
 
-def _read_exporters(scraped: Scraped, memory: Memory, labels: Labels) -> list[ScrapedExporter]:
-    kept: dict[Key, Exporter] = {}
+def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> list[ScrapedExporter]:
+    kept: dict[LabelPairs, ExporterTarget] = {}
     exporters: list[ScrapedExporter] = []
     for target in _exporter_targets(scraped, memory):
-        exporter = memory.exporters.get(target.key) or Exporter(memory.intervals.of(target))
+        exporter = memory.exporters.get(target.key) or ExporterTarget(memory.intervals.of(target))
         down = scraped.is_down(target)
         if down:
             exporter.miss()
@@ -109,7 +109,7 @@ def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -
     jobs.update(job for job, count in counts.items() if count == scraped.answering[job])
 
 
-def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
+def _read_owns(scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
     """The snapshots that hosts' own gpumon export, each with its host."""
     pages = _read_own_pages(scraped, memory)
     owns = _answering_owns(pages, scraped, memory, labels)
@@ -126,7 +126,7 @@ def _read_owns(scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpum
     return owns
 
 
-def _answering_owns(pages: OwnPages, scraped: Scraped, memory: Memory, labels: Labels) -> list[OwnGpumon]:
+def _answering_owns(pages: OwnPages, scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
     """Hosts' own gpumon that answer: each with a snapshot that is not old, or with why its page is refused."""
     owns: list[OwnGpumon] = []
     for target in scraped.own:
@@ -161,7 +161,7 @@ def _snapshot(scrape: Scrape, moving: bool, memory: Memory) -> tuple[float, Snap
 
 def _rebuilt(scrape: Scrape, memory: Memory) -> Snapshot | None:
     """Snapshot that a host's own gpumon exports; None for other exporters, or where it exceeds the limits."""
-    samples = (Sample(series.name, series.labels, value) for series, value in scrape.values.items())
+    samples = (ExportedSample(series.name, series.labels, value) for series, value in scrape.values.items())
     memory.refused.pop(scrape.target.key, None)
     try:
         return rebuilt(samples, scrape.scraped_s, scrape.interval_s)
@@ -170,7 +170,7 @@ def _rebuilt(scrape: Scrape, memory: Memory) -> Snapshot | None:
         return None
 
 
-def _own_host(target: Target, snapshot: Snapshot | None, labels: Labels) -> str:
+def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> str:
     own = {}
     if snapshot is not None:
         own = {"Hostname": snapshot.host.name}
@@ -204,13 +204,13 @@ def _read_answering(scraped: Scraped, memory: Memory, models: Models) -> list[Sc
     return engines
 
 
-def _engine_of(row: Row | None) -> Engine | None:
+def _engine_of(row: EngineRow | None) -> EngineTarget | None:
     if row is None:
         return None
-    return Engine(row)
+    return EngineTarget(row)
 
 
-def _read(engine: Engine | None, scrape: Scrape, models: Models) -> Engine | None:
+def _read(engine: EngineTarget | None, scrape: Scrape, models: Models) -> EngineTarget | None:
     """The engine with this scrape read; another where the page is of another kind now."""
     try:
         return _read_page(engine, scrape, models)
@@ -222,7 +222,7 @@ def _read(engine: Engine | None, scrape: Scrape, models: Models) -> Engine | Non
         return failed
 
 
-def _read_page(engine: Engine | None, scrape: Scrape, models: Models) -> Engine | None:
+def _read_page(engine: EngineTarget | None, scrape: Scrape, models: Models) -> EngineTarget | None:
     if engine is not None and engine.take(scrape, models):
         return engine
     fresh = _engine_of(kind_of(scrape.values))
@@ -233,7 +233,7 @@ def _read_page(engine: Engine | None, scrape: Scrape, models: Models) -> Engine 
 
 def _learn_engine_jobs(engines: Sequence[ScrapedEngine], scraped: Scraped, memory: Memory) -> None:
     """A target that is down is taken for an engine only in a job where all that is up is one."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[EngineRow]] = {}
     for target, engine in engines:
         rows.setdefault(job_of(target), []).append(engine.row)
     for job, several in rows.items():

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import SCRAPED, SERVED, EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
-from gpumon.sources.engines.adapter import METRICS, Adapter, Page, Row
+from gpumon.sources.engines.adapter import METRICS, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
@@ -39,15 +39,15 @@ class Scrape(NamedTuple):
     interval_s: float
 
 
-def kind_of(values: Iterable[Series]) -> Row | None:
+def kind_of(values: Iterable[Series]) -> EngineRow | None:
     """The engine that a page with these series is of; None where it is of none."""
-    return claimed(Page(METRICS, frozenset(series.name for series in values), b""), TABLED)
+    return claimed(FirstAnswer(METRICS, frozenset(series.name for series in values), b""), TABLED)
 
 
-class Engine:
+class EngineTarget:
     """One target. It keeps the adapter, which remembers; a scrape is read once, however often it is asked for."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: EngineRow) -> None:
         self.row = row
         self.readings: tuple[EngineReading, ...] = ()
         """The newest, one for each model; what stands in them of GPUs is another's."""

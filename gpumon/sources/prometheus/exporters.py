@@ -7,16 +7,16 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import GpuReading
-from gpumon.sources.dcgm_gpus import Gpus
+from gpumon.sources.dcgm_gpus import ExporterGpus
 from gpumon.sources.dcgm_page import read
 from gpumon.sources.endpoint import NO_SCAN
 from gpumon.sources.prometheus.engine import Scrape
-from gpumon.sources.prometheus.hosts import Labels, User, host_of, user_of
+from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of
 
 DOWN: Final = "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
 
 
-class Exporter:
+class ExporterTarget:
     """One dcgm-exporter as a Prometheus keeps it. A scrape is read once, however often it is asked for."""
 
     def __init__(self, interval_s: float) -> None:
@@ -27,7 +27,7 @@ class Exporter:
         self.here: frozenset[str] = frozenset()
         """UUIDs of what stood on its newest page; `gpus` has some of before, too."""
         self.cut = False
-        self._followed = Gpus(interval_s)
+        self._followed = ExporterGpus(interval_s)
         self._scraped_s = 0.0
         self._hosts: dict[str, str] = {}
 
@@ -36,7 +36,7 @@ class Exporter:
         self._followed.miss()
         self._scraped_s = 0.0
 
-    def take(self, scrape: Scrape, names: Labels) -> None:
+    def take(self, scrape: Scrape, names: HostLabels) -> None:
         """Read a scrape into `gpus`, unless it is the last one."""
         if scrape.scraped_s == self._scraped_s:
             return
@@ -51,7 +51,7 @@ class Exporter:
         readings = (msgspec.structs.replace(reading, host="") for reading in self._followed.readings)
         self.gpus = tuple((self._hosts.get(reading.uuid, ""), reading) for reading in readings)
 
-    def _place(self, scrape: Scrape, names: Labels) -> None:
+    def _place(self, scrape: Scrape, names: HostLabels) -> None:
         """Host and users of each GPU and slice, by the labels of its series."""
         cluster = names.cluster(scrape.target.labels)
         users: dict[str, dict[User, None]] = {}

@@ -46,7 +46,7 @@ class User(NamedTuple):
     container: str
 
 
-class Labels(NamedTuple):
+class HostLabels(NamedTuple):
     """Names of the labels that tell machines, and clusters, apart; each the best first."""
 
     hosts: Sequence[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.period import ALERT, VERDICT, IncidentSeen, Recorded
+from gpumon.fleet.period import ALERT, VERDICT, IncidentSeen, RecordedIncidents
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.sources.prometheus.answers import Matrix
@@ -34,7 +34,7 @@ class _Span(NamedTuple):
     step_s: float
 
 
-async def recorded_incidents(source: FleetSource, match: str, begin_s: float, end_s: float) -> Recorded:
+async def recorded_incidents(source: FleetSource, match: str, begin_s: float, end_s: float) -> RecordedIncidents:
     """All that stood between two Unix times. Raises ApiFault, but not where the server refuses one of the queries."""
     step_s = max(LEAST_STEP_S, (end_s - begin_s) / MOST_STEPS)
     span = _Span(begin_s, end_s, step_s)
@@ -45,7 +45,7 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
         asked = f"max_over_time({series}[{round(step_s * 1000)}ms])"
         for matrix in await source.api.query_range(asked, begin_s, end_s, step_s):
             found += _incidents(matrix, span, source, read)
-    return Recorded(tuple(found), await _has_rules(source, match, span))
+    return RecordedIncidents(tuple(found), await _has_rules(source, match, span))
 
 
 async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:

@@ -22,7 +22,7 @@ SERVED: Final = (
 )
 
 
-class Pool(NamedTuple):
+class KvPool(NamedTuple):
     """KV pool of one rank."""
 
     tokens: float = 0.0
@@ -30,13 +30,13 @@ class Pool(NamedTuple):
     """The engine says it in tokens: else it is blocks x block size, which layers of several kinds share."""
 
 
-class Seen(NamedTuple):
+class ScrapedThings(NamedTuple):
     """The things of a Prometheus that recording rules are made for."""
 
     models: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     """DCGM's `modelName`s."""
-    pools: Mapping[str, Pool] = {}
+    pools: Mapping[str, KvPool] = {}
     """By model, where all of its engines have the same."""
     served: bool = False
     """Some `gpumon serve-metrics` is scraped."""
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
     """Models of which engines run on MIG slices."""
 
 
-async def seen(config: Config) -> Seen:
+async def seen(config: Config) -> ScrapedThings:
     """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
     more_labels = ""
@@ -68,7 +68,7 @@ async def seen(config: Config) -> Seen:
     gpu_types: set[str] = set()
     for host in frame.hosts:
         gpu_types.update(gpu.name for gpu in host.gpus)
-    return Seen(
+    return ScrapedThings(
         tuple(sorted(models - {""})),
         tuple(sorted(gpu_types - {""})),
         _pools(pools, engines),
@@ -114,13 +114,13 @@ def _gpus_of(reading: EngineReading) -> int:
     return reading.tp * (reading.pp or 1) * (reading.dp or 1)
 
 
-def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, Pool]:
+def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, KvPool]:
     """The pools as the engines say them, else blocks x block size over the ranks of a page."""
     models = {_target_of(engine): engine.labels.get("model_name", "") for engine in engines}
     pages: dict[tuple[str | None, str | None], list[Mapping[str, str]]] = {}
     for config in configs:
         pages.setdefault(_target_of(config), []).append(config.labels)
-    sizes: dict[str, set[Pool]] = {}
+    sizes: dict[str, set[KvPool]] = {}
     for target, ranks in pages.items():
         pools = sizes.setdefault(models.get(target, ""), set())
         pools.update(_pool(labels, len(ranks)) for labels in ranks)
@@ -136,11 +136,11 @@ def _target_of(series: Series) -> tuple[str | None, str | None]:
     return series.labels.get("job"), series.labels.get("instance")
 
 
-def _pool(labels: Mapping[str, str], ranks: int) -> Pool:
+def _pool(labels: Mapping[str, str], ranks: int) -> KvPool:
     size = _positive(labels.get("kv_cache_size_tokens", ""))
     if size or any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS):
-        return Pool(size, told=True)
-    return Pool(_positive(labels.get("num_gpu_blocks", "")) * _positive(labels.get("block_size", "")) / ranks)
+        return KvPool(size, told=True)
+    return KvPool(_positive(labels.get("num_gpu_blocks", "")) * _positive(labels.get("block_size", "")) / ranks)
 
 
 def _positive(text: str) -> float:

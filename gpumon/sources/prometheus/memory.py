@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import XidEvent
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.engines.adapter import Row
+from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Matrix, Vector
-from gpumon.sources.prometheus.engine import Engine
-from gpumon.sources.prometheus.exporters import Exporter
+from gpumon.sources.prometheus.engine import EngineTarget
+from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
-from gpumon.sources.prometheus.targets import Choice, Placer, Target
+from gpumon.sources.prometheus.targets import Placer, ReplicaChoice, Target
 
 USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 NEAR: Final = 0.08
@@ -27,8 +27,8 @@ NEWEST: Final = 5
 """So many of the newest times between two scrapes are looked at: a scrape may be left out, an interval may change."""
 MOST: Final = 20_000
 """Names that are remembered."""
-Key = tuple[tuple[str, str], ...]
-Pages = dict[Target, dict[Series, float]]
+LabelPairs = tuple[tuple[str, str], ...]
+ValuesByTarget = dict[Target, dict[Series, float]]
 
 
 class Intervals:
@@ -78,7 +78,7 @@ def _usual(seconds: float) -> float:
     return max(LEAST_S, seconds)
 
 
-class Place(NamedTuple):
+class MachinePlace(NamedTuple):
     """A machine by its labels. Texts are from outside."""
 
     cluster: str
@@ -86,27 +86,29 @@ class Place(NamedTuple):
     name: str
 
 
-class Machines:
+class KnownMachines:
     """Which names are of one machine. What was found stays, so that a host is not renamed when an exporter pauses."""
 
     def __init__(self) -> None:
-        self._kept: dict[Place, Place] = {}
+        self._kept: dict[MachinePlace, MachinePlace] = {}
 
-    def copy(self) -> Machines:
+    def copy(self) -> KnownMachines:
         """The machines as known now."""
-        other = Machines()
+        other = KnownMachines()
         other._kept = dict(self._kept)
         return other
 
-    def of(self, place: Place) -> Place:
+    def of(self, place: MachinePlace) -> MachinePlace:
         """The name under which this machine is shown."""
         return self._kept.get(place, place)
 
-    def pairs(self) -> tuple[tuple[Place, Place], ...]:
+    def pairs(self) -> tuple[tuple[MachinePlace, MachinePlace], ...]:
         """Each name that is another's, and that one."""
         return tuple(self._kept.items())
 
-    def see(self, gpus: Mapping[Place, Collection[str]], best: Collection[Place]) -> list[tuple[Place, Place]]:
+    def see(
+        self, gpus: Mapping[MachinePlace, Collection[str]], best: Collection[MachinePlace]
+    ) -> list[tuple[MachinePlace, MachinePlace]]:
         """Take in the UUIDs that each name's exporters tell of now; which names are another's now, and whose.
 
         Two names whose GPUs were found to differ since are two machines again. The name that is kept is one of `best`,
@@ -122,13 +124,13 @@ class Machines:
                 see.append((alias, kept))
         return see
 
-    def _part(self, gpus: Mapping[Place, Collection[str]]) -> None:
+    def _part(self, gpus: Mapping[MachinePlace, Collection[str]]) -> None:
         """Forget that two names are one machine where no GPU of theirs is the same."""
         for alias, kept in list(self._kept.items()):
             if alias in gpus and kept in gpus and set(gpus[alias]).isdisjoint(gpus[kept]):
                 del self._kept[alias]
 
-    def lend(self, alias: Place, kept: Place) -> None:
+    def lend(self, alias: MachinePlace, kept: MachinePlace) -> None:
         """These two are one machine, shown under the second name."""
         if alias != kept and len(self._kept) < MOST:
             for other, shown in self._kept.items():
@@ -136,7 +138,7 @@ class Machines:
                     self._kept[other] = kept
             self._kept[alias] = kept
 
-    def _join(self, several: Collection[Place], best: Collection[Place]) -> None:
+    def _join(self, several: Collection[MachinePlace], best: Collection[MachinePlace]) -> None:
         known = [place for place in map(self.of, several) if place in self._kept.values()]
         if known:
             kept = known[0]
@@ -146,9 +148,9 @@ class Machines:
             self.lend(place, kept)
 
 
-def _places_by_uuid(gpus: Mapping[Place, Collection[str]]) -> dict[str, list[Place]]:
+def _places_by_uuid(gpus: Mapping[MachinePlace, Collection[str]]) -> dict[str, list[MachinePlace]]:
     """UUID of a GPU -> the names that tell of it."""
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[MachinePlace]] = {}
     for place, uuids in gpus.items():
         for uuid in uuids:
             places.setdefault(uuid, []).append(place)
@@ -173,14 +175,14 @@ class Memory:
 
     def __init__(self, default_s: float) -> None:
         self.placer = Placer()
-        self.choice = Choice()
+        self.choice = ReplicaChoice()
         self.intervals = Intervals(default_s)
-        self.engines: dict[Key, Engine] = {}
-        self.exporters: dict[Key, Exporter] = {}
-        self.ready: dict[Key, tuple[float, Snapshot | None]] = {}
-        self.refused: dict[Key, str] = {}
+        self.engines: dict[LabelPairs, EngineTarget] = {}
+        self.exporters: dict[LabelPairs, ExporterTarget] = {}
+        self.ready: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
+        self.refused: dict[LabelPairs, str] = {}
         """Why what a host's own gpumon exports is not read."""
-        self.jobs: dict[str, Row] = {}
+        self.jobs: dict[str, EngineRow] = {}
         """Jobs all of whose targets are engines of one kind."""
         self.exporter_jobs: set[str] = set()
         """Jobs all of whose targets are dcgm-exporters."""
@@ -188,11 +190,11 @@ class Memory:
         """Jobs all of whose targets are gpumon."""
         self.hosts: dict[str, tuple[Target, ...]] = {}
         """Host, as it is shown -> its targets."""
-        self.sizes: dict[Key, int] = {}
+        self.sizes: dict[LabelPairs, int] = {}
         """Series of each target."""
         self.undated = True
         """There are targets without `up`, or may be."""
-        self.machines = Machines()
+        self.machines = KnownMachines()
         self.clusters: set[str] = set()
         """All clusters that there ever were: one more must not rename a host twice."""
         self.since: dict[str, float] = {}

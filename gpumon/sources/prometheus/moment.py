@@ -17,8 +17,8 @@ from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, Placing, Seated
-from gpumon.sources.prometheus.hosts import Labels, Pod, named_apart, owner_of, shown
-from gpumon.sources.prometheus.memory import Answers, Key, Memory, Place
+from gpumon.sources.prometheus.hosts import HostLabels, Pod, named_apart, owner_of, shown
+from gpumon.sources.prometheus.memory import Answers, LabelPairs, MachinePlace, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import Naming, name_machines
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
@@ -53,7 +53,7 @@ class Lasting(NamedTuple):
 
 
 def build_frame(
-    answers: Answers, memory: Memory, models: Models, labels: Labels, sizes: Mapping[str, int] = {}
+    answers: Answers, memory: Memory, models: Models, labels: HostLabels, sizes: Mapping[str, int] = {}
 ) -> FleetFrame:
     """All hosts, by name. `sizes`: GPUs of one engine by a glob of its model's name, from the config."""
     scraped = sort_by_target(answers, memory, labels)
@@ -119,7 +119,7 @@ def _unused_endpoints(machines: Iterable[Machine], models: Models) -> list[str]:
 
 
 def _place_engines(
-    machines: Mapping[Place, Machine], naming: Naming, models: Models, sizes: Mapping[str, int]
+    machines: Mapping[MachinePlace, Machine], naming: Naming, models: Models, sizes: Mapping[str, int]
 ) -> dict[int, Placing]:
     """Id of each engine's reading -> the GPUs that it runs on.
 
@@ -129,8 +129,8 @@ def _place_engines(
     gpus_by_uuid: dict[str, GpuReading] = {}
     for machine in machines.values():
         gpus_by_uuid.update(machine.gpus)
-    seated: dict[Place, list[Seated]] = {}
-    by_labels: dict[Place, list[Placing]] = {}
+    seated: dict[MachinePlace, list[Seated]] = {}
+    by_labels: dict[MachinePlace, list[Placing]] = {}
     for place, machine in machines.items():
         seated[place] = _seated(machine, naming, models)
         gpus = tuple(machine.gpus.values())
@@ -177,7 +177,7 @@ def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:
 
 
 def _host(
-    place: Place,
+    place: MachinePlace,
     machine: Machine,
     placings: Mapping[int, Placing],
     namespaces: Mapping[str, str],
@@ -261,7 +261,7 @@ def _moved(
     before: Mapping[str, Sequence[Target]], now: Collection[str], machines: Iterable[Machine]
 ) -> tuple[str, ...]:
     """Hosts that are gone while a target of theirs is on another one."""
-    here: set[Key] = set()
+    here: set[LabelPairs] = set()
     for machine in machines:
         here.update(target.key for target in machine.targets)
     moved: list[str] = []

@@ -11,8 +11,8 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExporter
 from gpumon.sources.prometheus.engine_gpus import Seats
-from gpumon.sources.prometheus.hosts import Labels, User, host_of, user_of, without_port
-from gpumon.sources.prometheus.memory import Key, Memory, Place
+from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of, without_port
+from gpumon.sources.prometheus.memory import LabelPairs, MachinePlace, Memory
 from gpumon.sources.prometheus.targets import Target
 
 ONE_NAME: Final = (
@@ -26,14 +26,14 @@ TWO_NAMES: Final = (
 _SCRAPE_LABELS: Final = ("job", "instance", "pod")
 """Labels of the exporter, not of its machine."""
 
-Separated = Mapping[Place, Mapping[Key, str]]
+Separated = Mapping[MachinePlace, Mapping[LabelPairs, str]]
 """Name that several machines have -> the exporter of each of them -> the name of its machine."""
 
 
-class Machines:
+class MachineNaming:
     """Machine of a target, by its labels and by what the memory knows of names."""
 
-    def __init__(self, memory: Memory, labels: Labels, separated: Separated) -> None:
+    def __init__(self, memory: Memory, labels: HostLabels, separated: Separated) -> None:
         self._memory = memory
         self._labels = labels
         self._separated = separated
@@ -48,12 +48,12 @@ class Machines:
         """The pod of a target; None where its labels name none."""
         return user_of(target.labels, self.cluster(target))
 
-    def place(self, target: Target, name: str) -> Place:
+    def place(self, target: Target, name: str) -> MachinePlace:
         """A machine by the labels of a target.
 
         Of several machines of one name it is the one whose exporter has most labels in common with the target.
         """
-        place = Place(self.cluster(target), name)
+        place = MachinePlace(self.cluster(target), name)
         names = self._separated.get(place)
         if not names:
             return place
@@ -61,7 +61,7 @@ class Machines:
         nearest = max(names, key=lambda exporter: (exporter == target.key, len(labels & set(exporter)), exporter))
         return place._replace(name=names[nearest])
 
-    def shown(self, target: Target, name: str) -> Place:
+    def shown(self, target: Target, name: str) -> MachinePlace:
         """The machine under the name that is shown."""
         return self._memory.machines.of(self.place(target, name))
 
@@ -73,7 +73,7 @@ class Machines:
 class Naming(NamedTuple):
     """The machines of one moment."""
 
-    machines: Machines
+    machines: MachineNaming
     seats: Seats
     addresses: Mapping[str, Collection[str]]
     """Address of an exporter or a gpumon -> names of the machines there."""
@@ -105,10 +105,10 @@ class Naming(NamedTuple):
         return host
 
 
-def name_machines(contents: Contents, memory: Memory, labels: Labels) -> Naming:
+def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Naming:
     """Find out which names are of one machine, before anything is put on a host. The memory keeps what was found."""
-    separated = _separate(contents.exporters, Machines(memory, labels, {}))
-    machines = Machines(memory, labels, separated)
+    separated = _separate(contents.exporters, MachineNaming(memory, labels, {}))
+    machines = MachineNaming(memory, labels, separated)
     snapshots = _snapshots(contents.owns, machines)
     uuids = _uuids(contents.exporters, snapshots, machines)
     renamed = memory.machines.see(uuids, snapshots)
@@ -125,9 +125,9 @@ def name_machines(contents: Contents, memory: Memory, labels: Labels) -> Naming:
     return naming
 
 
-def _separate(exporters: Sequence[ScrapedExporter], machines: Machines) -> Separated:
+def _separate(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> Separated:
     """Names of machines whose exporters tell other GPUs of one index under one name."""
-    separated: dict[Place, dict[Key, str]] = {}
+    separated: dict[MachinePlace, dict[LabelPairs, str]] = {}
     for place, by_index in _by_index(exporters, machines).items():
         several = _clashing(by_index.values())
         if len(several) > 1:
@@ -139,7 +139,7 @@ def _separate(exporters: Sequence[ScrapedExporter], machines: Machines) -> Separ
 
 def _clashing(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
     """Exporters that tell different GPUs of one index."""
-    clashing: dict[Key, Target] = {}
+    clashing: dict[LabelPairs, Target] = {}
     for exporter_by_uuid in gpus_by_index:
         if len(exporter_by_uuid) > 1:
             for target in exporter_by_uuid.values():
@@ -147,9 +147,11 @@ def _clashing(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
     return list(clashing.values())
 
 
-def _by_index(exporters: Sequence[ScrapedExporter], machines: Machines) -> dict[Place, dict[int, dict[str, Target]]]:
+def _by_index(
+    exporters: Sequence[ScrapedExporter], machines: MachineNaming
+) -> dict[MachinePlace, dict[int, dict[str, Target]]]:
     """Machine -> index -> UUIDs of the GPUs that exporters tell under it, each with the exporter."""
-    indices: dict[Place, dict[int, dict[str, Target]]] = {}
+    indices: dict[MachinePlace, dict[int, dict[str, Target]]] = {}
     for scraped in exporters:
         for name, gpu in _present(scraped):
             if not gpu.parent_uuid:
@@ -178,9 +180,9 @@ def _distinction(target: Target, several: Sequence[Target]) -> str:
     return target.instance
 
 
-def _snapshots(owns: Sequence[OwnGpumon], machines: Machines) -> dict[Place, Snapshot]:
+def _snapshots(owns: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachinePlace, Snapshot]:
     """Machine -> what its own gpumon exports."""
-    snapshots: dict[Place, Snapshot] = {}
+    snapshots: dict[MachinePlace, Snapshot] = {}
     for own in owns:
         if own.snapshot is not None:
             snapshots[machines.place(own.target, own.host)] = own.snapshot
@@ -188,10 +190,10 @@ def _snapshots(owns: Sequence[OwnGpumon], machines: Machines) -> dict[Place, Sna
 
 
 def _uuids(
-    exporters: Sequence[ScrapedExporter], snapshots: Mapping[Place, Snapshot], machines: Machines
-) -> dict[Place, set[str]]:
+    exporters: Sequence[ScrapedExporter], snapshots: Mapping[MachinePlace, Snapshot], machines: MachineNaming
+) -> dict[MachinePlace, set[str]]:
     """Machine -> UUIDs of the GPUs that are told of it now."""
-    uuids: dict[Place, set[str]] = {}
+    uuids: dict[MachinePlace, set[str]] = {}
     for scraped in exporters:
         for name, gpu in _present(scraped):
             uuids.setdefault(machines.place(scraped.target, name), set()).add(gpu.uuid)
@@ -200,7 +202,9 @@ def _uuids(
     return uuids
 
 
-def _seats(exporters: Sequence[ScrapedExporter], present: Collection[str], machines: Machines, memory: Memory) -> Seats:
+def _seats(
+    exporters: Sequence[ScrapedExporter], present: Collection[str], machines: MachineNaming, memory: Memory
+) -> Seats:
     """The pods that use each GPU; an exporter that is down is heard only on GPUs that no other tells of."""
     seats = Seats()
     for target, exporter, down in exporters:
@@ -221,7 +225,7 @@ def _engine_user(user: User, memory: Memory) -> User:
     return user._replace(pod=user.pod._replace(cluster=""))
 
 
-def _addresses(contents: Contents, machines: Machines) -> dict[str, set[str]]:
+def _addresses(contents: Contents, machines: MachineNaming) -> dict[str, set[str]]:
     """Address of an exporter or a gpumon -> names under which the machines there are shown."""
     names: list[tuple[Target, str]] = []
     for target, exporter, _ in contents.exporters:
@@ -236,14 +240,14 @@ def _addresses(contents: Contents, machines: Machines) -> dict[str, set[str]]:
     return addresses
 
 
-def _lend_clusters(places: Iterable[Place], memory: Memory) -> None:
+def _lend_clusters(places: Iterable[MachinePlace], memory: Memory) -> None:
     """Take a machine that some targets name without a cluster for the one of that name in a cluster."""
     clusters: dict[str, set[str]] = {}
     for place in places:
         clusters.setdefault(place.name, set()).add(place.cluster)
     for name, several in clusters.items():
         if len(several) == 2 and "" in several:
-            memory.machines.lend(Place("", name), Place(max(several), name))
+            memory.machines.lend(MachinePlace("", name), MachinePlace(max(several), name))
 
 
 def _one_name(separated: Separated) -> list[str]:
@@ -251,7 +255,7 @@ def _one_name(separated: Separated) -> list[str]:
     return [ONE_NAME.format(len(names), clean(place.name, 60)) for place, names in separated.items()]
 
 
-def _two_names(renamed: Sequence[tuple[Place, Place]]) -> str:
+def _two_names(renamed: Sequence[tuple[MachinePlace, MachinePlace]]) -> str:
     """The notice of machines that have two names."""
     if not renamed:
         return ""

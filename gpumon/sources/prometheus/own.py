@@ -15,7 +15,7 @@ import msgspec
 
 from gpumon.readings import exported
 from gpumon.readings.bounds import LARGEST
-from gpumon.readings.exported import PREFIX, Field, Sample
+from gpumon.readings.exported import PREFIX, ExportedSample, Field
 from gpumon.readings.flat import nested
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
@@ -57,7 +57,7 @@ from gpumon.readings.verdict import (
 )
 from gpumon.triage import peers
 
-Series = tuple[dict[str, str], float]
+LabelledValue = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
 
 PARTS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -119,21 +119,21 @@ _FAMILIES: Final = _places(Family)
 _LIMITS: Final = _places(Limit)
 
 
-class Scrape:
+class OwnScrape:
     """The samples of one page, by name, and then by one of their labels."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
-        self._named: dict[str, list[Series]] = defaultdict(list)
-        self._grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
+    def __init__(self, samples: Iterable[ExportedSample]) -> None:
+        self._named: dict[str, list[LabelledValue]] = defaultdict(list)
+        self._grouped: dict[tuple[str, str], dict[str, list[LabelledValue]]] = {}
         for name, labels, value in samples:
             if name.startswith(PREFIX) and math.isfinite(value):
                 self._named[name[len(PREFIX) :]].append((labels, value))
 
-    def all(self, name: str) -> Sequence[Series]:
+    def all(self, name: str) -> Sequence[LabelledValue]:
         """Series of a name, without `PREFIX`."""
         return self._named.get(name, ())
 
-    def of(self, name: str, label: str, value: str) -> Sequence[Series]:
+    def of(self, name: str, label: str, value: str) -> Sequence[LabelledValue]:
         """The series whose label has that value."""
         groups = self._grouped.get((name, label))
         if groups is None:
@@ -146,7 +146,7 @@ class Scrape:
         """The value of the first series that has these labels."""
         return next((value for _, value in self.having(name, labels)), None)
 
-    def having(self, name: str, labels: Mapping[str, str]) -> Iterator[Series]:
+    def having(self, name: str, labels: Mapping[str, str]) -> Iterator[LabelledValue]:
         """The series that have these labels."""
         label = next(iter(labels), "")
         for has, value in self.of(name, label, labels[label]) if label else self.all(name):
@@ -162,14 +162,14 @@ class Scrape:
         return _when(self.value(name, labels))
 
 
-def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snapshot | None:
+def rebuilt(samples: Iterable[ExportedSample], wall_s: float, interval_s: float) -> Snapshot | None:
     """The snapshot that `samples` gave; None where they are of no gpumon. Raises PeerError where they have more of
     something than a host can have, and nothing else, whatever they hold.
 
     What is not exported has the values of a Struct's defaults: processes, provenance, events, what only sizing needs.
     Where that gpumon's collector is stuck, the snapshot is empty but for a fault that says so.
     """
-    page = Scrape(samples)
+    page = OwnScrape(samples)
     collector = page.value("source_up", {"source": "collector"})
     if collector is None:
         return None
@@ -221,7 +221,7 @@ def _member(kind: type[E], text: str, otherwise: E) -> E:
 
 
 def _figures(
-    page: Scrape,
+    page: OwnScrape,
     fields: Sequence[Field],
     labels: Mapping[str, str],
     parts: Mapping[str, type[msgspec.Struct]],
@@ -258,7 +258,7 @@ def _whole_number(value: float | None) -> int:
     return int(value)
 
 
-def _reasons(page: Scrape, kind: str, thing: str) -> dict[str, Reading]:
+def _reasons(page: OwnScrape, kind: str, thing: str) -> dict[str, Reading]:
     """Why figures of a GPU or an engine are missing, by their fields."""
     reasons: dict[str, Reading] = {}
     for labels, _ in page.of("missing_info", "thing", thing):
@@ -287,7 +287,7 @@ _ENGINE_FLAGS: Final = (
 )
 
 
-def _gpus(page: Scrape) -> Iterator[Gpu]:
+def _gpus(page: OwnScrape) -> Iterator[Gpu]:
     for info, _ in page.all("gpu_info"):
         index = info.get("gpu", "")
         uuid = info.get("uuid", "")
@@ -314,7 +314,7 @@ def _gpus(page: Scrape) -> Iterator[Gpu]:
         )
 
 
-def _engines(page: Scrape) -> Iterator[Engine]:
+def _engines(page: OwnScrape) -> Iterator[Engine]:
     for info, _ in page.all("engine_info"):
         name = info.get("engine", "")
         labels = {"engine": name}
@@ -345,7 +345,7 @@ def _engines(page: Scrape) -> Iterator[Engine]:
         yield nested(Engine, {**known, **texts, **figures})
 
 
-def _accepted(page: Scrape, labels: Mapping[str, str]) -> tuple[float, ...]:
+def _accepted(page: OwnScrape, labels: Mapping[str, str]) -> tuple[float, ...]:
     """Share of drafts that were accepted at each position, in order."""
     shares = {}
     for has, value in page.having("engine_speculation_position_accepted_ratio", labels):
@@ -353,7 +353,7 @@ def _accepted(page: Scrape, labels: Mapping[str, str]) -> tuple[float, ...]:
     return tuple(shares[position] for position in sorted(shares)[:MOST_POSITIONS])
 
 
-def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
+def _departure(page: OwnScrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
     """How an engine ended, as far as that is exported; none of one that runs."""
     for has, wall_s in page.having("engine_ended_timestamp_seconds", labels):
         number = _small_number(has.get("number", ""))
@@ -362,7 +362,7 @@ def _departure(page: Scrape, labels: Mapping[str, str]) -> tuple[Departure, ...]
     return ()
 
 
-def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
+def _ranks(page: OwnScrape, engine: str) -> Iterator[RankLoad]:
     names = {field.sample: None for field in exported.RANK}
     ranks = set()
     for name in names:
@@ -373,7 +373,7 @@ def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
         yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
 
 
-def _backends(page: Scrape, engine: str) -> Iterator[Backend]:
+def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
     """The backends of a front end, in the order of their addresses."""
     polled_as: dict[str, str] = {}
     for field in exported.BACKEND:
@@ -384,7 +384,7 @@ def _backends(page: Scrape, engine: str) -> Iterator[Backend]:
         yield Backend(address, polled_as[address], **_figures(page, exported.BACKEND, labels, {}, NOT_EXPOSED))
 
 
-def _models(page: Scrape) -> Iterator[Replicas]:
+def _models(page: OwnScrape) -> Iterator[Replicas]:
     samples = {field.sample for field in exported.MODEL}
     deviating: dict[str, dict[str, str]] = {}
     for name in samples:
@@ -409,7 +409,7 @@ def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
     return (*order, verdict.kind.value, verdict.key)
 
 
-def _verdicts(page: Scrape) -> Iterator[Verdict]:
+def _verdicts(page: OwnScrape) -> Iterator[Verdict]:
     for verdict, _ in page.all("verdict"):
         labels = {
             "thing": verdict.get("thing", ""),
@@ -444,17 +444,17 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
         )
 
 
-def _numbered(series: Iterable[Series]) -> list[Series]:
+def _numbered(series: Iterable[LabelledValue]) -> list[LabelledValue]:
     """The series in the order of the numbers that they have as a label."""
     return sorted(series, key=_number)
 
 
-def _number(series: Series) -> int:
+def _number(series: LabelledValue) -> int:
     labels, _ = series
     return _small_number(labels.get("at", ""))
 
 
-def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
+def _evidence(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
     for has, value in _numbered(page.having("verdict_evidence", labels)):
         parameters = _parameters(page, labels, f"evidence {has.get('at', '')}")
         limit = parameters.pop("limit", NOT_EXPOSED)
@@ -470,18 +470,18 @@ def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
         )
 
 
-def _actions(page: Scrape, labels: Mapping[str, str]) -> Iterator[Action]:
+def _actions(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Action]:
     for has, _ in _numbered(page.having("verdict_action_info", labels)):
         yield peers.vetted(Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}")))
 
 
-def _unknown(page: Scrape, labels: Mapping[str, str]) -> Iterator[Signal]:
+def _unknown(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Signal]:
     for has, _ in _numbered(page.having("verdict_unknown_info", labels)):
         parameters = _parameters(page, labels, f"unknown {has.get('at', '')}")
         yield peers.bounded_signal(Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters))
 
 
-def _parameters(page: Scrape, labels: Mapping[str, str], kind: str) -> dict[str, float | str]:
+def _parameters(page: OwnScrape, labels: Mapping[str, str], kind: str) -> dict[str, float | str]:
     """Figures and names of one sentence; of what the host kept to itself, the word that stands for it."""
     parameters: dict[str, float | str] = {}
     for has, value in page.having("verdict_parameter", {**labels, "of": kind}):
@@ -492,7 +492,7 @@ def _parameters(page: Scrape, labels: Mapping[str, str], kind: str) -> dict[str,
     return parameters
 
 
-def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
+def _alerts(page: OwnScrape) -> Iterator[RaisedAlert]:
     for labels, _ in page.all("alert"):
         key = {"alert": labels.get("alert", ""), "scope": labels.get("scope", "")}
         value = page.value("alert_value", key)
@@ -505,6 +505,6 @@ def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
         )
 
 
-def _faults(page: Scrape) -> Iterator[FaultShown]:
+def _faults(page: OwnScrape) -> Iterator[FaultShown]:
     for labels, count in page.all("faults"):
         yield FaultShown(labels.get("source", ""), f"{count:.0f} reported; {ITS_OWN}", "")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from gpumon.readings.fleet import HostFrame
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.hosts import Labels
+from gpumon.sources.prometheus.hosts import HostLabels
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
@@ -39,7 +39,7 @@ def whole_ms(seconds: float) -> float:
     return math.floor(round(seconds * 1e3, 3)) / 1e3
 
 
-class Past:
+class PrometheusPast:
     """One use: `ask`, then `frames` in a thread."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Past:
         return int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
 
     def frames(
-        self, memory: Memory, models: Models, names: Labels, sizes: Mapping[str, int], host: str
+        self, memory: Memory, models: Models, names: HostLabels, sizes: Mapping[str, int], host: str
     ) -> tuple[tuple[float, HostFrame], ...]:
         """The host at each moment at which there is something of it."""
         frames: list[tuple[float, HostFrame]] = []

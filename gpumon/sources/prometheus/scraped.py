@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.engine import Scrape
-from gpumon.sources.prometheus.hosts import Labels
-from gpumon.sources.prometheus.memory import Answers, Intervals, Memory, Pages
+from gpumon.sources.prometheus.hosts import HostLabels
+from gpumon.sources.prometheus.memory import Answers, Intervals, Memory, ValuesByTarget
 from gpumon.sources.prometheus.targets import Placer, Target
 
 
@@ -32,9 +32,9 @@ class Scraped(NamedTuple):
     """Counted targets whose `up` is 0."""
     answering: Counter[str]
     """Job -> number of its counted targets that are up."""
-    engines: Pages
-    gpus: Pages
-    own: Pages
+    engines: ValuesByTarget
+    gpus: ValuesByTarget
+    own: ValuesByTarget
     intervals: Intervals
 
     def is_down(self, target: Target) -> bool:
@@ -56,7 +56,7 @@ def job_of(target: Target) -> str:
     return target.labels.get("job", "")
 
 
-def sort_by_target(answers: Answers, memory: Memory, labels: Labels) -> Scraped:
+def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scraped:
     """The answers sorted by target. The memory learns the targets' sizes and clusters."""
     placer = memory.placer
     up = placer.know(answers.up)
@@ -87,9 +87,9 @@ def sort_by_target(answers: Answers, memory: Memory, labels: Labels) -> Scraped:
     )
 
 
-def _pages(vectors: Iterable[Vector], placer: Placer) -> Pages:
+def _pages(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
     """The series of each target, as its page wrote them."""
-    pages: Pages = {}
+    pages: ValuesByTarget = {}
     for vector in vectors:
         placed = placer.place(vector.series)
         page = pages.get(placed.target)
@@ -113,7 +113,7 @@ def _answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter
     return answering
 
 
-def _remember(here: Sequence[Target], pages: Pages, memory: Memory, labels: Labels) -> None:
+def _remember(here: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels) -> None:
     """Note in the memory whether the targets are dated, how large their pages are, and their clusters."""
     memory.undated = not here or any(not target.known for target in here)
     memory.sizes = {target.key: len(pages[target]) for target in here}

@@ -16,7 +16,7 @@ from gpumon.sources.prometheus import exporters
 from gpumon.sources.prometheus.contents import OFTEN, Contents, OwnGpumon, ScrapedEngine, ScrapedExporter
 from gpumon.sources.prometheus.engine import CUT, url_of
 from gpumon.sources.prometheus.hosts import port_of, same_pod
-from gpumon.sources.prometheus.memory import Key, Memory, Place
+from gpumon.sources.prometheus.memory import LabelPairs, MachinePlace, Memory
 from gpumon.sources.prometheus.naming import Naming
 from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
@@ -40,7 +40,7 @@ class Machine:
         self.snapshot: Snapshot | None = None
         """Snapshot that its own gpumon exports."""
         self.faults: dict[str, None] = {}
-        self.exporters_down: set[Key] = set()
+        self.exporters_down: set[LabelPairs] = set()
         """Exporters that do not answer, and its own gpumon where that does not."""
 
     def gpus_in_order(self) -> tuple[GpuReading, ...]:
@@ -56,7 +56,7 @@ class Seating:
     """Puts what the pages tell on the machines: exporters first, then hosts' own gpumon, then engines."""
 
     def __init__(self, scraped: Scraped, naming: Naming, memory: Memory) -> None:
-        self.machines: dict[Place, Machine] = {}
+        self.machines: dict[MachinePlace, Machine] = {}
         self.refusals: list[str] = []
         """Notices of hosts whose own gpumon is not read."""
         self.repeated_gpus = 0

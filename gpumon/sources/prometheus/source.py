@@ -18,11 +18,11 @@ from gpumon.readings.frame import Fault, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
-from gpumon.sources.prometheus.hosts import Labels, host_of
+from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import SOURCE, build_frame
-from gpumon.sources.prometheus.past import Past, instances_of, most_steps, together
+from gpumon.sources.prometheus.past import PrometheusPast, instances_of, most_steps, together
 from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
     CLOCK,
@@ -94,7 +94,7 @@ class FleetSource:
         self.api = PrometheusApi(config, clock)
         self._config = config
         self._models = Models(models, endpoints)
-        self._labels = Labels(config.host_labels, config.cluster_labels)
+        self._labels = HostLabels(config.host_labels, config.cluster_labels)
         self._wall = wall
         self._clock = clock
         self._queries: Queries = queries(config.match, own_names(NAMES), buckets)
@@ -160,7 +160,7 @@ class FleetSource:
         asked = await self._asked_of(host, start_s, end_s, ALL_BUCKETS)
         if asked is None:
             return ()
-        past = Past(
+        past = PrometheusPast(
             self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=self._has_gpumon(targets)
         )
         await past.ask()
@@ -185,7 +185,7 @@ class FleetSource:
         begin_s = start_s
         while begin_s <= end_s:
             last_s = min(end_s, begin_s + step_s * (steps - 1))
-            past = Past(self.api, asked, begin_s, last_s, step_s, series, own=own)
+            past = PrometheusPast(self.api, asked, begin_s, last_s, step_s, series, own=own)
             await past.ask()
             yield await self._frames_of(past, memory, host)
             begin_s += step_s * steps
@@ -237,7 +237,7 @@ class FleetSource:
             return asked._replace(scraped=dated(asked.scraped, match))
         return asked
 
-    async def _frames_of(self, past: Past, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
+    async def _frames_of(self, past: PrometheusPast, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
         return await asyncio.to_thread(
             past.frames, memory, self._models, self._labels, self._config.gpus_per_engine, host
         )

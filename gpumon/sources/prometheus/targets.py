@@ -46,7 +46,7 @@ class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.labels.get("instance", "")
 
 
-class Placed(msgspec.Struct, frozen=True, eq=False, gc=False):
+class PageSeries(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A series as its page wrote it."""
 
     target: Target
@@ -61,8 +61,8 @@ class Placer:
     def __init__(self) -> None:
         self._targets: dict[frozenset[tuple[str, str]], Target] = {}
         self._candidates: dict[tuple[str, str], tuple[Target, ...]] = {}
-        self._placed: dict[Series, Placed] = {}
-        self._used: dict[Series, Placed] = {}
+        self._placed: dict[Series, PageSeries] = {}
+        self._used: dict[Series, PageSeries] = {}
         self._replicas: tuple[str, ...] = REPLICAS
         self._frames = 0
 
@@ -152,7 +152,7 @@ class Placer:
             dates[target] = max(sample.value, dates.get(target, 0.0))
         return dates
 
-    def place(self, series: Series) -> Placed:
+    def place(self, series: Series) -> PageSeries:
         """The target of a series, and the series as the page of that target wrote it."""
         placed = self._used.get(series)
         if placed is not None:
@@ -165,7 +165,7 @@ class Placer:
         self._used[series] = placed
         return placed
 
-    def _new(self, series: Series, candidates: tuple[Target, ...]) -> Placed:
+    def _new(self, series: Series, candidates: tuple[Target, ...]) -> PageSeries:
         target = self._best(series.labels, candidates)
         if target is None:
             target = self._unknown(series)
@@ -176,7 +176,7 @@ class Placer:
                 continue
             plain = name.removeprefix(EXPORTED)
             own[plain if plain in theirs or plain in series.labels else name] = value
-        return Placed(target, Series(series.name, own), candidates)
+        return PageSeries(target, Series(series.name, own), candidates)
 
     def _best(self, labels: Mapping[str, str], candidates: tuple[Target, ...]) -> Target | None:
         """The candidate whose labels the series has most of. A page may overwrite some (`honor_labels`)."""
@@ -217,7 +217,7 @@ def _replica_pair(target: Target) -> frozenset[tuple[str, str]]:
     return frozenset({("", target.replica)})
 
 
-class Choice:
+class ReplicaChoice:
     """Chooses among several replicas' accounts of one page: the last chosen, unless it has fallen behind."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from gpumon.sources.simulator.speculation import Speculation
+from gpumon.sources.simulator.speculation import DraftSettings
 
 MOST_DRAFT_TOKENS = 8
 """Tokens of a draft whose places are counted."""
@@ -150,7 +150,7 @@ class Counters:
         """Prompt tokens whose KV was in the prefix cache, or fetched."""
         return self.cached_tokens + self.fetched_tokens
 
-    def speculated(self, speculation: Speculation, drafts: int, accepted: int) -> None:
+    def speculated(self, speculation: DraftSettings, drafts: int, accepted: int) -> None:
         """Count verified drafts and their accepted tokens."""
         self.drafts += drafts
         self.draft_tokens += drafts * speculation.draft_tokens

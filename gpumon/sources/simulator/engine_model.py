@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gpumon.sources.simulator.counters import Counters
-from gpumon.sources.simulator.link import Link
-from gpumon.sources.simulator.physics import Cost, Instance, Step
+from gpumon.sources.simulator.link import KvLink
+from gpumon.sources.simulator.physics import Cost, EngineStep, ModelCopy
 from gpumon.sources.simulator.sequence import Sequence
-from gpumon.sources.simulator.speculation import Speculation
-from gpumon.sources.simulator.traffic import Arrivals, Request
+from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.sources.simulator.traffic import ArrivalQueue, SimulatedRequest
 
 MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""
@@ -68,7 +68,7 @@ class KvBlocks:
         return at_most <= self.free or self.need(ordinal, steps, decoding) <= self.free
 
 
-class Limits(msgspec.Struct, frozen=True):
+class SchedulerLimits(msgspec.Struct, frozen=True):
     """Settings of the scheduler."""
 
     max_num_seqs: int
@@ -88,7 +88,7 @@ class Limits(msgspec.Struct, frozen=True):
     """`request_success` counts requests whose client hung up. vLLM 0.32 was seen not to."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class HostHold(msgspec.Struct, frozen=True):
     """The host keeps the engine from its next step for the last `held_s` of every `every_s` seconds."""
 
     every_s: float
@@ -136,13 +136,13 @@ class EngineModel:
 
     def __init__(
         self,
-        instance: Instance,
-        limits: Limits,
-        arrivals: Arrivals,
+        instance: ModelCopy,
+        limits: SchedulerLimits,
+        arrivals: ArrivalQueue,
         start_s: float = 0.0,
-        held: Held | None = None,
-        speculation: Speculation | None = None,
-        hand_over: Callable[[Request], None] | None = None,
+        held: HostHold | None = None,
+        speculation: DraftSettings | None = None,
+        hand_over: Callable[[SimulatedRequest], None] | None = None,
     ) -> None:
         """`hand_over` takes the requests that another engine decodes: this one only prefills."""
         self.instance = instance
@@ -155,7 +155,7 @@ class EngineModel:
         """Requests that were turned away."""
         self.asleep = False
         """Its weights are not on its GPUs; nobody asks it anything."""
-        self.link = Link(limits.link_bytes_per_s) if limits.link_bytes_per_s else None
+        self.link = KvLink(limits.link_bytes_per_s) if limits.link_bytes_per_s else None
         self._hand_over = hand_over
         self._held = held
         self._hung_s = math.inf
@@ -318,14 +318,14 @@ class EngineModel:
         while self._deadlines and self._deadlines[0][0] <= by_s:
             self._abort(heapq.heappop(self._deadlines)[2], by_s)
 
-    def _accept(self, request: Request) -> None:
+    def _accept(self, request: SimulatedRequest) -> None:
         sequence = Sequence(self._fitted(request))
         self._waiting.append(sequence)
         self._received += 1
         if math.isfinite(request.patience_s):
             heapq.heappush(self._deadlines, (request.arrival_s + request.patience_s, self._received, sequence))
 
-    def _fitted(self, request: Request) -> Request:
+    def _fitted(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request, cut to what the model's context and the pool can hold at all."""
         most = min(self.limits.max_model_len, (self.blocks.total - 1) * 16)
         prompt = min(request.prompt_tokens, most - 1)
@@ -500,8 +500,8 @@ class EngineModel:
 
     # Steps.
 
-    def _step(self, chunks: list[tuple[Sequence, int]]) -> Step:
-        step = Step(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
+    def _step(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
+        step = EngineStep(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
         if self.speculation is not None:
             step.verified = 1 + self.speculation.draft_tokens
         for sequence, tokens in chunks:
@@ -511,7 +511,7 @@ class EngineModel:
             step.logits += sequence.computed + tokens == sequence.target
         return step
 
-    def _cost(self, step: Step) -> Cost:
+    def _cost(self, step: EngineStep) -> Cost:
         cost = self.instance.cost(step)
         if self.speculation is not None and step.decoding:
             cost.overhead_s += self.speculation.overhead_s
@@ -584,7 +584,7 @@ class EngineModel:
             steps = max(1, steps // 2)
         return steps
 
-    def _commit(self, cost: Cost, step: Step, steps: int, seconds: float) -> None:
+    def _commit(self, cost: Cost, step: EngineStep, steps: int, seconds: float) -> None:
         """`steps` steps of mean `cost` are done: every decoding sequence has as many tokens more, or more than that."""
         self._meter.add(cost, step.tokens, steps)
         self._now_s += seconds
@@ -652,7 +652,7 @@ class EngineModel:
             if self._hand_over is not None:
                 self._hand_over(self._handed_over(sequence.request))
 
-    def _handed_over(self, request: Request) -> Request:
+    def _handed_over(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request as it reaches the engine that decodes it: all but its last token's KV is here."""
         return msgspec.structs.replace(
             request, arrival_s=self._now_s, cached_tokens=0, fetched_tokens=request.prompt_tokens - 1

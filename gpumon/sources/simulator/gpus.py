@@ -10,7 +10,7 @@ import msgspec
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.sources.simulator.engine_model import Meter
-from gpumon.sources.simulator.physics import MIB, Chip, Instance
+from gpumon.sources.simulator.physics import MIB, Chip, ModelCopy
 
 RESERVED_BYTES = 565 * MIB
 """Memory of an 80 GB card that the driver keeps."""
@@ -42,7 +42,7 @@ _NEVER_S = dict.fromkeys(
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
-class Work(msgspec.Struct, frozen=True):
+class AverageWork(msgspec.Struct, frozen=True):
     """Average work of one GPU: ratios of time, of the peaks, and bytes/s over its links."""
 
     busy_ratio: float = 0.0
@@ -54,7 +54,7 @@ class Work(msgspec.Struct, frozen=True):
     pcie_bytes_per_s: float = 0.0
 
 
-class Pace(NamedTuple):
+class GpuPace(NamedTuple):
     """How fast a GPU is for one of its programs."""
 
     clock: float = 1.0
@@ -63,11 +63,11 @@ class Pace(NamedTuple):
     """Share of the time that other programs compute there: kernels of two processes take turns."""
 
 
-def shared(first: Work, second: Work) -> Work:
+def shared(first: AverageWork, second: AverageWork) -> AverageWork:
     """Two programs on one GPU, each of which has half of the time while both have work."""
     share = 1.0 - 0.5 * second.busy_ratio
     other = 1.0 - 0.5 * first.busy_ratio
-    return Work(
+    return AverageWork(
         busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
         # The first one's kernels have been stretched by the wait for the second's.
         kernel_ratio=min(1.0, share * first.kernel_ratio + other * second.kernel_ratio),
@@ -79,7 +79,7 @@ def shared(first: Work, second: Work) -> Work:
     )
 
 
-def work_between(instance: Instance, before: Meter, after: Meter, seconds: float) -> Work:
+def work_between(instance: ModelCopy, before: Meter, after: Meter, seconds: float) -> AverageWork:
     """Average work of each GPU of a rank between two meters, `seconds` apart.
 
     Tensor parallelism all-reduces the hidden state twice a layer; a ring moves 2 (n - 1) / n of it through each GPU.
@@ -91,7 +91,7 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
     reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
     dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
     flops_per_s = (after.flops - before.flops) / seconds / gpus
-    return Work(
+    return AverageWork(
         busy_ratio=(after.busy_s - before.busy_s) / seconds,
         kernel_ratio=(after.kernel_s - before.kernel_s) / seconds,
         mfu_ratio=flops_per_s * gpus / instance.peak_flops_per_s,
@@ -111,7 +111,7 @@ class SimulatedGpu:
         self._chip = chip
         self._index = index
         self._processes = processes
-        self._work = Work()
+        self._work = AverageWork()
         self._limit_w = chip.power_limit_w
         self.clock_share = 1.0
         """SM clock under load, as a share of the highest: below 1 where it is held down, or over its power limit."""
@@ -132,7 +132,7 @@ class SimulatedGpu:
         """Number of its slot."""
         return self._index
 
-    def advance(self, seconds: float, work: Work, clock_share: float = 1.0, limit_w: float = math.inf) -> None:
+    def advance(self, seconds: float, work: AverageWork, clock_share: float = 1.0, limit_w: float = math.inf) -> None:
         """Do `work` for `seconds`, with the SM clock held to a share of the highest, and less over the power limit.
 
         Work was done at the clock of the call before. Dynamic power goes with the square of the clock: voltage goes

@@ -8,7 +8,7 @@ from collections import deque
 from gpumon.sources.simulator.sequence import Sequence
 
 
-class Link:
+class KvLink:
     """Carries the KV of one request after the other. A link that is stuck carries nothing, and loses nothing."""
 
     def __init__(self, bytes_per_s: float) -> None:

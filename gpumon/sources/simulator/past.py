@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import LIMITS, EndpointSource
-from gpumon.sources.fetch import Answer, Fetcher, FetchError
+from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.simulator.server import SILENCE
-from gpumon.sources.simulator.source import SHORTEST_S, Port, SimulatedServer
+from gpumon.sources.simulator.source import SHORTEST_S, SimulatedEndpoint, SimulatedServer
 from gpumon.sources.source import Round
 
 KNOWN_S: Final = 10.0
 """Longest wait for the names of the models."""
 
 
-class Stretch(NamedTuple):
+class PacedPart(NamedTuple):
     """Part of the past with one pace."""
 
     to_s: float
@@ -31,37 +31,37 @@ class Stretch(NamedTuple):
 
 AFTER_S: Final = 1.0
 """Seconds between two rounds after simulated time zero, where the play is told to go on there."""
-PACES: Final = (Stretch(-300.0, 30.0), Stretch(-60.0, 10.0), Stretch(0.0, 6.0))
+PACES: Final = (PacedPart(-300.0, 30.0), PacedPart(-60.0, 10.0), PacedPart(0.0, 6.0))
 """A chart shows five minutes at first, in columns of some seconds; the rates of now are means of 10 s."""
 
 
-class Moment(NamedTuple):
+class RoundTime(NamedTuple):
     """Simulated time of a round, and the seconds since the one before."""
 
     at_s: float
     interval_s: float
 
 
-def moments(from_s: float, to_s: float = 0.0) -> Iterator[Moment]:
+def moments(from_s: float, to_s: float = 0.0) -> Iterator[RoundTime]:
     """Moments after `from_s`, up to simulated time zero, or `to_s` beyond."""
     at_s = from_s
-    for stretch in (*PACES, Stretch(to_s, AFTER_S)):
+    for stretch in (*PACES, PacedPart(to_s, AFTER_S)):
         while at_s < stretch.to_s:
             next_s = min(stretch.to_s, at_s + stretch.every_s)
-            yield Moment(next_s, next_s - at_s)
+            yield RoundTime(next_s, next_s - at_s)
             at_s = next_s
 
 
 class HandedOver(Fetcher):
     """Client that gets the pages of one simulated port without a connection, on the clock of the past."""
 
-    def __init__(self, source: EndpointSource, port: Port) -> None:
+    def __init__(self, source: EndpointSource, port: SimulatedEndpoint) -> None:
         super().__init__(source.url, tls_ca="", tls_verify=True, limits=LIMITS, clock=lambda: self.now_s)
         self._port = port
         self.now_s = 0.0
         """Monotonic time of the moment that is played."""
 
-    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:  # noqa: ARG002 - the signature of Fetcher
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> HttpAnswer:  # noqa: ARG002 - the signature of Fetcher
         """The page at `url`. Raises FetchError where nobody listens, or answers."""
         if not self._port.up:
             raise FetchError(EndpointState.REFUSED, f"nothing listens on {url}: down, or still loading")
@@ -71,14 +71,14 @@ class HandedOver(Fetcher):
             page = self._port.answer(url.removeprefix(self._url.base))
         if page is None or page is SILENCE:
             raise FetchError(EndpointState.TIMEOUT, "no answer")
-        return Answer(page.status, page.content_type, "", page.body, self.now_s, self.now_s)
+        return HttpAnswer(page.status, page.content_type, "", page.body, self.now_s, self.now_s)
 
 
-def _caught_up(server: SimulatedServer) -> Iterator[Moment]:
+def _caught_up(server: SimulatedServer) -> Iterator[RoundTime]:
     """The time that playing the past has taken, so that there is no gap before the first tick."""
     now_s = server.now_s()
     if now_s - server.at_s >= SHORTEST_S:
-        yield Moment(now_s, now_s - server.at_s)
+        yield RoundTime(now_s, now_s - server.at_s)
 
 
 async def past_of(

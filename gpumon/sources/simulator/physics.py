@@ -61,7 +61,7 @@ H100_PCIE = Chip(
 """The card, without NVLink bridges, in a server of the PCIe generation before its own."""
 
 
-class Shape(msgspec.Struct, frozen=True, dict=True):
+class ModelShape(msgspec.Struct, frozen=True, dict=True):
     """Dimensions of a decoder-only model. `weight_bytes` is per weight of the layers; LM head and KV are 16 bit."""
 
     layers: int
@@ -149,7 +149,7 @@ EXTRA_TRAFFIC = 0.05
 """HBM traffic beside weights, KV and activations (logits, sampling, norms, KV writes), as a share of weights and KV."""
 
 
-class Step(msgspec.Struct):
+class EngineStep(msgspec.Struct):
     """The tokens of one step: decoding sequences, and the prefill chunks beside them, as sums."""
 
     decoding: int
@@ -190,10 +190,10 @@ class Cost(msgspec.Struct):
         return self.kernel_s + self.overhead_s
 
 
-class Instance(msgspec.Struct, frozen=True, dict=True):
+class ModelCopy(msgspec.Struct, frozen=True, dict=True):
     """One copy of a model on `gpus` chips that work as one (tensor parallel)."""
 
-    shape: Shape
+    shape: ModelShape
     chip: Chip
     speed: Speed
     gpus: int
@@ -214,7 +214,7 @@ class Instance(msgspec.Struct, frozen=True, dict=True):
         """Bytes/s of a memory-bound kernel."""
         return self.gpus * self.chip.bytes_per_s * self.speed.bytes_share
 
-    def cost(self, step: Step) -> Cost:
+    def cost(self, step: EngineStep) -> Cost:
         """Cost of one step: the slower of arithmetic and memory, then the overhead."""
         shape = self.shape
         tokens = step.tokens
@@ -246,6 +246,6 @@ class Instance(msgspec.Struct, frozen=True, dict=True):
         return shape.score_flops * decoding / self.reached_flops_per_s
 
 
-LLAMA_70B = Shape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)
-LLAMA_8B = Shape(32, 4096, 32, 8, 128, 14336, 128256, weight_bytes=2.0)
-QWEN_30B_A3B = Shape(48, 2048, 32, 4, 128, 768, 151936, weight_bytes=2.0, experts=128, experts_per_token=8)
+LLAMA_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)
+LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, weight_bytes=2.0)
+QWEN_30B_A3B = ModelShape(48, 2048, 32, 4, 128, 768, 151936, weight_bytes=2.0, experts=128, experts_per_token=8)

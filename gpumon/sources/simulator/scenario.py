@@ -12,12 +12,12 @@ import msgspec
 from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.engine_model import BLOCK_TOKENS, Held, Limits
-from gpumon.sources.simulator.gpus import Work
-from gpumon.sources.simulator.physics import GIB, H100, Chip, Instance, Shape, Speed
-from gpumon.sources.simulator.speculation import Speculation
-from gpumon.sources.simulator.traffic import Demand
-from gpumon.sources.simulator.training import Run
+from gpumon.sources.simulator.engine_model import BLOCK_TOKENS, HostHold, SchedulerLimits
+from gpumon.sources.simulator.gpus import AverageWork
+from gpumon.sources.simulator.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
+from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.sources.simulator.traffic import TrafficDemand
+from gpumon.sources.simulator.training import TrainingRun
 
 MAX_NUM_SEQS = 256
 """vLLM's default."""
@@ -29,11 +29,11 @@ class Actor(msgspec.Struct, frozen=True):
     name: str
     model: str
     """Served model name, and `root` in /v1/models."""
-    shape: Shape
+    shape: ModelShape
     speed: Speed
     ranks: tuple[tuple[int, ...], ...]
     """GPU indices of each data-parallel rank."""
-    demand: Demand
+    demand: TrafficDemand
     """Traffic of one rank."""
     activation_gib: float
     other_gib: float
@@ -51,11 +51,11 @@ class Actor(msgspec.Struct, frozen=True):
     """How the traffic falls on the data-parallel ranks, as factors; empty: evenly."""
     most_waiting: int = 0
     """Requests in the queue beyond which new ones are turned away; 0: none is."""
-    held: Held | None = None
+    held: HostHold | None = None
     """Load of the host that keeps it from its steps."""
     hidden: tuple[str, ...] = ()
     """Metrics that its page does not have."""
-    speculation: Speculation | None = None
+    speculation: DraftSettings | None = None
     """Its draft, where it has one."""
     max_loras: int = 0
     """LoRA adapters that one batch may use; 0: it serves none."""
@@ -110,9 +110,9 @@ class Actor(msgspec.Struct, frozen=True):
         return tuple(chain.from_iterable(self.ranks))
 
     @property
-    def instance(self) -> Instance:
+    def instance(self) -> ModelCopy:
         """The hardware and model of one rank."""
-        return Instance(self.shape, self.chip, self.speed, len(self.ranks[0]))
+        return ModelCopy(self.shape, self.chip, self.speed, len(self.ranks[0]))
 
     @property
     def kv_pool_bytes(self) -> float:
@@ -122,7 +122,7 @@ class Actor(msgspec.Struct, frozen=True):
         return given - weights - (self.activation_gib + self.other_gib) * GIB
 
     @property
-    def demands(self) -> tuple[Demand, ...]:
+    def demands(self) -> tuple[TrafficDemand, ...]:
         """The traffic of each rank."""
         shares = self.shares or (1.0,) * len(self.ranks)
         rate = self.demand.requests_per_s
@@ -132,10 +132,10 @@ class Actor(msgspec.Struct, frozen=True):
         return tuple(demands)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SchedulerLimits:
         """The limits of its scheduler. Data-parallel vLLM starts as many API servers as ranks."""
         block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
-        return Limits(
+        return SchedulerLimits(
             self.max_num_seqs,
             self.max_batched_tokens,
             self.max_model_len,
@@ -162,7 +162,7 @@ class Leftover(_Effect, frozen=True):
     gpu: int
     vram_bytes: float
     command: str = ""
-    work: Work = Work()
+    work: AverageWork = AverageWork()
     name: str = "sim:python"
     user: str = "simulated"
 
@@ -210,7 +210,7 @@ class EngineEffect(_Effect, frozen=True):
         return self.down or self.loading or self.compiling
 
 
-class Pause(msgspec.Struct, frozen=True):
+class EnginePause(msgspec.Struct, frozen=True):
     """Activity of a server that makes no step for a while, and then goes on."""
 
     cores: float
@@ -232,7 +232,7 @@ class EngineCondition(_Effect, frozen=True):
     """Share of the drafted tokens that are accepted meanwhile."""
     link_stuck: bool = False
     """No KV comes over its link."""
-    pause: Pause | None = None
+    pause: EnginePause | None = None
     """It makes no step, for a reason of its own."""
 
 
@@ -287,7 +287,7 @@ class Scenario(msgspec.Struct, frozen=True):
     truth: tuple[Truth, ...]
     """Verdicts that may stand on the screen at any time of the play. The first one is the subject of the play."""
     cast: tuple[Actor, ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[TrainingRun, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
     gpu_effects: tuple[GpuEffect, ...] = ()
     engine_effects: tuple[EngineEffect, ...] = ()

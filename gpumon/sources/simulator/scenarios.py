@@ -15,8 +15,8 @@ import tomli
 from gpumon.readings.frame import HostProcess, HostReading
 from gpumon.readings.verdict import Level
 from gpumon.sources.simulator import physics
-from gpumon.sources.simulator.engine_model import Held
-from gpumon.sources.simulator.gpus import Work
+from gpumon.sources.simulator.engine_model import HostHold
+from gpumon.sources.simulator.gpus import AverageWork
 from gpumon.sources.simulator.scenario import (
     Actor,
     EngineCondition,
@@ -27,16 +27,16 @@ from gpumon.sources.simulator.scenario import (
     Scenario,
     Truth,
 )
-from gpumon.sources.simulator.speculation import Speculation
-from gpumon.sources.simulator.traffic import Demand, Lengths, Patience, Surge
-from gpumon.sources.simulator.training import Loader, Run
+from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.sources.simulator.traffic import LogNormalLengths, Patience, Surge, TrafficDemand
+from gpumon.sources.simulator.training import Loader, TrainingRun
 
-Row = dict[str, Any]
-_FILE: Final[Row] = tomli.loads(files(__package__).joinpath("scenarios.toml").read_text(encoding="utf-8"))
+TomlRow = dict[str, Any]
+_FILE: Final[TomlRow] = tomli.loads(files(__package__).joinpath("scenarios.toml").read_text(encoding="utf-8"))
 _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Level.OK}
 
 
-def _truth(row: Row) -> Truth:
+def _truth(row: TomlRow) -> Truth:
     must = "must" in row
     return Truth(
         row["must" if must else "may"],
@@ -63,15 +63,15 @@ def _spelt(word: str) -> list[str]:
     return codes.split()
 
 
-def lengths(tokens: float | list[float]) -> Lengths:
+def lengths(tokens: float | list[float]) -> LogNormalLengths:
     """All of about one length, or a log-normal."""
     if isinstance(tokens, list):
         median, sigma, least, most = tokens
-        return Lengths(median, sigma, int(least), int(most))
-    return Lengths(float(tokens), 0.1, max(1, int(tokens) // 2), int(tokens) * 2)
+        return LogNormalLengths(median, sigma, int(least), int(most))
+    return LogNormalLengths(float(tokens), 0.1, max(1, int(tokens) // 2), int(tokens) * 2)
 
 
-def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Demand:
+def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> TrafficDemand:
     """Traffic, without waves unless they are asked for."""
     surges = tuple(starmap(Surge, more.pop("surges", ())))
     singles = tuple((float(at_s), prompt, output) for at_s, prompt, output in more.pop("singles", ()))
@@ -79,19 +79,19 @@ def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Dema
     more["patience"] = tuple(starmap(Patience, more.pop("patience", ())))
     more["batches"] = tuple((float(at_s), count) for at_s, count in more.pop("batches", ()))
     more = {"swing": 0.0, **more, "surges": surges, "singles": singles}
-    return Demand(requests_per_s, lengths(prompt), lengths(output), **more)
+    return TrafficDemand(requests_per_s, lengths(prompt), lengths(output), **more)
 
 
-def _actor(row: Row) -> Actor:
+def _actor(row: TomlRow) -> Actor:
     made: dict[str, Callable[[Any], Any]] = {
         "shape": lambda name: getattr(physics, name),
         "chip": lambda name: getattr(physics, name),
         "speed": lambda figures: physics.Speed(*figures),
-        "held": lambda figures: Held(*figures),
+        "held": lambda figures: HostHold(*figures),
         "demand": lambda figures: demand(**figures),
         "ranks": lambda ranks: tuple(map(tuple, ranks)),
         "hidden": tuple,
-        "speculation": lambda figures: Speculation(*figures),
+        "speculation": lambda figures: DraftSettings(*figures),
     }
     fields = {}
     for key, value in row.items():
@@ -105,14 +105,14 @@ def _actor(row: Row) -> Actor:
     return Actor(**fields)
 
 
-def _run(row: Row) -> Run:
+def _run(row: TomlRow) -> TrainingRun:
     row = {**_FILE["run"], **row}
     parts = {"shape": getattr(physics, row["shape"]), "chip": getattr(physics, row["chip"])}
-    return Run(**{**row, **parts, "gpus": tuple(row["gpus"]), "loader": Loader(*row["loader"])})
+    return TrainingRun(**{**row, **parts, "gpus": tuple(row["gpus"]), "loader": Loader(*row["loader"])})
 
 
-def _leftover(row: Row) -> Leftover:
-    row = {**row, "work": Work(*row.get("work", ()))}
+def _leftover(row: TomlRow) -> Leftover:
+    row = {**row, "work": AverageWork(*row.get("work", ()))}
     return Leftover(vram_bytes=row.pop("vram_gib") * physics.GIB, **row)
 
 
@@ -128,7 +128,7 @@ def host(
     return HostEffect(reading=reading, from_s=from_s, to_s=to_s)
 
 
-def _scenario(row: Row) -> Scenario:
+def _scenario(row: TomlRow) -> Scenario:
     parts = {
         "truth": _truth,
         "cast": _actor,

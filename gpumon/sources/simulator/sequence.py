@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.sources.simulator.traffic import Request
+from gpumon.sources.simulator.traffic import SimulatedRequest
 
 
 class Sequence:
@@ -15,7 +15,7 @@ class Sequence:
         *("ended", "fails", "fetched", "preemptions", "request", "reserved", "scheduled_s", "target"),
     )
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SimulatedRequest) -> None:
         self.request = request
         self.cached = request.cached_tokens
         self.target = request.prompt_tokens

@@ -12,7 +12,7 @@ import msgspec
 MOST_HEAD_BYTES = 16384
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PageAnswer(msgspec.Struct, frozen=True):
     """Status, content type (empty for none) and body."""
 
     status: int
@@ -20,9 +20,9 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-SILENCE = Answer(0, "", b"")
+SILENCE = PageAnswer(0, "", b"")
 """No answer, ever: the connection stays open."""
-NOT_FOUND = Answer(404, "application/json", b'{"detail":"Not Found"}')
+NOT_FOUND = PageAnswer(404, "application/json", b'{"detail":"Not Found"}')
 
 
 class LoopbackServer:
@@ -31,7 +31,7 @@ class LoopbackServer:
     The port is known at once: the socket listens from the start, and whoever connects before `start` waits.
     """
 
-    def __init__(self, answer: Callable[[str], Answer | None]) -> None:
+    def __init__(self, answer: Callable[[str], PageAnswer | None]) -> None:
         """`answer` gives None where the process behind it has just ended: the client is hung up on."""
         self._answer = answer
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -98,7 +98,7 @@ class LoopbackServer:
                 _send(writer, answer, keep=not close and words[2] == "HTTP/1.1")
 
 
-def _send(writer: asyncio.StreamWriter, answer: Answer, *, keep: bool) -> None:
+def _send(writer: asyncio.StreamWriter, answer: PageAnswer, *, keep: bool) -> None:
     head = [
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
         "server: gpumon-simulator",
@@ -111,5 +111,5 @@ def _send(writer: asyncio.StreamWriter, answer: Answer, *, keep: bool) -> None:
         writer.close()
 
 
-def _plain(status: HTTPStatus) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", status.phrase.encode())
+def _plain(status: HTTPStatus) -> PageAnswer:
+    return PageAnswer(status, "text/plain; charset=utf-8", status.phrase.encode())

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
-from gpumon.sources.simulator.gpus import Pace, Work, work_between
-from gpumon.sources.simulator.link import Link
-from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, Pause, boundaries, lasting
-from gpumon.sources.simulator.server import NOT_FOUND, Answer
-from gpumon.sources.simulator.speculation import Speculation
-from gpumon.sources.simulator.traffic import Arrivals, Demand, Handover, Traffic
-from gpumon.sources.simulator.vllm_page import MetricsPage
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace, work_between
+from gpumon.sources.simulator.link import KvLink
+from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, boundaries, lasting
+from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
+from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.sources.simulator.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
+from gpumon.sources.simulator.vllm_page import VllmPage
 
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
@@ -75,11 +75,11 @@ class SimulatedEngine:
             rank = EngineModel(actor.instance, actor.limits, arrivals, at_s, actor.held, actor.speculation, hand_over)
             ranks.append(rank)
         self.ranks = tuple(ranks)
-        self._paces = (Pace(),) * len(self.ranks)
+        self._paces = (GpuPace(),) * len(self.ranks)
         self._seen = (Meter(),) * len(self.ranks)
-        self._page = MetricsPage(actor, self.ranks, self._started_wall_s)
+        self._page = VllmPage(actor, self.ranks, self._started_wall_s)
 
-    def _arrivals(self, demand: Demand, seed: int, at_s: float) -> Arrivals:
+    def _arrivals(self, demand: TrafficDemand, seed: int, at_s: float) -> ArrivalQueue:
         """Who asks a new process: clients, or the engine that prefills for it."""
         return self._handovers.get(self.actor.name) or Traffic(demand, seed, at_s)
 
@@ -135,7 +135,7 @@ class SimulatedEngine:
             if rank.link is not None:
                 self._set_link(rank.link, at_s)
 
-    def _speculation(self) -> Speculation | None:
+    def _speculation(self) -> DraftSettings | None:
         """Speculation with the acceptance of this moment; None for an engine without it."""
         speculation = self.actor.speculation
         if speculation is None:
@@ -146,7 +146,7 @@ class SimulatedEngine:
             acceptance = min(acceptances)
         return msgspec.structs.replace(speculation, acceptance=acceptance)
 
-    def _set_link(self, link: Link, at_s: float) -> None:
+    def _set_link(self, link: KvLink, at_s: float) -> None:
         """Let transfers stand still while a condition says so."""
         if any(condition.link_stuck for condition in self._met):
             link.stick(at_s)
@@ -203,30 +203,30 @@ class SimulatedEngine:
             return SERVING_CORES
         return RESTING_CORES
 
-    def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:
+    def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:
         """Average work of each of its GPUs since the last call."""
         seconds = self._at_s - self._seen_s
         self._seen_s = self._at_s
         if not self.up or seconds <= 0.0:
             return {}
         if any(effect.spinning for effect in self._now):
-            return dict.fromkeys(self.actor.gpus, Work(busy_ratio=1.0))
+            return dict.fromkeys(self.actor.gpus, AverageWork(busy_ratio=1.0))
         for condition in self._met:
             if condition.pause is not None:
                 return dict.fromkeys(self.actor.gpus, self._work_in_pause(condition.pause))
         return self._works_of_steps(seconds, pace)
 
-    def _works_of_steps(self, seconds: float, pace: Callable[[int], Pace]) -> dict[int, Work]:
+    def _works_of_steps(self, seconds: float, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:
         """Average work of each GPU in the steps of its rank.
 
         The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
         """
-        works: dict[int, Work] = {}
+        works: dict[int, AverageWork] = {}
         meters = self.meters()
         paces = []
         for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
             work = work_between(rank.instance, before, meter, seconds)
-            slowest = Pace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
+            slowest = GpuPace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
             for gpu in gpus:
                 waits = slowest.clock / pace(gpu).clock
                 works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * waits)
@@ -235,16 +235,16 @@ class SimulatedEngine:
         self._slow_to(tuple(paces))
         return works
 
-    def _work_in_pause(self, pause: Pause) -> Work:
+    def _work_in_pause(self, pause: EnginePause) -> AverageWork:
         """Work of its GPUs while it makes no step."""
         self._seen = self.meters()
-        return Work(
+        return AverageWork(
             busy_ratio=pause.busy_ratio,
             nvlink_bytes_per_s=pause.nvlink_bytes_per_s if self.actor.chip.nvlink else 0.0,
             pcie_bytes_per_s=pause.pcie_bytes_per_s,
         )
 
-    def _slow_to(self, paces: tuple[Pace, ...]) -> None:
+    def _slow_to(self, paces: tuple[GpuPace, ...]) -> None:
         """Arithmetic goes with the SM clock, the memory has a clock of its own; another program takes of both."""
         if paces == self._paces:
             return
@@ -268,16 +268,16 @@ class SimulatedEngine:
         start_s, wall_s = self._begun
         return wall_s + self._at_s - start_s
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> PageAnswer:
         """The server's answer to GET `path`."""
         if path == "/metrics":
-            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text(self._wall_s).encode())
+            return PageAnswer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text(self._wall_s).encode())
         if path == "/version":
-            return Answer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
+            return PageAnswer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":
-            return Answer(200, "application/json", msgspec.json.encode({"object": "list", "data": [self._model()]}))
+            return PageAnswer(200, "application/json", msgspec.json.encode({"object": "list", "data": [self._model()]}))
         if path == "/health":
-            return Answer(200, "", b"")
+            return PageAnswer(200, "", b"")
         return NOT_FOUND
 
     def _model(self) -> dict[str, object]:

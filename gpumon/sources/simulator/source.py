@@ -14,12 +14,12 @@ from gpumon.config.schema import Endpoint, Feed
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.memory import Around, ServerWork
-from gpumon.sources.last_seen.records import Origin, ProcessId
-from gpumon.sources.simulator.gpus import Pace, SimulatedGpu, Work, shared
+from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, shared
 from gpumon.sources.simulator.physics import GIB
 from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, lasting
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
-from gpumon.sources.simulator.server import SILENCE, Answer, LoopbackServer
+from gpumon.sources.simulator.server import SILENCE, LoopbackServer, PageAnswer
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.traffic import Handover
 from gpumon.sources.simulator.training import SimulatedRun
@@ -39,7 +39,7 @@ FIRST_PID = 9_000_001
 GRAPHS_BYTES = 0.45 * GIB
 """Memory of a vLLM worker beside the share that it was given: CUDA graphs and the context."""
 
-_NO_WORK: Final = Work()
+_NO_WORK: Final = AverageWork()
 _ACTIVITY: Final = frozenset({"sm_active_ratio", "tensor_active_ratio", "dram_active_ratio"})
 _OWN: Final = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_bytes"})
 """Fields of a host's reading that are always the real host's: gpumon runs there."""
@@ -90,7 +90,7 @@ class SimulatedServer:
         self.feeds = _feeds(scenario, urls[len(self.endpoints) :])
         """One entry per training run."""
 
-    def host_meter(self, real: HostMeter) -> HostMeter:
+    def host_meter(self, real: SimulatedMeter) -> SimulatedMeter:
         """The host of the scenario: what this machine does has no part in the play."""
         return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s, lambda: self.in_past)
 
@@ -127,13 +127,13 @@ class SimulatedServer:
     def around(self) -> Around:
         """Known state of the engines' processes."""
         urls = {endpoint.name: endpoint.url for endpoint in self.endpoints}
-        servers: dict[str, Origin] = {}
+        servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         ended: set[ProcessId] = set()
         works: dict[ProcessId, ServerWork] = {}
         for engine in self.engines:
             pids = tuple(pid for pid, running in self._running.items() if running.engine is engine)
-            origin = Origin(pid=pids[0], started=engine.life, gpu_pids=pids, command=engine.actor.command)
+            origin = EngineOrigin(pid=pids[0], started=engine.life, gpu_pids=pids, command=engine.actor.command)
             if engine.ended:
                 ended.add(origin.id)
                 continue
@@ -223,16 +223,16 @@ class SimulatedServer:
             limit_w = min((effect.power_limit_w for effect in on_gpu), default=float("inf"))
             gpu.advance(seconds, works.get(gpu.index, _NO_WORK), clock, limit_w)
 
-    def _works(self) -> dict[int, Work]:
+    def _works(self) -> dict[int, AverageWork]:
         """Work of each GPU since the last call, by its index: that of engines, of runs and of what else is there."""
-        works: dict[int, Work] = {}
+        works: dict[int, AverageWork] = {}
         others: dict[int, float] = {}
         for leftover in lasting(self._scenario.leftovers, self.at_s):
             works[leftover.gpu] = leftover.work
             others[leftover.gpu] = leftover.work.busy_ratio
 
-        def pace(gpu: int) -> Pace:
-            return Pace(self.gpus[gpu].clock_share, others.get(gpu, 0.0))
+        def pace(gpu: int) -> GpuPace:
+            return GpuPace(self.gpus[gpu].clock_share, others.get(gpu, 0.0))
 
         for act in self.acts:
             for gpu, work in act.works(pace).items():
@@ -249,8 +249,8 @@ class SimulatedServer:
         self._read_s = now_s
         return self.at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
-    def _answers(self, port: Port) -> Callable[[str], Answer | None]:
-        def answer(path: str) -> Answer | None:
+    def _answers(self, port: SimulatedEndpoint) -> Callable[[str], PageAnswer | None]:
+        def answer(path: str) -> PageAnswer | None:
             self.at_s = self.now_s()
             port.advance(self.at_s)
             if port.mute:
@@ -286,7 +286,7 @@ class SimulatedServer:
         return Contribution(gpus=self.readings(monotonic_s), driver=DRIVER, cuda=CUDA)
 
 
-class Port:
+class SimulatedEndpoint:
     """Simulated server behind one URL: an engine or a run, and the engines that follow it there."""
 
     def __init__(self, acts: tuple[SimulatedEngine | SimulatedRun, ...]) -> None:
@@ -313,7 +313,7 @@ class Port:
         for act in self._acts:
             act.advance(to_s)
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> PageAnswer:
         """Answer to GET `path` by the engine or run that listens."""
         return self._act.answer(path)
 
@@ -339,7 +339,7 @@ def _engines(scenario: Scenario, seed: int, start_s: float, started_wall_s: floa
     return tuple(engines)
 
 
-def _gpus(scenario: Scenario, processes: Sequence[Running]) -> tuple[SimulatedGpu, ...]:
+def _gpus(scenario: Scenario, processes: Sequence[SimulatedProcess]) -> tuple[SimulatedGpu, ...]:
     """The GPUs of a scenario with the processes on them."""
     on_gpu: dict[int, list[GpuProcess]] = {}
     for running in processes:
@@ -361,16 +361,16 @@ def _feeds(scenario: Scenario, urls: Sequence[str]) -> tuple[Feed, ...]:
     return tuple(run.feed(f"{url}/metrics") for url, run in zip(urls, scenario.runs, strict=True))
 
 
-def _ports(engines: tuple[SimulatedEngine, ...], runs: tuple[SimulatedRun, ...]) -> Iterator[Port]:
+def _ports(engines: tuple[SimulatedEngine, ...], runs: tuple[SimulatedRun, ...]) -> Iterator[SimulatedEndpoint]:
     for engine in engines:
         if not engine.actor.port_of:
             followers = [follower for follower in engines if follower.actor.port_of == engine.actor.name]
-            yield Port((engine, *followers))
+            yield SimulatedEndpoint((engine, *followers))
     for run in runs:
-        yield Port((run,))
+        yield SimulatedEndpoint((run,))
 
 
-class Running(NamedTuple):
+class SimulatedProcess(NamedTuple):
     """A process on a GPU, and what it belongs to."""
 
     gpu: int
@@ -395,22 +395,22 @@ class Running(NamedTuple):
         return 1.0
 
 
-def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iterator[Running]:
+def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iterator[SimulatedProcess]:
     """Each worker of an engine, named as vLLM names them, then what else runs, and the trainers."""
     pids = itertools.count(FIRST_PID)
     for engine in engines:
         for rank, gpus in enumerate(engine.actor.ranks):
             for worker, gpu in enumerate(gpus):
-                yield Running(gpu, _worker(engine.actor, rank, worker, next(pids)), engine)
+                yield SimulatedProcess(gpu, _worker(engine.actor, rank, worker, next(pids)), engine)
     for left in scenario.leftovers:
         process = GpuProcess(next(pids), left.name, left.user, left.vram_bytes, command=left.command)
-        yield Running(left.gpu, process, leftover=left)
+        yield SimulatedProcess(left.gpu, process, leftover=left)
     for run in scenario.runs:
         for gpu in run.gpus:
             process = GpuProcess(
                 next(pids), "sim:python", "simulated", run.vram_bytes, engine=run.name, command=run.command
             )
-            yield Running(gpu, process)
+            yield SimulatedProcess(gpu, process)
 
 
 def _worker(actor: Actor, rank: int, worker: int, pid: int) -> GpuProcess:
@@ -442,7 +442,7 @@ def _throttled(counted_s: dict[str, float], effects: Iterable[GpuEffect], at_s: 
     return counters
 
 
-class HostMeter(Protocol):
+class SimulatedMeter(Protocol):
     """Reads the machine and gpumon's own cost."""
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
@@ -454,7 +454,7 @@ class SimulatedHost:
 
     def __init__(
         self,
-        real: HostMeter,
+        real: SimulatedMeter,
         effects: tuple[HostEffect, ...],
         at_s: Callable[[], float],
         in_past: Callable[[], bool] = lambda: False,

@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 
-class Speculation(msgspec.Struct, frozen=True, dict=True):
+class DraftSettings(msgspec.Struct, frozen=True, dict=True):
     """Settings of the draft, and how often its tokens are accepted."""
 
     draft_tokens: int

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 
-class Request(msgspec.Struct, frozen=True):
+class SimulatedRequest(msgspec.Struct, frozen=True):
     """One request: simulated time of arrival, prompt tokens (of which cached), tokens it will generate."""
 
     arrival_s: float
@@ -27,7 +27,7 @@ class Request(msgspec.Struct, frozen=True):
     """Its client hangs up that long after it was sent, whatever has come by then."""
 
 
-class Lengths(msgspec.Struct, frozen=True):
+class LogNormalLengths(msgspec.Struct, frozen=True):
     """A log-normal of token counts, cut to [least, most]."""
 
     median: float
@@ -69,7 +69,7 @@ class Patience(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Demand(msgspec.Struct, frozen=True):
+class TrafficDemand(msgspec.Struct, frozen=True):
     """The traffic of one rank.
 
     The rate is `requests_per_s` x (1 + swing x a wave of `period_s`), with a ripple of a seventh of that period: a day
@@ -78,8 +78,8 @@ class Demand(msgspec.Struct, frozen=True):
     """
 
     requests_per_s: float
-    prompt: Lengths
-    output: Lengths
+    prompt: LogNormalLengths
+    output: LogNormalLengths
     swing: float = 0.4
     period_s: float = 900.0
     phase: float = 0.0
@@ -135,13 +135,13 @@ def _factor(surges: Iterable[Surge], at_s: float) -> float:
     return factor
 
 
-class Arrivals(Protocol):
+class ArrivalQueue(Protocol):
     """Requests in order of arrival."""
 
     def next_s(self) -> float:
         """When the next request arrives; infinity if none does."""
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         """The next request."""
 
 
@@ -149,9 +149,9 @@ class Handover:
     """The requests that one engine has prefilled, as they reach the engine that decodes them."""
 
     def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
+        self._requests: deque[SimulatedRequest] = deque()
 
-    def put(self, request: Request) -> None:
+    def put(self, request: SimulatedRequest) -> None:
         """Send one on."""
         self._requests.append(request)
 
@@ -159,15 +159,15 @@ class Handover:
         """When the next request arrives; infinity as long as none was sent on."""
         return self._requests[0].arrival_s if self._requests else math.inf
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         """The next request."""
         return self._requests.popleft()
 
 
 class Traffic:
-    """Poisson arrivals at the rate of a `Demand`, from `start_s` on."""
+    """Poisson arrivals at the rate of a `TrafficDemand`, from `start_s` on."""
 
-    def __init__(self, demand: Demand, seed: int, start_s: float) -> None:
+    def __init__(self, demand: TrafficDemand, seed: int, start_s: float) -> None:
         self._demand = demand
         self._rng = random.Random(seed)
         self._start_s = self._next_s = start_s
@@ -185,18 +185,18 @@ class Traffic:
             return min(self._next_s, self._singles[0][0])
         return self._next_s
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         """The next request."""
         demand = self._demand
         if self._singles and self._singles[0][0] <= self._next_s:
             at_s, prompt, output = self._singles.popleft()
-            return Request(at_s, prompt, 0, output)
+            return SimulatedRequest(at_s, prompt, 0, output)
         rng = self._rng
         at_s = self._next_s
         prompt = demand.prompt.draw(rng)
         cached = self._cached(prompt)
         output = demand.output.draw(rng)
-        request = Request(
+        request = SimulatedRequest(
             arrival_s=at_s,
             prompt_tokens=prompt,
             cached_tokens=cached,
@@ -236,7 +236,7 @@ class Traffic:
                 return
 
 
-def _batched(demand: Demand, seed: int) -> list[tuple[float, int, int]]:
+def _batched(demand: TrafficDemand, seed: int) -> list[tuple[float, int, int]]:
     """Arrival, prompt and answer of each request of the batches."""
     rng = random.Random(f"batch {seed}")
     requests: list[tuple[float, int, int]] = []

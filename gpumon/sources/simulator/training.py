@@ -9,9 +9,9 @@ import msgspec
 
 from gpumon.config.schema import Feed
 from gpumon.readings.quantities import STEPS, TRAINED_TOKENS
-from gpumon.sources.simulator.gpus import Pace, Work
-from gpumon.sources.simulator.physics import Chip, Shape
-from gpumon.sources.simulator.server import NOT_FOUND, Answer
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace
+from gpumon.sources.simulator.physics import Chip, ModelShape
+from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
 
 DRAM_SHARE = 0.38
 """Share of the HBM peak that a training step keeps busy: activations and optimizer states."""
@@ -29,11 +29,11 @@ class Loader(msgspec.Struct, frozen=True):
     """A shard takes as long to read and decode."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class TrainingRun(msgspec.Struct, frozen=True):
     """A training run over some GPUs, sharded (FSDP)."""
 
     name: str
-    shape: Shape
+    shape: ModelShape
     chip: Chip
     gpus: tuple[int, ...]
     tokens_per_step: float
@@ -69,9 +69,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class SimulatedRun:
-    """A `Run` on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
+    """A `TrainingRun` on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
 
-    def __init__(self, run: Run, start_s: float, started_wall_s: float) -> None:
+    def __init__(self, run: TrainingRun, start_s: float, started_wall_s: float) -> None:
         self.run = run
         self.up = True
         self.mute = False
@@ -91,7 +91,7 @@ class SimulatedRun:
             self._busy_s += self.run.step_s
             self._begun_s = max(self._begun_s + self.run.step_s, self._ready_s(self.steps))
 
-    def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:  # noqa: ARG002 - it runs at full clock
+    def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:  # noqa: ARG002 - it runs at full clock
         """Average work of each of its GPUs since the last call."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._seen_s
@@ -103,7 +103,7 @@ class SimulatedRun:
         self._seen_s = self._at_s
         run = self.run
         moved_bytes = 3 * 2.0 * run.params * (len(run.gpus) - 1) / len(run.gpus)
-        work = Work(
+        work = AverageWork(
             busy_ratio=busy,
             kernel_ratio=busy * KERNEL_SHARE,
             mfu_ratio=busy * run.flops_share,
@@ -114,7 +114,7 @@ class SimulatedRun:
         )
         return dict.fromkeys(run.gpus, work)
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> PageAnswer:
         """Answer of the loop's metrics server to GET `path`."""
         if path != "/metrics":
             return NOT_FOUND
@@ -124,7 +124,7 @@ class SimulatedRun:
             f"# TYPE train_tokens_total counter\ntrain_tokens_total {tokens:.0f}\n"
             f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._started_wall_s}\n"
         )
-        return Answer(200, "text/plain; version=0.0.4; charset=utf-8", text.encode())
+        return PageAnswer(200, "text/plain; version=0.0.4; charset=utf-8", text.encode())
 
     def _ready_s(self, step: int) -> float:
         """When the data of a step is there."""

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 
-Labels = tuple[tuple[str, str], ...]
+PageLabels = tuple[tuple[str, str], ...]
 Values = Callable[[], Iterable[float]]
-Block = tuple[str, tuple[str, ...], Values]
+PageBlock = tuple[str, tuple[str, ...], Values]
 """Header lines, the series' names with their labels, and what reads their values."""
 STARTING_S: Final = 75.0
 """A process starts that long before it answers: weights, compilation, CUDA graphs."""
@@ -45,7 +45,7 @@ MOST_LORA_SERIES: Final = 32
 """Series of vllm:lora_requests_info that are kept: the real exporter keeps all that ever were."""
 
 
-class Family(NamedTuple):
+class PageFamily(NamedTuple):
     """One metric of each rank."""
 
     kind: str
@@ -77,10 +77,10 @@ def _zero(_: EngineModel) -> float:
 _LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _family(line: str) -> Family:
+def _family(line: str) -> PageFamily:
     kind, *others = map(str.strip, line.split("|", 4))
     kind, _, feature = kind.partition("/")
-    return Family(kind, feature, *others)
+    return PageFamily(kind, feature, *others)
 
 
 FAMILIES: Final = [_family(line) for line in _LINES if not line.startswith("#")]
@@ -97,19 +97,19 @@ def go_number(value: float) -> str:
     return f"{mantissa}e+{len(whole) - 1:02d}"
 
 
-def _block(name: str, text: str, kind: str, labels: Iterable[Labels], values: Values) -> Block:
+def _block(name: str, text: str, kind: str, labels: Iterable[PageLabels], values: Values) -> PageBlock:
     series = tuple(_series(name, series_labels) for series_labels in labels)
     return f"# HELP {name} {text}\n# TYPE {name} {kind}", series, values
 
 
-def _series(name: str, labels: Labels) -> str:
+def _series(name: str, labels: PageLabels) -> str:
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels))
     if labels:
         return f"{name}{{{text}}} "
     return f"{name} "
 
 
-def _text(block: Block, values: Iterable[float]) -> str:
+def _text(block: PageBlock, values: Iterable[float]) -> str:
     """Lines of a block with these values."""
     lines = [block[0]]
     lines += map(add, block[1], map(go_number, values))
@@ -117,13 +117,13 @@ def _text(block: Block, values: Iterable[float]) -> str:
     return "\n".join(lines)
 
 
-def _is_hidden(block: Block, actor: Actor) -> bool:
+def _is_hidden(block: PageBlock, actor: Actor) -> bool:
     """Whether the actor's page does not have this metric."""
     first_series = block[1][0]
     return any(name in first_series for name in actor.hidden)
 
 
-class MetricsPage:
+class VllmPage:
     """Everything of the page but the numbers is made once; `text` reads the ranks' counters.
 
     One rank is one process: the page then has `process_*` and `_created` series. Several ranks share a multiprocess
@@ -135,12 +135,12 @@ class MetricsPage:
         self._ranks = tuple(ranks)
         self._started_wall_s = started_wall_s
         self._alone = len(self._ranks) == 1
-        blocks_of_kind: dict[str, list[Block]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
+        blocks_of_kind: dict[str, list[PageBlock]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
         for family in FAMILIES:
             if not family.feature or family.feature in actor.features:
                 blocks_of_kind[family.kind] += self._of_family(family)
         blocks_of_kind["counter"] += self._accepted_by_position()
-        self._loras: dict[Labels, float] = {}
+        self._loras: dict[PageLabels, float] = {}
         config = self._cache_config()
         rejections = self._rejections()
         if self._alone:
@@ -177,29 +177,29 @@ class MetricsPage:
         parts += [_text(block, block[2]()) for block in (*self._lora_requests(wall_s), *self._answers())]
         return "".join(parts)
 
-    def _labels(self, rank: int, *extra: tuple[str, str]) -> Labels:
+    def _labels(self, rank: int, *extra: tuple[str, str]) -> PageLabels:
         return (("engine", str(rank)), ("model_name", self._actor.model), *extra)
 
-    def _labels_of_ranks(self, *extra: tuple[str, str]) -> list[Labels]:
+    def _labels_of_ranks(self, *extra: tuple[str, str]) -> list[PageLabels]:
         """The labels of one series for each rank."""
         return [self._labels(rank, *extra) for rank in range(len(self._ranks))]
 
-    def _process(self) -> Iterable[Block]:
-        version: Labels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
+    def _process(self) -> Iterable[PageBlock]:
+        version: PageLabels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
         yield _block("python_info", "Python platform information", "gauge", (version,), lambda: (1.0,))
         text = "Start time of the process since unix epoch in seconds."
         started_s = self._started_wall_s - STARTING_S
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
 
-    def _of_family(self, family: Family) -> Iterable[Block]:
+    def _of_family(self, family: PageFamily) -> Iterable[PageBlock]:
         if family.kind == "histogram":
             return self._histogram(family)
         return self._scalars(family)
 
-    def _scalars(self, family: Family) -> Iterable[Block]:
+    def _scalars(self, family: PageFamily) -> Iterable[PageBlock]:
         ranks = self._ranks
         (label, _, values) = family.label.partition("=")
-        labels: list[Labels] = []
+        labels: list[PageLabels] = []
         # The real exporter lists a label value for all engines before the next one.
         for value in values.split(","):
             if label:
@@ -217,16 +217,16 @@ class MetricsPage:
             return (_block(name, family.text, "gauge", labels, read),)
         return self._counter(name, family.text, labels, read)
 
-    def _counter(self, name: str, text: str, labels: Sequence[Labels], values: Values) -> Iterable[Block]:
+    def _counter(self, name: str, text: str, labels: Sequence[PageLabels], values: Values) -> Iterable[PageBlock]:
         yield _block(f"{name}_total", text, "counter", labels, values)
         yield from self._created(name, text, labels)
 
-    def _created(self, name: str, text: str, labels: Sequence[Labels]) -> Iterable[Block]:
+    def _created(self, name: str, text: str, labels: Sequence[PageLabels]) -> Iterable[PageBlock]:
         if self._alone:
             values = (self._started_wall_s,) * len(labels)
             yield _block(f"{name}_created", text, "gauge", labels, lambda: values)
 
-    def _histogram(self, family: Family) -> Iterable[Block]:
+    def _histogram(self, family: PageFamily) -> Iterable[PageBlock]:
         name = f"vllm:{family.name}"
         alone = self._alone
         (reader,) = family.readers()
@@ -251,7 +251,7 @@ class MetricsPage:
         yield header, tuple(series), read
         yield from self._created(name, family.text, self._labels_of_ranks())
 
-    def _cache_config(self) -> Block:
+    def _cache_config(self) -> PageBlock:
         limits = self._ranks[0].limits
         ranks = range(len(self._ranks))
         tokens = (limits.kv_pool_blocks - 1) * 16
@@ -267,7 +267,7 @@ class MetricsPage:
         text = "Information of the LLMEngine CacheConfig"
         return _block("vllm:cache_config_info", text, "gauge", labels, lambda: (1.0,) * len(ranks))
 
-    def _rejections(self) -> Iterable[Block]:
+    def _rejections(self) -> Iterable[PageBlock]:
         """Rejected requests, of which the simulated engines have the first reason only."""
         ranks = self._ranks
         model = ("model_name", self._actor.model)
@@ -278,7 +278,7 @@ class MetricsPage:
             lambda: (sum(rank.rejected for rank in ranks), 0.0),
         )
 
-    def _answers(self) -> Iterable[Block]:
+    def _answers(self) -> Iterable[PageBlock]:
         """Answers by HTTP status, each from its first on."""
         counts = {
             "2xx": sum(rank.counters.answered for rank in self._ranks),
@@ -294,7 +294,7 @@ class MetricsPage:
         text = "Total number of requests by method, status and handler."
         return self._counter("http_requests", text, labels, shown.values)
 
-    def _accepted_by_position(self) -> Iterable[Block]:
+    def _accepted_by_position(self) -> Iterable[PageBlock]:
         """Accepted tokens by their place in the draft, of a server with speculation."""
         speculation = self._actor.speculation
         if speculation is None:
@@ -307,13 +307,13 @@ class MetricsPage:
                 for rank in ranks:
                     yield float(int(rank.counters.accepted_at[position]))
 
-        labels: list[Labels] = []
+        labels: list[PageLabels] = []
         for position in positions:
             labels += self._labels_of_ranks(("position", str(position)))
         text = "Accepted tokens per draft position."
         return self._counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, labels, values)
 
-    def _lora_requests(self, wall_s: float) -> Iterable[Block]:
+    def _lora_requests(self, wall_s: float) -> Iterable[PageBlock]:
         """Adapters of the requests that run and wait, as labels; the value is when it was so, and the newest counts."""
         most = self._ranks[0].limits.max_loras
         if not most:
@@ -323,7 +323,7 @@ class MetricsPage:
         for rank in self._ranks:
             running.update(rank.running_adapters)
             waiting.update(rank.waiting_adapters)
-        labels: Labels = (
+        labels: PageLabels = (
             ("max_lora", str(most)),
             ("running_lora_adapters", ",".join(sorted(running))),
             ("waiting_lora_adapters", ",".join(sorted(waiting))),

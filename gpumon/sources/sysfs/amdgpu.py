@@ -21,9 +21,9 @@ from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs import kfd
 from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card, Hwmon
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
-from gpumon.sources.sysfs.fdinfo import Clients, Usage
+from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
 from gpumon.sources.sysfs.files import text_or
-from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu, listed_name
+from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, SysfsGauge, SysfsGpu, listed_name
 
 PACKAGE: Final = "'amdsmi>=7.0'"
 """AMD's binding, for pip: the version that `gpumon.sources.amd` is written for."""
@@ -83,7 +83,7 @@ class AmdgpuGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
         self._boosting: set[str] = set()
@@ -169,43 +169,43 @@ class AmdgpuGpu(SysfsGpu):
             return NOT_SUPPORTED
         return node.compute_units
 
-    def _usage(self, now_s: float) -> dict[int, Usage]:
+    def _usage(self, now_s: float) -> dict[int, ClientUsage]:
         """With the processes that KFD lists for everybody: ROCm's."""
         usage = dict(super()._usage(now_s))
         node = kfd.node_at(self._root / "sys", self._card.slot)
         if node is None:
             return usage
         for pid, vram_bytes in kfd.used_bytes(self._root / "sys", node):
-            known = usage.get(pid, Usage())
+            known = usage.get(pid, ClientUsage())
             if isinstance(known.vram_bytes, Missing) or known.vram_bytes < vram_bytes:
                 usage[pid] = known._replace(vram_bytes=vram_bytes)
         return usage
 
 
 @lru_cache(maxsize=64)
-def _limits(hwmon: Hwmon) -> tuple[Gauge, ...]:
+def _limits(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
     """Gauges that only an administrator changes."""
     return (
-        Gauge("vram_total_bytes", ("device/mem_info_vram_total",)),
-        Gauge("power_limit_w", (hwmon.file("power1_cap"),), MICRO),
-        Gauge("power_default_w", (hwmon.file("power1_cap_default"),), MICRO),
+        SysfsGauge("vram_total_bytes", ("device/mem_info_vram_total",)),
+        SysfsGauge("power_limit_w", (hwmon.file("power1_cap"),), MICRO),
+        SysfsGauge("power_default_w", (hwmon.file("power1_cap_default"),), MICRO),
     )
 
 
 @lru_cache(maxsize=64)
-def _moving(hwmon: Hwmon) -> tuple[Gauge, ...]:
+def _moving(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
     """Gauges that change all the time."""
     return (
-        Gauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),
-        Gauge("memory_busy_ratio", ("device/mem_busy_percent",), 0.01),
-        Gauge("vram_used_bytes", ("device/mem_info_vram_used",)),
+        SysfsGauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),
+        SysfsGauge("memory_busy_ratio", ("device/mem_busy_percent",), 0.01),
+        SysfsGauge("vram_used_bytes", ("device/mem_info_vram_used",)),
         # Most cards have one of both; where there are two, the mean of the last moments comes first.
-        Gauge("power_w", (hwmon.file("power1_average"), hwmon.file("power1_input")), MICRO),
-        Gauge("temperature_c", (_input(hwmon.channel("temp junction", "temp edge", "temp1")),), MILLI),
-        Gauge("memory_temperature_c", (_input(hwmon.channel("temp mem")),), MILLI),
-        Gauge("sm_clock_hz", (_input(hwmon.channel("freq sclk")),)),
-        Gauge("memory_clock_hz", (_input(hwmon.channel("freq mclk")),)),
-        Gauge("fan_ratio", (hwmon.file("pwm1"),), 1.0 / _PWM_MOST),
+        SysfsGauge("power_w", (hwmon.file("power1_average"), hwmon.file("power1_input")), MICRO),
+        SysfsGauge("temperature_c", (_input(hwmon.channel("temp junction", "temp edge", "temp1")),), MILLI),
+        SysfsGauge("memory_temperature_c", (_input(hwmon.channel("temp mem")),), MILLI),
+        SysfsGauge("sm_clock_hz", (_input(hwmon.channel("freq sclk")),)),
+        SysfsGauge("memory_clock_hz", (_input(hwmon.channel("freq mclk")),)),
+        SysfsGauge("fan_ratio", (hwmon.file("pwm1"),), 1.0 / _PWM_MOST),
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.readings.frame import XidEvent
-from gpumon.sources.driver.fleet import Gpu
+from gpumon.sources.driver.fleet import DriverGpu
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card, shown_cards
-from gpumon.sources.sysfs.fdinfo import Clients
+from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import API, text_or
 from gpumon.sources.sysfs.gpu import SOURCE, SysfsGpu
 
@@ -45,7 +45,7 @@ class SysfsDriver:
         self._gpu = gpu
         self._root = root
         self._cards: list[Card] = []
-        self._clients = Clients(root / "proc")
+        self._clients = FdinfoClients(root / "proc")
 
     def start(self) -> int:
         """Nothing is to be loaded."""
@@ -76,7 +76,7 @@ class SysfsDriver:
         self._cards = shown_cards(self._root / "sys", self._drivers)
         return self._cards
 
-    def open(self, index: int, last: Gpu | None, timings: Timings, trace: list[str]) -> Gpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
         """The card at an index: `last` where its files are where they were. Raises OSError."""
         trace[0] = "/sys/class/drm"
         listed = self._cards

@@ -42,7 +42,7 @@ _TIME: Final = re.compile(r"drm-engine-(?!capacity-)(\S+)")
 _CYCLES: Final = re.compile(r"drm-cycles-(\S+)")
 
 
-class Usage(NamedTuple):
+class ClientUsage(NamedTuple):
     """Memory and busy share of one process on one GPU, summed over its clients."""
 
     vram_bytes: Reading = NOT_EXPOSED
@@ -60,17 +60,17 @@ class _Client(NamedTuple):
     """(engine, busy, passed): ns and 0, or cycles and cycles that have passed; both by the engine's capacity."""
 
 
-class Look(NamedTuple):
+class OpenProcesses(NamedTuple):
     """The processes with open GPUs at one moment."""
 
     at_s: float
-    usage: dict[str, dict[int, Usage]]
+    usage: dict[str, dict[int, ClientUsage]]
     """PCI address -> pid -> usage."""
     is_whole: bool
     """Whether every process of the host is among them."""
 
 
-class Clients:
+class FdinfoClients:
     """Looks at the processes' open files; shared by the GPUs of a host, which are read in threads of their own."""
 
     def __init__(self, proc: Path = PROC, *, is_root: bool | None = None) -> None:
@@ -78,7 +78,7 @@ class Clients:
         self._proc = proc
         self._is_root = os.geteuid() == 0 if is_root is None else is_root
         self._lock = threading.Lock()
-        self._look = Look(float("-inf"), {}, is_whole=False)
+        self._look = OpenProcesses(float("-inf"), {}, is_whole=False)
         self._all_due_s = float("-inf")
         self._first_seen: dict[int, float] = {}
         self._holders: set[int] = set()
@@ -86,14 +86,14 @@ class Clients:
         self._engines: dict[tuple[str, str, str], tuple[float, float, float]] = {}
         """Busy and passed time of an engine of a client (slot, client, engine), and when they were read."""
 
-    def look(self, now_s: float, every_s: float) -> Look:
+    def look(self, now_s: float, every_s: float) -> OpenProcesses:
         """The newest look, at most `every_s` old."""
         with self._lock:
             if now_s - self._look.at_s >= every_s:
                 self._look = self._look_again(now_s)
             return self._look
 
-    def _look_again(self, now_s: float) -> Look:
+    def _look_again(self, now_s: float) -> OpenProcesses:
         pids = self._due(now_s)
         left = MOST_FILES
         clients: dict[tuple[str, str], tuple[int, _Client, float]] = {}
@@ -111,7 +111,7 @@ class Clients:
             else:
                 self._holders.discard(pid)
         is_host = _link(str(self._proc / "self" / "ns" / "pid")) == HOST_NAMESPACE
-        return Look(now_s, self._summed(clients), is_whole=self._is_root and is_host and not self._unread)
+        return OpenProcesses(now_s, self._summed(clients), is_whole=self._is_root and is_host and not self._unread)
 
     def _due(self, now_s: float) -> list[int]:
         """Processes to look at: known holders and young ones; each minute all."""
@@ -148,14 +148,14 @@ class Clients:
         self._unread.discard(pid)
         return files
 
-    def _summed(self, clients: dict[tuple[str, str], tuple[int, _Client, float]]) -> dict[str, dict[int, Usage]]:
+    def _summed(self, clients: dict[tuple[str, str], tuple[int, _Client, float]]) -> dict[str, dict[int, ClientUsage]]:
         """Usage by GPU and process; a client that two processes share counts for the first."""
-        usage: dict[str, dict[int, Usage]] = {}
+        usage: dict[str, dict[int, ClientUsage]] = {}
         known: dict[tuple[str, str, str], tuple[float, float, float]] = {}
         busy: dict[tuple[str, int, str], Reading] = {}
         for pid, client, at_s in clients.values():
             of_gpu = usage.setdefault(client.slot, {})
-            of_gpu[pid] = Usage(_plus(of_gpu.get(pid, Usage()).vram_bytes, client.vram_bytes))
+            of_gpu[pid] = ClientUsage(_plus(of_gpu.get(pid, ClientUsage()).vram_bytes, client.vram_bytes))
             for engine, spent, passed in client.engines:
                 key = (client.slot, client.client, engine)
                 known[key] = (spent, passed, at_s)

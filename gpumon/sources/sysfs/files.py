@@ -18,7 +18,7 @@ from typing import Final
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, Pause, Rule
+from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule
 
 MOST_BYTES: Final = 1 << 16
 """Bytes that are read of one file; sysfs gives a page at most."""
@@ -27,23 +27,27 @@ NO_TEXT: Final = -1
 UNKNOWN_WORDS: Final = frozenset(("", "N/A", "n/a", str(0xFFFFFFFF), str(0xFFFFFFFFFFFFFFFF)))
 """Texts of figures that a driver or a firmware does not know: nothing, or the largest number of 32 or 64 bits."""
 
-_NO_VALUE: Final = Rule(Reason.ERROR, Pause.TICK, "the kernel has no value right now", usual=True)
-_ASLEEP: Final = Rule(Reason.OFF, Pause.TICK, "the GPU is asleep or being reset: the kernel gives no value", usual=True)
-_FAILED: Final = Rule(Reason.ERROR, Pause.BACK_OFF, "the kernel cannot read it from the hardware: see dmesg")
-_REFUSED: Final = Rule(Reason.NO_PERMISSION, Pause.PERMISSION, "the kernel does not let your user read this file")
+_NO_VALUE: Final = CallRule(Reason.ERROR, CallPause.TICK, "the kernel has no value right now", usual=True)
+_ASLEEP: Final = CallRule(
+    Reason.OFF, CallPause.TICK, "the GPU is asleep or being reset: the kernel gives no value", usual=True
+)
+_FAILED: Final = CallRule(Reason.ERROR, CallPause.BACK_OFF, "the kernel cannot read it from the hardware: see dmesg")
+_REFUSED: Final = CallRule(
+    Reason.NO_PERMISSION, CallPause.PERMISSION, "the kernel does not let your user read this file"
+)
 _LACKING: Final = (
     *(errno.ENOENT, errno.ENXIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS),
     *(errno.ENOTTY, errno.EISDIR, errno.ENOTDIR, errno.ELOOP),
 )
 """Errors of a file or a sensor that this GPU, kernel or driver does not have."""
-RULES: Final[dict[int, Rule]] = {
+RULES: Final[dict[int, CallRule]] = {
     **dict.fromkeys(_LACKING, NEVER),
     **dict.fromkeys((errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ENODATA, errno.ETIME, errno.ETIMEDOUT), _NO_VALUE),
     **dict.fromkeys((errno.EIO, errno.EREMOTEIO, errno.EPROTO, errno.EFAULT, errno.ENOMEM), _FAILED),
     errno.EPERM: _ASLEEP,
     errno.EACCES: _REFUSED,
     errno.EMFILE: UNKNOWN,
-    NO_TEXT: Rule(Reason.INVALID, Pause.TICK, "the kernel sent what cannot be read", usual=True),
+    NO_TEXT: CallRule(Reason.INVALID, CallPause.TICK, "the kernel sent what cannot be read", usual=True),
 }
 """By errno."""
 _NOT_LISTED: Final = (GpuState.LOST, "the kernel does not list it any more: unplugged or removed")
@@ -70,7 +74,7 @@ def text_or(path: Path, default: str = "") -> str:
         return default
 
 
-class Files:
+class SysfsFiles:
     """Every file is a function of the folder that it is in: `getattr(files, "hwmon/temp1_input")(folder)` reads it."""
 
     def __getattr__(self, name: str) -> Callable[[Path], str]:
@@ -105,7 +109,7 @@ def number_of(text: str, scale: float = 1.0) -> Reading:
 
 
 API: Final = Api(
-    functions=Files(),
+    functions=SysfsFiles(),
     code_of=code_of,
     rules=RULES,
     down={},

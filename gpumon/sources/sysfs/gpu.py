@@ -17,10 +17,10 @@ from gpumon.readings.text import clean
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import Calls
 from gpumon.sources.driver.fleet import Pcie
-from gpumon.sources.driver.names import Names
+from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card
-from gpumon.sources.sysfs.fdinfo import Clients, Usage
+from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
 from gpumon.sources.sysfs.files import API, number_of
 
 SOURCE: Final = "sysfs"
@@ -38,7 +38,7 @@ _SPEED: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 _BLANK: Final[dict[str, Any]] = dict.fromkeys(GPU_FIGURES, NOT_SUPPORTED)
 
 
-class Gauge(NamedTuple):
+class SysfsGauge(NamedTuple):
     """One field and the files that have it, best first, with the factor to the field's unit."""
 
     field: str
@@ -54,7 +54,7 @@ class SysfsGpu:
     """Why a figure is not there that no file has, by field."""
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
     ) -> None:
         self.handle = card
         self.uuid = uuid
@@ -65,7 +65,7 @@ class SysfsGpu:
         self._timings = timings
         self._clients = clients
         self._root = root
-        self._names = Names()
+        self._names = ProcessNames()
         self._energy = Energy()
         self._name = ""
         self._values: dict[str, Any] = {"energy_j": NOT_SUPPORTED, "power_limit_w": NOT_SUPPORTED}
@@ -161,7 +161,7 @@ class SysfsGpu:
             return text
         return number_of(text, scale)
 
-    def _gauges(self, gauges: Sequence[Gauge]) -> None:
+    def _gauges(self, gauges: Sequence[SysfsGauge]) -> None:
         for gauge in gauges:
             self._values[gauge.field] = self._first(gauge.files, gauge.scale)
 
@@ -183,7 +183,7 @@ class SysfsGpu:
         rows.sort(key=_largest_first)
         return tuple(rows[:MOST_PROCESSES])
 
-    def _usage(self, now_s: float) -> dict[int, Usage]:
+    def _usage(self, now_s: float) -> dict[int, ClientUsage]:
         """pid -> usage, of the processes that this user may read."""
         look = self._clients.look(now_s, self._timings.slow_s / 2.0)
         return look.usage.get(self._card.slot, {})

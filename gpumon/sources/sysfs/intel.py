@@ -22,10 +22,10 @@ from gpumon.readings.text import clean
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import INTEGRATED_VARIABLE, INTEL_DRIVERS, Card
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
-from gpumon.sources.sysfs.fdinfo import Clients
+from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import text_or
-from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, Gauge, SysfsGpu
-from gpumon.sources.sysfs.rates import Rate
+from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, SysfsGauge, SysfsGpu
+from gpumon.sources.sysfs.rates import GrowthRate
 
 NO_GPU: Final = (
     "the kernel shows no Intel graphics card with the driver xe or i915 in /sys/class/drm; "
@@ -64,12 +64,12 @@ _NAMES: Final = {
 }
 
 
-class Idle:
+class IdleState:
     """The idle state of one GT: a part of the GPU with engines and clocks of its own."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._rate = Rate()
+        self._rate = GrowthRate()
 
     def busy_ratio(self, idle_ms: Reading, at_s: float) -> Reading:
         """Share of the time since the last reading that it was not idle."""
@@ -99,13 +99,13 @@ class IntelGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: Clients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
-        self._idle = [Idle(file) for file in _idle_files(card)]
+        self._idle = [IdleState(file) for file in _idle_files(card)]
         (self._clock, self._top_clock) = _clock_gauges(card)
         self._energy_file = ""
-        self._power = Rate()
+        self._power = GrowthRate()
         self._last_energy_j: Reading = NOT_SUPPORTED
 
     def _market_name(self) -> str:
@@ -255,7 +255,7 @@ def _idle_files(card: Card) -> list[str]:
     return files
 
 
-def _clock_gauges(card: Card) -> tuple[Gauge, Gauge]:
+def _clock_gauges(card: Card) -> tuple[SysfsGauge, SysfsGauge]:
     """Clock of the first part now and at most."""
     now = []
     most = []
@@ -264,7 +264,7 @@ def _clock_gauges(card: Card) -> tuple[Gauge, Gauge]:
         most += [f"{part}/freq0/rp0_freq", f"{part}/rps_RP0_freq_mhz"]
     now.append("gt_act_freq_mhz")
     most.append("gt_RP0_freq_mhz")
-    return Gauge("sm_clock_hz", tuple(now), MHZ), Gauge("sm_clock_max_hz", tuple(most), MHZ)
+    return SysfsGauge("sm_clock_hz", tuple(now), MHZ), SysfsGauge("sm_clock_max_hz", tuple(most), MHZ)
 
 
 def _listed_name(root: Path, device_id: int) -> str:

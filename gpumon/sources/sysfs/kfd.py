@@ -29,7 +29,7 @@ class Node(NamedTuple):
     """0: not known."""
 
 
-class Link(NamedTuple):
+class NodeLink(NamedTuple):
     """A link from one node to another."""
 
     start: int
@@ -58,13 +58,13 @@ def node_at(sys: Path, slot: str) -> Node | None:
     return None
 
 
-def links(sys: Path, node: Node) -> Iterator[Link]:
+def links(sys: Path, node: Node) -> Iterator[NodeLink]:
     """The links that begin at a node."""
     folder = _topology(sys) / str(node.number) / "io_links"
     for name in listed(folder):
         properties = _properties(text_or(folder / name / "properties"))
         if "node_to" in properties:
-            yield Link(node.number, properties["node_to"], properties.get("type", 0), properties.get("weight", 0))
+            yield NodeLink(node.number, properties["node_to"], properties.get("type", 0), properties.get("weight", 0))
 
 
 def used_bytes(sys: Path, node: Node) -> Iterator[tuple[int, float]]:

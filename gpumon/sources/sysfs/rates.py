@@ -12,7 +12,7 @@ _SOONEST_S: Final = 1e-3
 """Two readings that are nearer to each other tell nothing: the counters have steps."""
 
 
-class Rate:
+class GrowthRate:
     """Growth of one counter per second."""
 
     def __init__(self) -> None:

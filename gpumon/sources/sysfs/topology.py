@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.text import clean
-from gpumon.readings.topology import XGMI_LINK, Board, Pair, Topology
-from gpumon.readings.topology import Path as Way
+from gpumon.readings.topology import XGMI_LINK, LinkPath, Pair, Topology, TopologyGpu
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.source import AMD, INTEL
 from gpumon.sources.driver.wire import Timings
@@ -64,14 +63,14 @@ def _link_states() -> Mapping[str, tuple[int, int]]:
     return xgmi_states()
 
 
-def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[int, int]) -> Board:
+def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[int, int]) -> TopologyGpu:
     """One card; `links`: its XGMI links, and those of them that are up."""
     gpu = driver.open(index, None, Timings(), [""])
     (reading,) = gpu.read(0.0, (), Pcie.OFF)
     figures = {field: getattr(reading, field) for field in _LINK_FIELDS}
     device = card.folder / "device"
     node = text_or(device / "numa_node")
-    return Board(
+    return TopologyGpu(
         index,
         reading.uuid,
         clean(reading.name, 80),
@@ -94,19 +93,19 @@ def _cpus(text: str) -> Iterator[int]:
             yield from range(int(first), int(last or first) + 1)
 
 
-def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], Way]:
+def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], LinkPath]:
     """(lower index, higher index) -> XGMI, for the cards that XGMI links connect."""
     nodes = _nodes_of(sys, cards)
     indices = {node.number: index for node, index in nodes.items()}
-    pairs: dict[tuple[int, int], Way] = {}
+    pairs: dict[tuple[int, int], LinkPath] = {}
     for node in nodes:
         for link in kfd.links(sys, node):
             if link.type != kfd.XGMI or link.end not in indices:
                 continue
             first = min(indices[node.number], indices[link.end])
             second = max(indices[node.number], indices[link.end])
-            if first != second and pairs.get((first, second)) is not Way.XGMI:
-                pairs[first, second] = Way.XGMI if link.weight <= kfd.HOP_WEIGHT else Way.XGMI_VIA
+            if first != second and pairs.get((first, second)) is not LinkPath.XGMI:
+                pairs[first, second] = LinkPath.XGMI if link.weight <= kfd.HOP_WEIGHT else LinkPath.XGMI_VIA
     return pairs
 
 
@@ -116,12 +115,12 @@ def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
     return {node: places[node.slot] for node in kfd.nodes(sys) if node.slot in places}
 
 
-def _direct_links(pairs: dict[tuple[int, int], Way], index: int) -> int:
+def _direct_links(pairs: dict[tuple[int, int], LinkPath], index: int) -> int:
     """GPUs that a GPU is connected to without another between."""
-    return sum(way is Way.XGMI and index in pair for pair, way in pairs.items())
+    return sum(way is LinkPath.XGMI and index in pair for pair, way in pairs.items())
 
 
-def _pcie_way(first: Card, second: Card) -> Way:
+def _pcie_way(first: Card, second: Card) -> LinkPath:
     """The way between two cards through PCIe, by the folders of their devices."""
     devices = [(card.folder / "device").resolve() for card in (first, second)]
     bridges = [_bridges(device) for device in devices]
@@ -133,10 +132,10 @@ def _pcie_way(first: Card, second: Card) -> Way:
             break
         shared += 1
     if shared == 1:
-        return Way.PHB
+        return LinkPath.PHB
     if max(len(ports) - shared for ports in bridges) <= 1:
-        return Way.PIX
-    return Way.PXB
+        return LinkPath.PIX
+    return LinkPath.PXB
 
 
 def _bridges(device: Path) -> list[str]:
@@ -149,14 +148,14 @@ def _bridges(device: Path) -> list[str]:
     return [name for name in names if name]
 
 
-def _way_between_roots(devices: Sequence[Path]) -> Way:
+def _way_between_roots(devices: Sequence[Path]) -> LinkPath:
     """The way between host bridges, by the NUMA nodes that they belong to."""
     nodes = [text_or(device / "numa_node") for device in devices]
     if nodes[0] == nodes[1]:
-        return Way.NODE
+        return LinkPath.NODE
     if all(node.isdecimal() for node in nodes):
-        return Way.SYS
-    return Way.UNKNOWN
+        return LinkPath.SYS
+    return LinkPath.UNKNOWN
 
 
 def main(source: str, root: str = "/") -> int:

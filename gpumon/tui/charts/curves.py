@@ -291,7 +291,7 @@ def means_since_start(snapshot: Snapshot) -> dict[str, float]:
     return means
 
 
-class Figures:
+class CurveTexts:
     """The values of one moment as text: read once, whatever is drawn how often of it."""
 
     def __init__(self, history: History) -> None:

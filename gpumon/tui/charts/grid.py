@@ -10,11 +10,11 @@ from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
 from gpumon.tui.charts.axis import NOW, ago, o_clock, since
-from gpumon.tui.charts.curves import Chart, Curve, Figures, most, nice
+from gpumon.tui.charts.curves import Chart, Curve, CurveTexts, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
-from gpumon.tui.charts.series import Series, grid
+from gpumon.tui.charts.series import ChartSeries, grid
 from gpumon.tui.charts.tints import graded, labelled, place_of, ruled, runs_of, tinted, tone_of_level
-from gpumon.tui.levels import HOT, Level
+from gpumon.tui.levels import HOT, LevelBounds
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.triage_words import event_mark, most_urgent
@@ -37,7 +37,7 @@ Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
 Texts = Mapping[str, str]
 """The figure of each series as text."""
-Levels = Mapping[str, Level]
+LevelsByCurve = Mapping[str, LevelBounds]
 """The levels of figures, by their keys in `levels.LEVELS`."""
 
 
@@ -46,7 +46,7 @@ class Style(NamedTuple):
 
     span_s: float
     glyphs: Glyphs
-    levels: Levels
+    levels: LevelsByCurve
 
 
 class _Plan(NamedTuple):
@@ -143,7 +143,7 @@ class Charts:
         bucket_s = self.grid.column_s / self._live
         self._series = {}
         for curve in self._curves:
-            self._series[curve.key] = Series(history, curve.key, size, bucket_s, volatile)
+            self._series[curve.key] = ChartSeries(history, curve.key, size, bucket_s, volatile)
 
     def _word_of(self, curve: Curve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
@@ -151,7 +151,7 @@ class Charts:
             return curve.word
         return curve.word.partition(" ")[0]
 
-    def rows(self, now_s: float, figures: Figures, marked: int | None = None, edge: str = NOW) -> list[Row]:
+    def rows(self, now_s: float, figures: CurveTexts, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
         `marked` of all carries a mark."""
         newest = self.grid.newest(now_s) * self._live + self._live - 1
@@ -187,7 +187,7 @@ class Charts:
         return {key: series.values(newest, now_s)[before:] for key, series in self._series.items()}
 
     def _draw_area(
-        self, lines: list[list[Piece]], plot: _Plot, values: Values, figures: Figures, newest: int, *, marked: bool
+        self, lines: list[list[Piece]], plot: _Plot, values: Values, figures: CurveTexts, newest: int, *, marked: bool
     ) -> None:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
@@ -207,7 +207,7 @@ class Charts:
             y -= height
         return None
 
-    def _legend(self, plot: _Plot, values: Values, figures: Figures, newest: int, *, marked: bool) -> list[Piece]:
+    def _legend(self, plot: _Plot, values: Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
         """Names and figures on the left, the scale on the right, between them what else has room."""
         chart = plot.chart
         extremes = self._room >= _EXTREMES and len(chart.curves) == 1
@@ -249,7 +249,7 @@ class Charts:
             return mark(self._glyphs), "focus"
         return " ", "text"
 
-    def _text_of(self, curve: Curve, figures: Figures) -> Piece:
+    def _text_of(self, curve: Curve, figures: CurveTexts) -> Piece:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
         text = figures.texts[curve.key]
         level = self._levels.get(curve.level)
@@ -273,7 +273,7 @@ class Charts:
         mean = curve.said(sum(known) / len(known))
         return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
 
-    def _spark(self, curve: Curve, values: Values, figures: Figures, *, chosen: bool) -> list[Piece]:
+    def _spark(self, curve: Curve, values: Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
         """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
         buckets = values[curve.key]
         top = 1.0
@@ -344,7 +344,7 @@ class Charts:
 class _Plot:
     """One chart. Finished columns are drawn once per step; in between only the newest `volatile` values are."""
 
-    def __init__(self, chart: Chart, glyphs: Glyphs, level: Level | None, volatile: int) -> None:
+    def __init__(self, chart: Chart, glyphs: Glyphs, level: LevelBounds | None, volatile: int) -> None:
         self.chart = chart
         self._glyphs = glyphs
         self._level = level
@@ -454,14 +454,14 @@ def _shares(lines: int, rows: int) -> list[int]:
     return [lines // rows + (row < lines % rows) for row in range(rows)]
 
 
-def _level_of(chart: Chart, levels: Levels) -> Level | None:
+def _level_of(chart: Chart, levels: LevelsByCurve) -> LevelBounds | None:
     """The levels by which a chart is coloured; None for two curves, whose colours tell them apart."""
     if len(chart.curves) > 1:
         return None
     return levels.get(chart.curves[0].level)
 
 
-def _note_of(plot: _Plot, figures: Figures) -> str:
+def _note_of(plot: _Plot, figures: CurveTexts) -> str:
     """The threshold of a chart, else the basis of its means."""
     if plot.has_rule:
         return plot.rule_words()

@@ -54,7 +54,7 @@ def grid(room: int, span_s: float) -> Grid:
     return Grid(math.ceil(span_s / column_s - 1e-9), column_s)
 
 
-class Series:
+class ChartSeries:
     """The newest `count` buckets of one key, of which the newest `live` may still change. Reads only what is new."""
 
     def __init__(self, history: History, key: str, count: int, width_s: float, live: int) -> None:

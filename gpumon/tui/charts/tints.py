@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.tui.levels import Level
+from gpumon.tui.levels import LevelBounds
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import SHADES, Glyphs, shaded
 
-Run = tuple[int, str]
+TonedRun = tuple[int, str]
 """Neighbouring cells of one tone: their number and the tone."""
 _RULES: Final[dict[Glyphs, str]] = {"braille": "⡀⠄⠂⠁", "blocks": "┄", "ascii": "-"}
 """The line at a threshold, for each height that it may have within a cell, from below."""
 _BLANKS: Final = re.compile("( +)")
 
 
-def tone_of_level(value: float, level: Level, calm: str) -> str:
+def tone_of_level(value: float, level: LevelBounds, calm: str) -> str:
     """The tone of a curve at a value; calm for a gap."""
     if value >= level.hot:
         return "hot"
@@ -26,11 +26,11 @@ def tone_of_level(value: float, level: Level, calm: str) -> str:
     return calm
 
 
-def runs_of(values: Sequence[float], live: int, level: Level, calm: str) -> list[Run]:
+def runs_of(values: Sequence[float], live: int, level: LevelBounds, calm: str) -> list[TonedRun]:
     """The tones of all cells. `live` values make a cell, which has the tone of the highest of them."""
     if not any(value >= level.warm for value in values):
         return [(len(values) // live, calm)]
-    runs: list[Run] = []
+    runs: list[TonedRun] = []
     for start in range(0, len(values), live):
         highest = max(values[start : start + live], key=_known)
         tone = tone_of_level(highest, level, calm)
@@ -48,7 +48,7 @@ def _known(value: float) -> float:
     return float("-inf")
 
 
-def tinted(text: str, runs: Sequence[Run]) -> list[Piece]:
+def tinted(text: str, runs: Sequence[TonedRun]) -> list[Piece]:
     """A line of a curve in the tones of its cells."""
     pieces: list[Piece] = []
     start = 0
@@ -68,31 +68,31 @@ def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
     return grades
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """Place of a line, counted from the top, and its character."""
 
     line: int
     rule: str
 
 
-def place_of(share: float, height: int, glyphs: Glyphs) -> Place | None:
+def place_of(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
     """The place of a line at `share` of the height; None if that is above it."""
     if not 0.0 < share <= 1.0:
         return None
     rules = _RULES[glyphs]
     steps = height * len(rules)
     step = min(steps - 1, int(share * steps))
-    return Place(height - 1 - step // len(rules), rules[step % len(rules)])
+    return LinePlace(height - 1 - step // len(rules), rules[step % len(rules)])
 
 
-def ruled(lines: list[list[Piece]], place: Place | None) -> list[list[Piece]]:
+def ruled(lines: list[list[Piece]], place: LinePlace | None) -> list[list[Piece]]:
     """The lines with one where they are blank."""
     if place is None:
         return lines
     return [*lines[: place.line], _across(lines[place.line], place.rule), *lines[place.line + 1 :]]
 
 
-def labelled(lines: list[list[Piece]], place: Place | None, label: str) -> list[list[Piece]]:
+def labelled(lines: list[list[Piece]], place: LinePlace | None, label: str) -> list[list[Piece]]:
     """The lines with one that carries a label, in the first blank that has room for it; without room there is none."""
     if place is None:
         return lines

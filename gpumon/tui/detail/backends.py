@@ -66,7 +66,7 @@ def _line(backend: Backend, kind: EngineKind) -> Entry:
     return Fact(short_name(backend.address), text, tone=tone)
 
 
-def _requests(per_s: float) -> values.Written:
+def _requests(per_s: float) -> values.WrittenFigure:
     """A rate of requests."""
     return values.plain(per_s, 1, "req/s", prefixes=False)
 

@@ -81,13 +81,13 @@ class Sentence(NamedTuple):
     indent: int = 2
 
 
-class Line(NamedTuple):
+class ReadyLine(NamedTuple):
     """A line that is set already."""
 
     row: Row
 
 
-Entry = Figure | Fact | Sentence | Line
+Entry = Figure | Fact | Sentence | ReadyLine
 
 
 class Section(NamedTuple):
@@ -106,7 +106,7 @@ Explain = Callable[[Missing, str], Why]
 """From a missing reading and the name of its field."""
 
 
-class Figures:
+class FigureMaker:
     """Makes the figures of one thing: knows their sources, and why they may be missing."""
 
     def __init__(self, thing: msgspec.Struct, sources: Mapping[str, str], explain: Explain) -> None:
@@ -271,7 +271,7 @@ def _sentence(sentence: Sentence, width: int) -> list[Row]:
     return _indented(clean(sentence.text, 2 * _TEXT), width, sentence.tone, sentence.indent)
 
 
-def _line(line: Line, width: int) -> list[Row]:
+def _line(line: ReadyLine, width: int) -> list[Row]:
     return [_fixed(line.row, width)]
 
 
@@ -279,7 +279,7 @@ _PAINT: Final[dict[type, Callable[..., list[Row]]]] = {
     Figure: _figure,
     Fact: _fact,
     Sentence: _sentence,
-    Line: _line,
+    ReadyLine: _line,
 }
 
 

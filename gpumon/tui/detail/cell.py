@@ -17,7 +17,7 @@ from gpumon.tui.cells import FACTS, FIELDS, GOALS, QUANTILES, SUMS, TOKENS_GOAL,
 from gpumon.tui.detail.blocks import Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
-from gpumon.tui.detail.things import Key, Thing, of_kind
+from gpumon.tui.detail.things import ShownKey, Thing, of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.replica_rows import as_engine
 from gpumon.tui.view import View
@@ -35,7 +35,7 @@ class Explained(NamedTuple):
     """Name of the figure, or title of the section, at which the page is opened."""
 
 
-def explained(key: Key, column: str, snapshot: Snapshot, view: View) -> Explained:
+def explained(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Explained:
     """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
     thing = of_kind(snapshot, key[0]).get(key[1])
     if thing is None:

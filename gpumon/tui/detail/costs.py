@@ -9,7 +9,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import HOUR_S
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, Entry, Figures, Section, Sentence
+from gpumon.tui.detail.blocks import DERIVED, Entry, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import formula
 
 _CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
@@ -18,14 +18,14 @@ _UNPRICED: Final = Section("cost", [Sentence("no price: set gpu_hour and kwh of 
 _WITHOUT_PRICE: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, Reason.NOT_EXPOSED))
 
 
-def gpu_costs(gpu: Gpu, figures: Figures) -> Section:
+def gpu_costs(gpu: Gpu, figures: FigureMaker) -> Section:
     """Price per hour, unused time and energy of a GPU."""
     if _is_unpriced(gpu.cost_per_hour) and _is_unpriced(gpu.energy_cost):
         return _UNPRICED
     return Section("cost", _entries(gpu, figures, []), side=1)
 
 
-def engine_costs(engine: Engine, figures: Figures) -> Section:
+def engine_costs(engine: Engine, figures: FigureMaker) -> Section:
     """The same of an engine's GPUs, and the price of its tokens."""
     costs = engine.costs
     if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
@@ -42,7 +42,7 @@ def _is_unpriced(cost: Reading) -> bool:
     return isinstance(cost, Missing) and cost.reason in _WITHOUT_PRICE
 
 
-def _entries(thing: Gpu | Engine, figures: Figures, per_tokens: list[Entry]) -> list[Entry]:
+def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry]) -> list[Entry]:
     """The figures of a section: first the price of an hour, last what the energy cost."""
     if isinstance(thing, Gpu):
         hourly = thing.cost_per_hour

@@ -25,8 +25,8 @@ from gpumon.tui.detail.blocks import (
     Entry,
     Explain,
     Fact,
-    Figures,
-    Line,
+    FigureMaker,
+    ReadyLine,
     Section,
     Sentence,
     Why,
@@ -115,7 +115,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     service = service_of(engine)
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
-    figures = Figures(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
+    figures = FigureMaker(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     if service is Service.ROUTING:
         return applying(_of_front_end(engine, snapshot, view, figures), WITHOUT[service])
     every = [
@@ -151,7 +151,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     return applying(every, WITHOUT[service])
 
 
-def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: Figures) -> list[Section]:
+def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
     """The sections of a router or proxy: its requests as its clients see them, and its backends."""
     load: list[Entry] = [
         figures("running", "running", values.whole),
@@ -181,7 +181,7 @@ def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: Figur
 
 def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
     """The sums of the engines that serve one model, and each of them."""
-    figures = Figures(replicas, {}, explain(Subject()))
+    figures = FigureMaker(replicas, {}, explain(Subject()))
     partly = mapped_of(replicas)
     whose = "of all their GPUs together"
     if partly:
@@ -263,7 +263,7 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
     return sections
 
 
-def _identity(engine: Engine, snapshot: Snapshot, service: Service, figures: Figures) -> Section:
+def _identity(engine: Engine, snapshot: Snapshot, service: Service, figures: FigureMaker) -> Section:
     entries = _server_and_model(engine, service)
     entries += _hardware(engine, service, figures)
     containers = _containers(engine, snapshot)
@@ -318,7 +318,7 @@ def _containers(engine: Engine, snapshot: Snapshot) -> str:
     return ", ".join(names)
 
 
-def _hardware(engine: Engine, service: Service, figures: Figures) -> list[Entry]:
+def _hardware(engine: Engine, service: Service, figures: FigureMaker) -> list[Entry]:
     """The GPUs of an engine, how they were found, and how many make a rank."""
     hardware = engine.hardware
     entries: list[Entry] = []
@@ -339,7 +339,7 @@ def _hardware(engine: Engine, service: Service, figures: Figures) -> list[Entry]
     return entries
 
 
-def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
+def _load(engine: Engine, view: View, service: Service, figures: FigureMaker) -> Section:
     load = engine.load
     used = ""
     tone = "text"
@@ -384,7 +384,7 @@ def _steps_basis(engine: Engine, exact: str) -> str:
     return exact
 
 
-def _rates(engine: Engine, figures: Figures) -> Section:
+def _rates(engine: Engine, figures: FigureMaker) -> Section:
     rates = engine.rates
     always = (
         ("decode", "decode_tokens_per_s", values.token_rate),
@@ -406,7 +406,7 @@ def _rates(engine: Engine, figures: Figures) -> Section:
     return Section("rates", entries)
 
 
-def _sometimes(engine: Engine, figures: Figures) -> list[Entry]:
+def _sometimes(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The rates that only some engines have, where this one does."""
     entries: list[Entry] = []
     for name, field, write in _SOMETIMES:
@@ -423,7 +423,7 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
     if not rows:
         return []
     titles = "".join(right(title, _LATENCY_CELL) for title in ("mean", "p50", "p95", "p99"))
-    entries: list[Entry] = [Line(((" " * (2 + _LATENCY_NAME) + titles, "muted"),))]
+    entries: list[Entry] = [ReadyLine(((" " * (2 + _LATENCY_NAME) + titles, "muted"),))]
     missing: list[tuple[str, Why]] = []
     for name, field, quantiles in rows:
         entries += _latency_entries(engine, view, name, field, quantiles)
@@ -448,7 +448,7 @@ def _latencies(engine: Engine, without: frozenset[str]) -> list[tuple[str, str, 
 
 def _latency_entries(engine: Engine, view: View, name: str, field: str, quantiles: Quantiles) -> list[Entry]:
     """One latency: its row, then its buckets and its metric."""
-    entries: list[Entry] = [Line(_row(name, quantiles, _goal_s(view, field)))]
+    entries: list[Entry] = [ReadyLine(_row(name, quantiles, _goal_s(view, field)))]
     buckets = _buckets(quantiles)
     if buckets:
         entries.append(Sentence(f"buckets {buckets}", indent=4))
@@ -559,7 +559,7 @@ def _coarse(quantiles: Quantiles) -> bool:
     return numbers is not None and numbers[2] - numbers[1] > _EXACT * numbers[0]
 
 
-def _mfu(engine: Engine, figures: Figures) -> Section:
+def _mfu(engine: Engine, figures: FigureMaker) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
     efficiency = engine.efficiency
     rates = engine.rates
@@ -621,7 +621,7 @@ def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = ""
     return f"{count[0]:.0f} x {said(write(sum_[0] / count[0]))}{after}"
 
 
-def _mbu(engine: Engine, service: Service, figures: Figures) -> Section:
+def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
     efficiency = engine.efficiency
     traffic = values.traffic
@@ -683,7 +683,7 @@ def _kv(engine: Engine) -> str:
     return f"{text} x {factor:.3f} ({why})"
 
 
-def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
+def _single_stream(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
     efficiency = engine.efficiency
     batch = known(engine.rates.batch)
@@ -726,7 +726,7 @@ def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
     return text
 
 
-def _energy(engine: Engine, service: Service, figures: Figures) -> Section:
+def _energy(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     """Work per joule of its GPUs."""
     watts = (engine.hardware.power_w, values.watts)
     rates = engine.rates
@@ -809,7 +809,7 @@ def _mean(readings: Sequence[Reading]) -> float | None:
     return None
 
 
-def _own_estimate(engine: Engine, figures: Figures) -> list[Section]:
+def _own_estimate(engine: Engine, figures: FigureMaker) -> list[Section]:
     """The engine's own counts of FLOPs and bytes, beside gpumon's; no section where it counts none."""
     own = engine.efficiency.own
     rows = (
@@ -847,7 +847,7 @@ def _ranks(engine: Engine) -> list[Section]:
     return [Section("data-parallel ranks", entries, side=1)]
 
 
-def _totals(engine: Engine, service: Service, figures: Figures, counted_since: str) -> list[Section]:
+def _totals(engine: Engine, service: Service, figures: FigureMaker, counted_since: str) -> list[Section]:
     """Tokens since the start; for a training run the tokens and samples that it trained, as far as it counts them."""
     totals = engine.tokens_total
     trains = service is Service.TRAINING
@@ -873,7 +873,7 @@ def _totals(engine: Engine, service: Service, figures: Figures, counted_since: s
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]
 
 
-def _since_start(engine: Engine, figures: Figures) -> list[Section]:
+def _since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Means since the process started; no section where that is not known."""
     means = engine.since_start
     if isinstance(means.seconds, Missing):

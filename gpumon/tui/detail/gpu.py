@@ -15,7 +15,17 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Line, Section, Sentence
+from gpumon.tui.detail.blocks import (
+    DERIVED,
+    ESTIMATED,
+    MEASURED,
+    Entry,
+    Fact,
+    FigureMaker,
+    ReadyLine,
+    Section,
+    Sentence,
+)
 from gpumon.tui.detail.costs import gpu_costs
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, known, lasting, moment_of, said
@@ -165,7 +175,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         (f"{clean(command(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine), ""
     )
     subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=is_free(gpu))
-    figures = Figures(gpu, gpu.sources, explain(subject))
+    figures = FigureMaker(gpu, gpu.sources, explain(subject))
     return [
         _activity(gpu, figures),
         _bandwidth(gpu, figures),
@@ -182,7 +192,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
     ]
 
 
-def _activity(gpu: Gpu, figures: Figures) -> Section:
+def _activity(gpu: Gpu, figures: FigureMaker) -> Section:
     entries: list[Entry] = [
         figures(glossary.BUSY.name, "busy_ratio", values.percent),
         figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
@@ -205,7 +215,7 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
     return Section("activity", entries)
 
 
-def _bandwidth(gpu: Gpu, figures: Figures) -> Section:
+def _bandwidth(gpu: Gpu, figures: FigureMaker) -> Section:
     basis, meaning = _BANDWIDTH[gpu.bandwidth_source]
     used = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
     if used and gpu.bandwidth_peak_unverified:
@@ -231,7 +241,7 @@ def _share(part: Reading, whole: Reading, write: values.Write) -> str:
     return ""
 
 
-def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
+def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     here = _engines_on(gpu, snapshot)
     entries: list[Entry] = [
         figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
@@ -264,7 +274,7 @@ def _sum(engines: Sequence[Engine], field: str) -> str:
     return formula(template, *((value_of(engine, field), values.percent) for engine in engines))
 
 
-def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
+def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     write = values.memory(view)
     used = _share(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
     rows = (("total", "vram_total_bytes", write), ("reserved", "vram_reserved_bytes", write))
@@ -293,7 +303,7 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     return Section("runs here", entries or [Sentence("no engine and no process is known on it")], side=1)
 
 
-def _process_line(process: Process, write: values.Write) -> Line:
+def _process_line(process: Process, write: values.Write) -> ReadyLine:
     """Number, VRAM, share of the SMs and name of a process."""
     vram = process.vram_bytes
     if isinstance(vram, Missing):
@@ -301,7 +311,7 @@ def _process_line(process: Process, write: values.Write) -> Line:
     else:
         size = said(write(vram))
     share = sm_share(process.sm_ratio, 5)
-    return Line(
+    return ReadyLine(
         (
             (f"  {left(f'pid {process.pid}', 12)}", "muted"),
             (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
@@ -319,7 +329,7 @@ def _who(process: Process) -> str:
     return f"{name}  {process.engine or process.user}"
 
 
-def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
+def _power(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     degrees = values.temperature(view)
     heat = "text"
     of_limit = _share(gpu.power_w, gpu.power_limit_w, values.watts).replace("%!", "%")
@@ -338,7 +348,7 @@ def _power(gpu: Gpu, view: View, figures: Figures) -> Section:
     return Section("power and heat", entries, side=1)
 
 
-def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | None) -> Section:
+def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: Watch | None) -> Section:
     """The causes that slow the clocks now, and the seconds for which each has."""
     entries = [*_throttles_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
@@ -361,7 +371,7 @@ def _throttles_now(gpu: Gpu) -> list[Entry]:
     return entries
 
 
-def _throttled_times(gpu: Gpu, figures: Figures, watch: Watch | None) -> list[Entry]:
+def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: Watch | None) -> list[Entry]:
     """Seconds for which each cause has slowed the clocks; those that never did in one sentence."""
     entries: list[Entry] = []
     never = []
@@ -380,7 +390,7 @@ def _throttled_times(gpu: Gpu, figures: Figures, watch: Watch | None) -> list[En
     return entries
 
 
-def _errors(gpu: Gpu, figures: Figures) -> Section:
+def _errors(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
     entries: list[Entry] = [figures("ECC", "ecc_mode", values.on_off)]
     counters = _ERRORS
@@ -402,7 +412,7 @@ def _errors(gpu: Gpu, figures: Figures) -> Section:
     return Section("errors", entries, side=1)
 
 
-def _links(gpu: Gpu, figures: Figures) -> Section:
+def _links(gpu: Gpu, figures: FigureMaker) -> Section:
     lanes = known(gpu.pcie_width, gpu.pcie_width_max)
     narrow = lanes is not None and lanes[0] < lanes[1]
     entries: list[Entry] = [
@@ -423,7 +433,7 @@ def _links(gpu: Gpu, figures: Figures) -> Section:
     return Section("links", entries, side=1)
 
 
-def _identity(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
+def _identity(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     entries: list[Entry] = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
     if gpu.compute_capability:
         entries.append(Fact("compute", f"capability {gpu.compute_capability}"))

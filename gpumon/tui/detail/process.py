@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.snapshot import Process, Snapshot
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import Entry, Fact, Figures, Section, Sentence
+from gpumon.tui.detail.blocks import Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, container_of
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.view import View
@@ -31,7 +31,7 @@ def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]
 
 def _identity(seen: ProcessSeen, snapshot: Snapshot, view: View) -> Section:
     process = seen.on[0][1]
-    figures = Figures(process, _SOURCES, explain(Subject()))
+    figures = FigureMaker(process, _SOURCES, explain(Subject()))
     entries: list[Entry] = [
         Fact("pid", str(seen.pid)),
         Fact("name", process.name),
@@ -54,7 +54,7 @@ def _lasted(process: Process, snapshot: Snapshot) -> str:
     return values.lasting(max(0.0, snapshot.wall_s - process.started_s))
 
 
-def _of_a_core(share: float) -> values.Written:
+def _of_a_core(share: float) -> values.WrittenFigure:
     """Time on the host's cores in percent of one core, which may be above 100."""
     return f"{share * 100.0:.0f}", "%"
 
@@ -84,7 +84,7 @@ def _is_hosts(process: Process) -> bool:
 def _on_gpus(seen: ProcessSeen, view: View) -> Section:
     entries: list[Entry] = []
     for gpu, process in seen.on:
-        figures = Figures(process, _SOURCES, explain(Subject(gpu=gpu.index)))
+        figures = FigureMaker(process, _SOURCES, explain(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
         entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
         entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))

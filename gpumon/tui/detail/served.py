@@ -13,7 +13,7 @@ from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, Figures, Line, Section, Sentence
+from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, FigureMaker, ReadyLine, Section, Sentence
 from gpumon.tui.detail.values import bounds, said
 from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
@@ -57,7 +57,7 @@ _TIERS: Final = (
 _ASSUMED: Final = "assumed goals are no promise: they mark nothing and no verdict uses them; set yours in [goals]"
 
 
-def goals(engine: Engine, figures: Figures) -> list[Section]:
+def goals(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Shares of requests and of tokens within the goals; no section of an engine that observes neither."""
     shares = engine.goodput
     rows = (
@@ -100,7 +100,7 @@ def _in_column(figure: Figure, title: str) -> Figure:
     return figure._replace(formula=figure.formula + column_note(title))
 
 
-def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Figures, *, assumed: bool) -> Figure:
+def _within(name: str, field: str, share: WithinGoal, counted: str, figures: FigureMaker, *, assumed: bool) -> Figure:
     """The share of what is counted that was within a goal; its bounds where the goal lies inside a bucket."""
     if isinstance(share.low_ratio, Missing) or isinstance(share.high_ratio, Missing):
         return figures.of(share.low_ratio, name, field, values.percent)
@@ -121,14 +121,14 @@ def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Fig
     return figures.of(share.low_ratio, name, field, write, basis, f"{within} of {count:,.0f} {counted} within {goal}")
 
 
-def _share(least: float, most: float) -> values.Written:
+def _share(least: float, most: float) -> values.WrittenFigure:
     """A share, or its bounds."""
     if least == most:
         return values.percent(least)
     return bounds(least, most), "%"
 
 
-def outcomes(engine: Engine, figures: Figures) -> list[Section]:
+def outcomes(engine: Engine, figures: FigureMaker) -> list[Section]:
     """How requests ended; no section of an engine that counts none."""
     recent = engine.served.outcomes
     ever = engine.served.outcomes_since_start
@@ -136,7 +136,7 @@ def outcomes(engine: Engine, figures: Figures) -> list[Section]:
         return []
     came = _came(recent)
     titles = "".join(right(title, _COLUMN) for title in ("last 2 min", "share", "since its start"))
-    entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
+    entries: list[Entry] = [ReadyLine(((" " * (2 + _NAME) + titles, "muted"),))]
     for name, field in _OUTCOMES:
         now: Reading = getattr(recent, field)
         since: Reading = getattr(ever, field)
@@ -148,7 +148,7 @@ def outcomes(engine: Engine, figures: Figures) -> list[Section]:
         if field in _BAD and number(now):
             tone = "warn"
         numbers = "".join(right(text, _COLUMN) for text in cells)
-        entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, tone))))
+        entries.append(ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, tone))))
     if number(recent.rejected) and not isinstance(came, Missing):
         entries.append(Sentence(f"shares of the {came:,.0f} requests that ended or were turned away"))
     missing = []
@@ -196,7 +196,7 @@ def lengths(engine: Engine) -> list[Section]:
     if not rows:
         return []
     titles = "".join(right(title, _WIDE) for title in ("mean", "p50", "p95", "longest ever"))
-    entries: list[Entry] = [Line(((" " * (2 + _NAME) + titles, "muted"),))]
+    entries: list[Entry] = [ReadyLine(((" " * (2 + _NAME) + titles, "muted"),))]
     for name, of in rows:
         texts = (
             _count(of.mean),
@@ -205,7 +205,7 @@ def lengths(engine: Engine) -> list[Section]:
             _bucket(of.longest_low, of.longest_high),
         )
         numbers = "".join(right(text, _WIDE) for text in texts)
-        entries.append(Line((("  " + left(name, _NAME), "muted"), (numbers, "text"))))
+        entries.append(ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, "text"))))
     entries.append(Sentence("tokens of the requests that ended in the last 2 min, by bucket; longest: since its start"))
     if len(rows) == len(_LONGEST):
         longest = [of.longest_high for _, of in rows]
@@ -235,13 +235,13 @@ def phases(engine: Engine) -> list[Section]:
         reading: Reading = getattr(of, field)
         if not isinstance(reading, Missing) and reading > 0.0:
             parts.append((name, tone, reading))
-    entries: list[Entry] = [Line((("  ", "muted"), *_bar([(tone, part / of.e2e_s) for _, tone, part in parts])))]
+    entries: list[Entry] = [ReadyLine((("  ", "muted"), *_bar([(tone, part / of.e2e_s) for _, tone, part in parts])))]
     for place, (name, tone, part) in enumerate(parts):
         share = f"{part / of.e2e_s * 100.0:5.1f} %"
         mark = (f"  {_BAR[place % len(_BAR)]} ", tone)
         number_and_unit = " ".join(values.seconds(part))
         entries.append(
-            Line((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
+            ReadyLine((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
         )
     if isinstance(of.prefill_s, Missing) and not isinstance(of.decode_s, Missing):
         entries.append(Sentence(_NO_PREFILL))
@@ -272,7 +272,7 @@ def speculation(engine: Engine) -> list[Section]:
     for position, share in enumerate(shares):
         bar = "█" * round(share * _BAR_CELLS)
         entries.append(
-            Line(((f"  position {position + 1} ", "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens")))
+            ReadyLine(((f"  position {position + 1} ", "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens")))
         )
     gain = 1.0 + sum(shares)
     entries.append(
@@ -281,7 +281,7 @@ def speculation(engine: Engine) -> list[Section]:
     return [Section("speculation: accepted by position", entries)]
 
 
-def cached_by(engine: Engine, figures: Figures) -> list[Section]:
+def cached_by(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Sources of cached prompt tokens; no section where the engine does not tell that, or nothing was cached."""
     of = engine.served.cached_by
     entries: list[Entry] = []
@@ -295,7 +295,7 @@ def cached_by(engine: Engine, figures: Figures) -> list[Section]:
     return [Section("cached tokens by source", [whole, *entries])]
 
 
-def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: Figures) -> list[Section]:
+def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: FigureMaker) -> list[Section]:
     """Its figures since the user's mark; no section without one, or in a past that was counted from another start."""
     if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
         return []
@@ -321,7 +321,7 @@ def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figure
     return [Section(title, _known_figures(rows, figures), side=1)]
 
 
-def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: Figures) -> list[Entry]:
+def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: FigureMaker) -> list[Entry]:
     """The figures that are there."""
     entries: list[Entry] = []
     for name, reading, write in rows:
@@ -330,7 +330,7 @@ def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: F
     return entries
 
 
-def seen(engine: Engine, figures: Figures) -> list[Section]:
+def seen(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Peaks and busy share since gpumon started."""
     of = engine.served.seen
     if isinstance(of.seconds, Missing):

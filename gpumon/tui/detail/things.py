@@ -13,7 +13,7 @@ from gpumon.triage.render import LIMITS
 from gpumon.tui.replica_rows import name_of
 from gpumon.tui.triage_rows import verdict_key
 
-Key = tuple[str, str]
+ShownKey = tuple[str, str]
 """Kind (gpu, engine, replicas, process, verdict) and key (UUID, `Engine.key`, model, pid, `verdict_key`)."""
 
 
@@ -80,7 +80,7 @@ def is_blank(thing: Thing) -> bool:
     return blank_reason(thing) is not None
 
 
-def title(key: Key, thing: Thing | None) -> str:
+def title(key: ShownKey, thing: Thing | None) -> str:
     """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
     if isinstance(thing, Gpu):
         place = f"gpu {thing.index}"
@@ -105,7 +105,7 @@ def _joined(name: str, kind: str) -> str:
     return name
 
 
-def engine_at(snapshot: Snapshot, key: Key) -> Engine | None:
+def engine_at(snapshot: Snapshot, key: ShownKey) -> Engine | None:
     """The engine that a thing is, is about, or runs."""
     kind, name = key
     for _ in range(_MOST_STEPS):
@@ -119,7 +119,7 @@ def engine_at(snapshot: Snapshot, key: Key) -> Engine | None:
     return None
 
 
-def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
+def leads_to(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
     """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine, from
     replicas to the one that stands apart, else to the first; from a verdict to what it is about.
 
@@ -139,7 +139,7 @@ def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
     return _named_engine(snapshot, [process.engine for _, process in thing.on]) or ("gpu", gpu.uuid)
 
 
-def _first_gpu(snapshot: Snapshot, engine: Engine) -> Key | None:
+def _first_gpu(snapshot: Snapshot, engine: Engine) -> ShownKey | None:
     """The page of the first GPU of an engine."""
     for gpu in snapshot.gpus:
         if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
@@ -147,7 +147,7 @@ def _first_gpu(snapshot: Snapshot, engine: Engine) -> Key | None:
     return None
 
 
-def _named_engine(snapshot: Snapshot, names: Collection[str]) -> Key | None:
+def _named_engine(snapshot: Snapshot, names: Collection[str]) -> ShownKey | None:
     """The page of the first engine of the snapshot that has one of these names."""
     for engine in snapshot.engines:
         if engine.name in names:

@@ -13,9 +13,9 @@ from gpumon.readings.prices import KWH_J
 from gpumon.tui.table import moment as local_time
 from gpumon.tui.view import View
 
-Written = tuple[str, str]
+WrittenFigure = tuple[str, str]
 """A number and its unit."""
-Write = Callable[[float], Written]
+Write = Callable[[float], WrittenFigure]
 
 _LARGE: Final = ("", "k", "M", "G", "T", "P", "E")
 _SMALL: Final = ("", "m", "u", "n")
@@ -38,7 +38,7 @@ def digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def prefixed(value: float, unit: str) -> Written:
+def prefixed(value: float, unit: str) -> WrittenFigure:
     """Four digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
     if 0.0 < value < _ENGINEERING:
         return "<1.000", _SMALL[-1] + unit
@@ -56,7 +56,7 @@ def prefixed(value: float, unit: str) -> Written:
     return digits(value), _LARGE[step] + unit
 
 
-def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> Written:
+def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> WrittenFigure:
     """A number with that many decimals: `2,074.4`; more of them where only zeros would be left of it: `0.0031`.
 
     Fewer where it is longer than `NUMBER`, then a prefix to the unit, where it can have one.
@@ -76,7 +76,7 @@ def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> W
     return (">" + "9" * (NUMBER - 2), unit)
 
 
-def percent(value: float) -> Written:
+def percent(value: float) -> WrittenFigure:
     """A share: `31.24`, `%`; above 100 % marked."""
     return plain(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
@@ -88,12 +88,12 @@ def bounds(least: float, most: float) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def kilowatt_hours(joules_drawn: float) -> Written:
+def kilowatt_hours(joules_drawn: float) -> WrittenFigure:
     """Energy: `12.481`, `kWh`."""
     return plain(joules_drawn / KWH_J, 3, "kWh")
 
 
-def seconds(value: float) -> Written:
+def seconds(value: float) -> WrittenFigure:
     """A time: `24.12`, `ms`."""
     if value <= 0.0:
         return "0.000", "s"
@@ -122,19 +122,19 @@ sequences: Final = partial(plain, decimals=1, unit="seq")
 watts: Final = partial(plain, decimals=1, unit="W")
 
 
-def on_off(value: float) -> Written:
+def on_off(value: float) -> WrittenFigure:
     """A switch."""
     if value:
         return "on", ""
     return "off", ""
 
 
-def parameters(value: float) -> Written:
+def parameters(value: float) -> WrittenFigure:
     """A number of parameters, in 1e9."""
     return plain(value / 1e9, 3, "billion", prefixes=False)
 
 
-def megahertz(value: float) -> Written:
+def megahertz(value: float) -> WrittenFigure:
     """A clock."""
     return plain(value / 1e6, 0, "MHz", prefixes=False)
 
@@ -150,7 +150,7 @@ def temperature(view: View) -> Write:
     return lambda value: plain(float(round(value * factor + offset)), 0, unit, prefixes=False)
 
 
-def said(written: Written) -> str:
+def said(written: WrittenFigure) -> str:
     """A figure inside a sentence or a formula."""
     return " ".join(written).rstrip()
 
@@ -176,14 +176,14 @@ def formula(template: str, *parts: tuple[Reading, Write]) -> str:
     return template.format(*(said(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
 
 
-class Moment(NamedTuple):
+class ShownTime(NamedTuple):
     """A time as a person reads it, and how long ago that was, in seconds."""
 
     clock: str
     ago_s: float
 
 
-def moment(rfc3339: str, now_s: float) -> Moment | None:
+def moment(rfc3339: str, now_s: float) -> ShownTime | None:
     """An RFC 3339 time on the local clock; None where it is none."""
     when = local_time(rfc3339)
     if when is None:
@@ -191,14 +191,14 @@ def moment(rfc3339: str, now_s: float) -> Moment | None:
     return moment_of(when.timestamp(), now_s)
 
 
-def moment_of(wall_s: float, now_s: float) -> Moment:
+def moment_of(wall_s: float, now_s: float) -> ShownTime:
     """A Unix time on the local clock, with its date once it is a day old."""
     ago_s = max(0.0, now_s - wall_s)
     if ago_s >= _DAY_S:
         form = "%d %b %H:%M"
     else:
         form = "%H:%M:%S"
-    return Moment(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
+    return ShownTime(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
 
 
 def lasting(seconds_: float) -> str:

@@ -10,7 +10,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
-from gpumon.tui.charts.curves import Figures, chart_of
+from gpumon.tui.charts.curves import CurveTexts, chart_of
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
 from gpumon.tui.line import Row
@@ -69,7 +69,7 @@ def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
     return [Section("charts", [Sentence(why)], side=1)]
 
 
-class Place(NamedTuple):
+class ChartPlace(NamedTuple):
     """Place and style of charts: `room` is the number of lines, about."""
 
     width: int
@@ -81,7 +81,7 @@ class _Made(NamedTuple):
     """Arguments that the charts were made for."""
 
     keys: tuple[str, ...]
-    place: Place
+    place: ChartPlace
     history: History
 
 
@@ -92,7 +92,7 @@ class EvidenceCharts:
         self._made: _Made | None = None
         self._charts: Charts | None = None
 
-    def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: Place) -> Sequence[Row]:
+    def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: ChartPlace) -> Sequence[Row]:
         """The charts up to `now_s`, which the axis calls `moment`; none where no figure has one."""
         known = set(history.keys())
         named = list(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart in known))
@@ -105,4 +105,4 @@ class EvidenceCharts:
             least = max(_LEAST, min(_MOST, (place.room - 2) // len(charts)))
             size = (place.width, least * len(charts) + 1)
             self._charts = Charts(history, charts, *size, place.style, least=least, across=1)
-        return [(), *self._charts.rows(now_s, Figures(history), edge=moment)]
+        return [(), *self._charts.rows(now_s, CurveTexts(history), edge=moment)]

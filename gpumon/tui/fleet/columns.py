@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from gpumon.fleet.parts import Known, mean
-from gpumon.fleet.rows import SORTS, STATE_LEVELS, Row, has_nothing
+from gpumon.fleet.rows import SORTS, STATE_LEVELS, FleetRow, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings import glossary
 from gpumon.readings.format import (
@@ -73,7 +73,7 @@ def priced(view: View) -> bool:
     return bool(prices.by_type) or prices.gpu_hour is not None
 
 
-def vram_ratio(row: Row) -> Reading:
+def vram_ratio(row: FleetRow) -> Reading:
     """VRAM in use of all there is."""
     used = row.vram_used_bytes.value
     total = row.vram_total_bytes.value
@@ -86,17 +86,17 @@ def vram_ratio(row: Row) -> Reading:
     return 0.0
 
 
-def unsure(row: Row) -> bool:
+def unsure(row: FleetRow) -> bool:
     """Whether a FLOP/s peak in it is not verified."""
     return any(placed.gpu.peak_unverified for placed in row.parts.gpus)
 
 
-def bandwidth_unsure(row: Row) -> bool:
+def bandwidth_unsure(row: FleetRow) -> bool:
     """Whether a bandwidth peak in it is not verified."""
     return any(placed.gpu.bandwidth_peak_unverified for placed in row.parts.gpus)
 
 
-def _gpus(row: Row, _: View, tone: str) -> line.Row:
+def _gpus(row: FleetRow, _: View, tone: str) -> line.Row:
     """Number of GPUs; before it how many of them report, if some do not and there is room: `41/48`."""
     if isinstance(row.gpus, Missing):
         return ((right(DASH, 6), "muted"),)
@@ -108,16 +108,16 @@ def _gpus(row: Row, _: View, tone: str) -> line.Row:
     return ((right(number, 6), tone),)
 
 
-def _busy(row: Row, _: View, tone: str) -> line.Row:
+def _busy(row: FleetRow, _: View, tone: str) -> line.Row:
     sm = mean([placed.gpu.sm_active_ratio for placed in row.parts.gpus]).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
 
 
-def _idle(money: bool) -> Column[Row]:
+def _idle(money: bool) -> Column[FleetRow]:
     """Idle GPUs: their price per hour where prices are known, else how many GPUs' worth."""
 
-    def text(row: Row) -> str:
+    def text(row: FleetRow) -> str:
         value = idle_of(row, money).value
         if isinstance(value, Missing):
             return short(value, 5)
@@ -126,17 +126,17 @@ def _idle(money: bool) -> Column[Row]:
     return figures("idle", "idle/h" if money else "idle gpu", 7 if money else 9, text, gap=0)
 
 
-def idle_of(row: Row, money: bool) -> Known:
+def idle_of(row: FleetRow, money: bool) -> Known:
     """Idle money per hour, or idle GPUs."""
     return row.idle_cost_per_h if money else row.idle_gpus
 
 
 def _leveled(
-    name: str, title: str, width: int, value: Callable[[Row], Reading], text: Callable[[Reading], str], keep: int
-) -> Column[Row]:
+    name: str, title: str, width: int, value: Callable[[FleetRow], Reading], text: Callable[[Reading], str], keep: int
+) -> Column[FleetRow]:
     """A column of figures by their level."""
 
-    def cell(row: Row, view: View, tone: str) -> line.Row:
+    def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = value(row)
         if tone == "text":
             tone = tone_of(name, reading, view, tone)
@@ -148,18 +148,18 @@ def _leveled(
     return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
 
 
-def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
+def _bandwidth(row: FleetRow, _: View, tone: str) -> line.Row:
     text, tone = share(row.bandwidth_ratio.value, 6, tone, UNSURE if bandwidth_unsure(row) else "")
     return ((" " + text, tone),)
 
 
-def _engines(row: Row) -> str:
+def _engines(row: FleetRow) -> str:
     if row.silent:
         return f"{row.engines - row.silent}/{row.engines}"
     return f"{row.engines}"
 
 
-def _types(row: Row) -> str:
+def _types(row: FleetRow) -> str:
     return " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
 
 
@@ -172,10 +172,10 @@ def in_part(known: Known) -> bool:
     return not isinstance(known.value, Missing) and known.gpus < known.of
 
 
-def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
+def _marked(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Column[FleetRow]:
     """The column with a mark behind a figure of a part of the GPUs, where it has a cell for it."""
 
-    def cell(row: Row, view: View, tone: str) -> line.Row:
+    def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         pieces = column.cell(row, view, tone)
         if not pieces or not in_part(known(row)):
             return pieces
@@ -187,9 +187,9 @@ def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
     return replace(column, cell=cell)
 
 
-def _shares(*, together: bool) -> tuple[Column[Row], Column[Row]]:
+def _shares(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:
     """The columns MFU and MBU; `together`: neither is shown without the other."""
-    shares: tuple[Column[Row], Column[Row]] = efficiency(
+    shares: tuple[Column[FleetRow], Column[FleetRow]] = efficiency(
         "fleet",
         (6, 5),
         lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
@@ -199,27 +199,31 @@ def _shares(*, together: bool) -> tuple[Column[Row], Column[Row]]:
     return _marked(shares[0], lambda row: row.mfu_ratio), _marked(shares[1], lambda row: row.mbu_ratio)
 
 
-_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = _shares(together=True)
-_APART: Final[tuple[Column[Row], Column[Row]]] = _shares(together=False)
+_EFFICIENCY: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _shares(together=True)
+_APART: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _shares(together=False)
 
 _BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
 _BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 
 
-_GPUS: Final[Column[Row]] = Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus)
-_BUSY: Final[Column[Row]] = Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy)
-_WAITING: Final[Column[Row]] = _leveled("waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM)
-_TTFT: Final[Column[Row]] = _leveled("ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM)
-_VRAM: Final[Column[Row]] = figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
-_TOKENS: Final[Column[Row]] = figures(
+_GPUS: Final[Column[FleetRow]] = Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus)
+_BUSY: Final[Column[FleetRow]] = Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy)
+_WAITING: Final[Column[FleetRow]] = _leveled(
+    "waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM
+)
+_TTFT: Final[Column[FleetRow]] = _leveled(
+    "ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM
+)
+_VRAM: Final[Column[FleetRow]] = figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
+_TOKENS: Final[Column[FleetRow]] = figures(
     "tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0
 )
-_POWER: Final[Column[Row]] = figures(
+_POWER: Final[Column[FleetRow]] = figures(
     "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM
 )
 
 
-def idle_ratio(row: Row) -> Reading:
+def idle_ratio(row: FleetRow) -> Reading:
     """Share of the GPUs that lies idle: what their busy share leaves."""
     busy = row.busy_ratio.value
     if isinstance(busy, Missing):
@@ -227,11 +231,11 @@ def idle_ratio(row: Row) -> Reading:
     return max(0.0, 1.0 - busy)
 
 
-_UNUSED: Final[Column[Row]] = figures("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
-_COST: Final[Column[Row]] = figures("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
+_UNUSED: Final[Column[FleetRow]] = figures("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
+_COST: Final[Column[FleetRow]] = figures("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
 
 
-def _base(kind: str, name: Column[Row], money: bool, narrow: bool) -> tuple[Column[Row], ...]:
+def _base(kind: str, name: Column[FleetRow], money: bool, narrow: bool) -> tuple[Column[FleetRow], ...]:
     """The columns that every screen shows: what somebody on call looks at first, then efficiency; of owners what they
     hold and what of it lies idle."""
     shares = _APART if narrow else _EFFICIENCY
@@ -241,7 +245,7 @@ def _base(kind: str, name: Column[Row], money: bool, narrow: bool) -> tuple[Colu
     return (name, _GPUS, _UNUSED, _TOKENS, *shares, _POWER, *cost)
 
 
-_MORE: Final[tuple[Column[Row], ...]] = (
+_MORE: Final[tuple[Column[FleetRow], ...]] = (
     _BUSY,
     _WAITING,
     _TTFT,
@@ -270,15 +274,19 @@ _COLUMN: Final = {"waste": "idle"}
 """Sort -> the column that shows what it goes by, where that has another name."""
 
 
-def _models(row: Row) -> str:
+def _models(row: FleetRow) -> str:
     return " ".join(model_name(clean(model, 100), 20) for model in row.models)
 
 
-_MODELS: Final[Column[Row]] = words("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
-_HOSTS: Final[Column[Row]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
+_MODELS: Final[Column[FleetRow]] = words("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
+_HOSTS: Final[Column[FleetRow]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
 
 
-_LAST: Final[dict[str, tuple[Column[Row], ...]]] = {"host": (_MODELS,), "model": (_HOSTS,), OWNER: (_MODELS, _HOSTS)}
+_LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
+    "host": (_MODELS,),
+    "model": (_HOSTS,),
+    OWNER: (_MODELS, _HOSTS),
+}
 """The last columns of each kind of rows."""
 
 
@@ -287,14 +295,14 @@ def bare_model(model: str, width: int) -> str:
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
-def _name(kind: str, width: int) -> Column[Row]:
+def _name(kind: str, width: int) -> Column[FleetRow]:
     """The column of the names of models, owners, or hosts."""
     shorten = bare_model if kind == "model" else cut
     return words("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
 
 
 @lru_cache(maxsize=128)
-def _table(kind: str, width: int, money: bool, sort: str) -> Table[Row]:
+def _table(kind: str, width: int, money: bool, sort: str) -> Table[FleetRow]:
     """The columns in their order; that of the sort stands with those that every screen shows."""
     name = _name(kind, _WIDE_NAME if width >= _WIDE else _NAME)
     base = _base(kind, name, money, width < _BOTH_SHARES)
@@ -317,14 +325,14 @@ def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
     return tuple(name for name in drops if name != sorted_by)
 
 
-def table(kind: str, width: int, view: View, sort: str = "") -> Table[Row]:
+def table(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
     """The columns of a row per host, per model or per owner, on a screen of `width` cells; the one that the rows are
     sorted by has a place on every screen."""
     least = max(step for step in (0, _BOTH_SHARES, _WIDE) if step <= width)
     return _table(kind, least, priced(view), sort)
 
 
-def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
+def state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
     """Word and tone of a row of which nothing new is known, and since when; None for all others, and where a verdict on
     it is more urgent."""
     if row.state not in STATES or row.troubled < len(row.hosts):
@@ -340,7 +348,7 @@ def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
     return word, tone
 
 
-def said(row: Row, now_s: float, room: int) -> line.Row:
+def said(row: FleetRow, now_s: float, room: int) -> line.Row:
     """The state of a row in `room` cells, else its worst verdict; where room is short, its name."""
     brief = room < _BRIEF_ROOM
     state = state_of(row, now_s)
@@ -366,14 +374,14 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
 
 
-def _brief_state(row: Row, word: str, room: int) -> str:
+def _brief_state(row: FleetRow, word: str, room: int) -> str:
     """The state alone, by a shorter name where it would be cut."""
     if cells(word) < room:
         return word
     return _BRIEF_STATES.get(row.state, word)
 
 
-def _unanswered(row: Row, *, brief: bool) -> str:
+def _unanswered(row: FleetRow, *, brief: bool) -> str:
     """Engines, else exporters, that do not answer; empty where all do."""
     if row.silent:
         if brief:
@@ -384,7 +392,7 @@ def _unanswered(row: Row, *, brief: bool) -> str:
     return ""
 
 
-def _notice(row: Row, room: int) -> line.Row:
+def _notice(row: FleetRow, room: int) -> line.Row:
     """The notice of a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
     if not row.verdict:
         return ()
@@ -393,7 +401,7 @@ def _notice(row: Row, room: int) -> line.Row:
     return ((" " + cut(f"! {clean(row.verdict, 300)}", room - 1), "warn"),)
 
 
-def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
+def sentence(row: FleetRow, now_s: float) -> tuple[str, str, str]:
     """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
     name = clean(row.name, 60)
     state = state_of(row, now_s)
@@ -414,7 +422,7 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
     return glyph, tone, f"{name}: {LIMITS[verdict.code]}: {clean(row.verdict, 400)}{action}"
 
 
-def _silent(row: Row) -> str:
+def _silent(row: FleetRow) -> str:
     """Engines that do not answer, and why the first of them does not."""
     first = next(served for served in row.parts.engines if not served.answers)
     where = ""
@@ -426,7 +434,7 @@ def _silent(row: Row) -> str:
     return f"! {row.silent} silent{why}"
 
 
-def _fault(row: Row) -> str:
+def _fault(row: FleetRow) -> str:
     """Why, as the first fault has it."""
     faults = [fault for host in row.parts.hosts for fault in host.snapshot.faults]
     if faults:
@@ -434,7 +442,7 @@ def _fault(row: Row) -> str:
     return ""
 
 
-def _first(row: Row, sort: str) -> Reading:
+def _first(row: FleetRow, sort: str) -> Reading:
     """The first figure that a sort goes by; 0 where it goes by the name alone."""
     figures = SORTS[sort](row)
     return figures[0] if figures else 0.0
@@ -444,7 +452,7 @@ _MEANS: Final = {
     "waste": "what lies idle: in money, or GPUs",
     "level": "how bad the worst verdict is, who waits, then waste",
 }
-ORDERS: Final[tuple[Order[Row], ...]] = tuple(
+ORDERS: Final[tuple[Order[FleetRow], ...]] = tuple(
     Order(
         name,
         partial(_first, sort=name),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
+from gpumon.fleet.rows import STATE_LEVELS, FleetRow, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
 from gpumon.readings.missing import number
@@ -25,7 +25,7 @@ _STATE_WORDS: Final = {
 }
 
 
-class Problem(NamedTuple):
+class HostProblem(NamedTuple):
     """A problem on a host: a verdict, or in words."""
 
     level: Level
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
     text: str = ""
 
 
-class Standing(NamedTuple):
+class FleetStanding(NamedTuple):
     """How a fleet does."""
 
     numbers: dict[Level, int]
@@ -46,15 +46,15 @@ class Standing(NamedTuple):
     """Things that a verdict calls healthy."""
 
 
-def standing(fleet: FleetSnapshot, rows: Sequence[Row]) -> Standing:
+def standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
     problems = [problem for row in rows for problem in _problems(row)]
     numbers = Counter(problem.level for problem in problems)
     healthy = sum(_healthy(host) for host in fleet.hosts)
     urgent = [problem for problem in problems if problem.level in URGENT]
     if not urgent:
-        return Standing(dict(numbers), None, healthy)
-    return Standing(dict(numbers), _item(min(urgent, key=_place)), healthy)
+        return FleetStanding(dict(numbers), None, healthy)
+    return FleetStanding(dict(numbers), _item(min(urgent, key=_place)), healthy)
 
 
 def _healthy(host: HostShown) -> int:
@@ -63,25 +63,25 @@ def _healthy(host: HostShown) -> int:
     return sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
 
 
-def _place(problem: Problem) -> tuple[object, ...]:
+def _place(problem: HostProblem) -> tuple[object, ...]:
     """The most urgent first, of these what has a verdict."""
     return URGENCY[problem.level], problem.verdict is None, by_name(problem.host.name)
 
 
-def _problems(row: Row) -> Iterator[Problem]:
+def _problems(row: FleetRow) -> Iterator[HostProblem]:
     """All that is wrong with one host; of one that is gone only that it is."""
     (host,) = row.parts.hosts
     if host.state in STATE_LEVELS:
-        yield Problem(STATE_LEVELS[host.state], host, None, host.state.value, _STATE_WORDS[host.state])
+        yield HostProblem(STATE_LEVELS[host.state], host, None, host.state.value, _STATE_WORDS[host.state])
     if host.state is HostState.GONE:
         return
     verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
     for verdict in verdicts:
-        yield Problem(verdict.level, host, verdict)
+        yield HostProblem(verdict.level, host, verdict)
     if host.state not in STATE_LEVELS:
         yield from _silent(row, host, {verdict.key for verdict in verdicts})
     if row.exporters_down:
-        yield Problem(Level.WARN, host, None, f"{counted(row.exporters_down, 'exporter')} down")
+        yield HostProblem(Level.WARN, host, None, f"{counted(row.exporters_down, 'exporter')} down")
 
 
 def _is_problem(verdict: Verdict) -> bool:
@@ -89,15 +89,15 @@ def _is_problem(verdict: Verdict) -> bool:
     return verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
 
 
-def _silent(row: Row, host: HostShown, judged: Collection[str]) -> Iterator[Problem]:
+def _silent(row: FleetRow, host: HostShown, judged: Collection[str]) -> Iterator[HostProblem]:
     """Engines of a host that do not answer, but those with a verdict."""
     for served in row.parts.engines:
         if not served.answers and served.engine.key not in judged:
             name = clean(served.engine.name, 40)
-            yield Problem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
+            yield HostProblem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
 
 
-def _item(problem: Problem) -> Item:
+def _item(problem: HostProblem) -> Item:
     """The row that words a problem."""
     host = clean(problem.host.name, 40)
     if problem.verdict is not None:
@@ -107,7 +107,7 @@ def _item(problem: Problem) -> Item:
     return Item("", (glyph, tone), problem.what, host, "", problem.text, level=problem.level)
 
 
-def fleet_headline(total: Row, state: Standing, width: int, *, live: bool) -> line.Row:
+def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: bool) -> line.Row:
     """One line of `width` cells. `live`: what is shown is of now, so that it may be said that there is no problem."""
     figures: list[line.Piece] = []
     if total.engines:
@@ -122,7 +122,7 @@ def fleet_headline(total: Row, state: Standing, width: int, *, live: bool) -> li
     return at_peace(peace, figures, width)
 
 
-def _peace(state: Standing) -> line.Piece:
+def _peace(state: FleetStanding) -> line.Piece:
     """The words for a fleet without an urgent problem, with the number of notes."""
     glyph, tone, _ = LEVELS[Level.OK]
     notes = state.numbers.get(Level.NOTE, 0)
@@ -133,7 +133,7 @@ def _peace(state: Standing) -> line.Piece:
     return "no verdict yet", "muted"
 
 
-def _price_per_hour(total: Row) -> float | None:
+def _price_per_hour(total: FleetRow) -> float | None:
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
     cost = total.cost_per_h
     if cost.gpus < cost.of:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
@@ -40,12 +40,12 @@ class HostPane(Pane):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._row: Row | None = None
+        self._row: FleetRow | None = None
         self._of_many = False
         """Whether the row may be of several hosts."""
         self.can_focus = False
 
-    def look_at(self, row: Row | None, *, of_many: bool) -> None:
+    def look_at(self, row: FleetRow | None, *, of_many: bool) -> None:
         """Another row, or the same one at another moment."""
         self._row = row
         self._of_many = of_many
@@ -125,7 +125,7 @@ class HostPane(Pane):
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
 
-    def _of_engines(self, row: Row, width: int) -> Iterator[line.Row]:
+    def _of_engines(self, row: FleetRow, width: int) -> Iterator[line.Row]:
         """Its engines, each with its host."""
         head = engine_table.TABLE.head(width - _HOST - 1, self.view)
         if row.parts.engines:
@@ -182,7 +182,7 @@ class RowLine(Board):
         super().__init__(palette)
         self._said = ("", "text", "")
 
-    def look_at(self, row: Row | None, wall_s: float) -> None:
+    def look_at(self, row: FleetRow | None, wall_s: float) -> None:
         """Another row, or the same one at another moment (Unix time)."""
         if row is None:
             self._said = ("", "text", "")

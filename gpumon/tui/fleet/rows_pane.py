@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final, TypeVar
 
-from gpumon.fleet.rows import Row, ordered, total
+from gpumon.fleet.rows import FleetRow, ordered, total
 from gpumon.fleet.select import KINDS, Selection, SelectionError
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted, cut
@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
-from gpumon.tui.fleet.shown import HOSTS, FleetMoment, Grouping
+from gpumon.tui.fleet.shown import HOSTS, FleetMoment, RowSubject
 from gpumon.tui.keys import scoped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order
@@ -35,13 +35,13 @@ _GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
 """Characters with a meaning in a selection, to the one that matches any character."""
 
 
-class RowsPane(ListPane[Row]):
+class RowsPane(ListPane[FleetRow]):
     """The selection stays on its host or model; the rows keep their order until the figures change."""
 
     ZOOMS: ClassVar[bool] = False
 
     def __init__(self, palette: Palette, view: View) -> None:
-        listing = Listing[Row](
+        listing = Listing[FleetRow](
             thing="host",
             title="hosts",
             items=lambda _snapshot, _pane: self._all_rows(),
@@ -64,9 +64,9 @@ class RowsPane(ListPane[Row]):
         self.error = ""
         """Why the filter is none; it lets all rows through then."""
         self._shown: FleetMoment | None = None
-        self._others: dict[Grouping, tuple[str, str]] = {}
+        self._others: dict[RowSubject, tuple[str, str]] = {}
         """Filter and cursor of the tables that are not shown."""
-        self._summed: tuple[list[Row] | None, Row | None] = (None, None)
+        self._summed: tuple[list[FleetRow] | None, FleetRow | None] = (None, None)
         """Rows in view, and their sum."""
 
     def show_fleet(self, moment: FleetMoment) -> None:
@@ -80,7 +80,7 @@ class RowsPane(ListPane[Row]):
         return len(self.chosen())
 
     @property
-    def sum(self) -> Row | None:
+    def sum(self) -> FleetRow | None:
         """The sum of the rows that the filter lets through; None where there is no filter."""
         if not self.wanted or self.error or self._shown is None:
             return None
@@ -90,18 +90,18 @@ class RowsPane(ListPane[Row]):
         return self._summed[1]
 
     @property
-    def table(self) -> Table[Row]:
+    def table(self) -> Table[FleetRow]:
         """The columns of what a row is now."""
         sort = ""
         if self.order is not None:
             sort = self.order.name
         return columns.table(self.grouping.kind, self.size.width, self.view, sort)
 
-    def columns(self) -> Table[Row]:
+    def columns(self) -> Table[FleetRow]:
         """They scroll sideways."""
         return self.table
 
-    def turn_to(self, grouping: Grouping) -> None:
+    def turn_to(self, grouping: RowSubject) -> None:
         """Other rows; each table keeps its filter and its cursor."""
         self._others[self.grouping] = (self.wanted, self._cursor)
         self.grouping = grouping
@@ -111,7 +111,7 @@ class RowsPane(ListPane[Row]):
         self._top = 0
         self.filter(wanted)
 
-    def narrow_to_model(self, row: Row) -> bool:
+    def narrow_to_model(self, row: FleetRow) -> bool:
         """The hosts that serve a model; returns whether the row is one's."""
         if not row.models:
             return False
@@ -124,7 +124,7 @@ class RowsPane(ListPane[Row]):
         self.filter(f'model="{name}"')
         return True
 
-    def narrow_to_owner(self, row: Row) -> None:
+    def narrow_to_owner(self, row: FleetRow) -> None:
         """The hosts with something of an owner; `row`: one of this label's."""
         label = self.grouping.label
         self.turn_to(HOSTS)
@@ -141,16 +141,16 @@ class RowsPane(ListPane[Row]):
         self.update()
         self.moved()
 
-    def _all_rows(self) -> Sequence[Row]:
+    def _all_rows(self) -> Sequence[FleetRow]:
         if self._shown is None:
             return ()
         return self._shown.rows(self.grouping)
 
-    def passes(self, item: Row) -> bool:
+    def passes(self, item: FleetRow) -> bool:
         """Whether the filter lets a row through."""
         return bool(self.error) or _selection(self.wanted).matches(item)
 
-    def in_order(self, items: Sequence[Row]) -> list[Row]:
+    def in_order(self, items: Sequence[FleetRow]) -> list[FleetRow]:
         """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
         a figure that is missing last."""
         order = self.order
@@ -230,7 +230,7 @@ class RowsPane(ListPane[Row]):
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
-    def _row(self, item: Row, width: int, _: ListView) -> line.Row:
+    def _row(self, item: FleetRow, width: int, _: ListView) -> line.Row:
         """One host or model, its worst verdict behind."""
         tone = "muted"
         if item.troubled < max(1, len(item.hosts)):
@@ -249,7 +249,7 @@ class RowsPane(ListPane[Row]):
         super().move(lines)
         self.moved()
 
-    def sort(self, order: Order[Row] | None) -> None:
+    def sort(self, order: Order[FleetRow] | None) -> None:
         """Sort so; the same order again turns it round."""
         super().sort(order)
         self.moved()
@@ -267,7 +267,7 @@ class RowsPane(ListPane[Row]):
         return True
 
 
-def _trouble(row: Row, _: ListView) -> str:
+def _trouble(row: FleetRow, _: ListView) -> str:
     """Its worst verdict where it is critical, with its name."""
     worst = row.worst if row.level is Level.CRITICAL else None
     if worst is not None:

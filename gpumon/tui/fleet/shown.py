@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.fleet.summed import summed
 from gpumon.fleet.whole import whole
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.fleet.headline import Standing, standing
+from gpumon.tui.fleet.headline import FleetStanding, standing
 
 
-class Grouping(NamedTuple):
+class RowSubject(NamedTuple):
     """The kind of thing that a row of the table stands for."""
 
     kind: str
@@ -30,8 +30,8 @@ class Grouping(NamedTuple):
         return f"{self.kind}s"
 
 
-HOSTS: Final = Grouping("host")
-MODELS: Final = Grouping("model")
+HOSTS: Final = RowSubject("host")
+MODELS: Final = RowSubject("model")
 
 
 class OwnerRows:
@@ -42,9 +42,9 @@ class OwnerRows:
         self.labels = owner_labels(fleet, wanted)
         self._fleet = fleet
         self._prices = prices
-        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._rows: dict[str, tuple[FleetRow, ...]] = {}
 
-    def by(self, label: str) -> tuple[Row, ...]:
+    def by(self, label: str) -> tuple[FleetRow, ...]:
         """The rows by a label."""
         rows = self._rows.get(label)
         if rows is None:
@@ -56,16 +56,16 @@ class FleetMoment(NamedTuple):
     """One moment of a fleet."""
 
     fleet: FleetSnapshot
-    hosts: tuple[Row, ...]
-    models: tuple[Row, ...]
+    hosts: tuple[FleetRow, ...]
+    models: tuple[FleetRow, ...]
     owners: OwnerRows
-    total: Row
+    total: FleetRow
     whole: Snapshot
     """The hosts as one machine, for sizing."""
-    standing: Standing
+    standing: FleetStanding
     """Numbers of problems, the worst one, and what is healthy."""
 
-    def rows(self, grouping: Grouping) -> Sequence[Row]:
+    def rows(self, grouping: RowSubject) -> Sequence[FleetRow]:
         """The rows of a grouping."""
         if grouping.label:
             return self.owners.by(grouping.label)
@@ -73,11 +73,11 @@ class FleetMoment(NamedTuple):
             return self.models
         return self.hosts
 
-    def next_grouping(self, grouping: Grouping) -> Grouping:
+    def next_grouping(self, grouping: RowSubject) -> RowSubject:
         """The grouping that follows: hosts, models, then each label of owners."""
         groupings = [HOSTS, MODELS]
         for label in self.owners.labels:
-            groupings.append(Grouping("owner", label))
+            groupings.append(RowSubject("owner", label))
         if grouping not in groupings:
             return HOSTS
         return groupings[(groupings.index(grouping) + 1) % len(groupings)]

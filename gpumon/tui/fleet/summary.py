@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import STATE_LEVELS, Row, by_name
+from gpumon.fleet.rows import STATE_LEVELS, FleetRow, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
@@ -32,7 +32,9 @@ _MOST_FAULTS: Final = 5
 """Lines of what is wrong, where rows leave them."""
 
 
-def sums(moment: FleetMoment | None, chosen: Row | None, view: View, width: int, height: int) -> Sequence[line.Row]:
+def sums(
+    moment: FleetMoment | None, chosen: FleetRow | None, view: View, width: int, height: int
+) -> Sequence[line.Row]:
     """The sums over all hosts, or of `chosen`, those rows that the table's filter lets through: as many whole figures
     as fit, the most important first; on two lines GPUs stand over engines."""
     if moment is None or not moment.fleet.wall_s:
@@ -72,7 +74,7 @@ def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
     return tuple(row)
 
 
-def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
+def _gpus(total: FleetRow, view: View) -> Iterator[tuple[str, str, str]]:
     """Name, figure and its tone."""
     yield "busy", ratio(total.busy_ratio.value), "strong"
     yield "vram", f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}", "text"
@@ -82,7 +84,7 @@ def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
     yield from _coverage(total)
 
 
-def _coverage(total: Row) -> list[tuple[str, str, str]]:
+def _coverage(total: FleetRow) -> list[tuple[str, str, str]]:
     """`41 of 48 GPUs report`, if some do not."""
     busy = total.busy_ratio
     mfu = total.mfu_ratio
@@ -114,7 +116,7 @@ def _share(value: Reading, doubt: bool) -> str:
     return text
 
 
-def _work(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
+def _work(total: FleetRow, view: View) -> Iterator[tuple[str, str, str]]:
     yield "tok/s", count(total.decode_tokens_per_s), "strong"
     waiting = total.waiting
     some = not isinstance(waiting, Missing) and waiting > 0.0
@@ -131,7 +133,7 @@ def _work(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
     yield from _costs(total)
 
 
-def _costs(total: Row) -> Iterator[tuple[str, str, str]]:
+def _costs(total: FleetRow) -> Iterator[tuple[str, str, str]]:
     """Price of the tokens of now, and of unused time and energy so far, as far as there are prices."""
     for name, cost in (
         ("per 1M output", total.cost_per_million_output_tokens),

@@ -18,7 +18,7 @@ from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.view import View
 from gpumon.tui.wall.gpus import judged_tile
 from gpumon.tui.wall.tiles import Tile
-from gpumon.tui.widgets.wall_pane import Shape, WallPane
+from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 
 
 class HostGpu(NamedTuple):
@@ -51,7 +51,7 @@ class FleetWall(WallPane[HostGpu]):
             trouble=_trouble,
         )
         super().__init__(palette, view, listing, _tile, lambda item: item.host)
-        self.shape = Shape.WALL
+        self.shape = WallShape.WALL
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
         """Verdicts of the hosts that were painted, by name."""

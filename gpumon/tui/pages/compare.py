@@ -28,7 +28,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Kind
 from gpumon.triage.render import LIMITS, verdict_text
 from gpumon.tui.control import Timeline
-from gpumon.tui.detail.things import Key
+from gpumon.tui.detail.things import ShownKey
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -56,7 +56,7 @@ class ComparePage(Pane):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._thing: Key = ("", "")
+        self._thing: ShownKey = ("", "")
         self._timeline: Timeline | None = None
         self._marked_s = 0.0
         self._now_s = 0.0
@@ -64,7 +64,7 @@ class ComparePage(Pane):
         self._answer: BeforeAfter | None = None
         self._fault = ""
 
-    def look_at(self, thing: Key) -> None:
+    def look_at(self, thing: ShownKey) -> None:
         """Show another thing: its kind (host, engine, gpu) and its key."""
         self._thing = thing
         self._top = 0
@@ -189,7 +189,7 @@ def _joined(one: Row, other: Row) -> Row:
     return (*one, (" " * (_TABLE + _GAP - used), "text"), *other)
 
 
-def _key_of(thing: ThingChange) -> Key:
+def _key_of(thing: ThingChange) -> ShownKey:
     return thing.kind.value, thing.key
 
 

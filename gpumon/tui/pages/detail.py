@@ -15,7 +15,7 @@ from gpumon.tui.detail.blocks import Heights, Section, laid_out, stands_at
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.state import Topic, head, troubles
-from gpumon.tui.detail.things import Key, is_blank, leads_to, of_kind, title
+from gpumon.tui.detail.things import ShownKey, is_blank, leads_to, of_kind, title
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -24,7 +24,7 @@ from gpumon.tui.services import service_of
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-_NOTHING: Key = ("", "")
+_NOTHING: ShownKey = ("", "")
 _ROOFLINE_LINES = 28
 """Lines of the roofline on an engine's page."""
 
@@ -43,7 +43,7 @@ class DetailPage(Pane):
         self._history: History | None = None
         self._charts = verdict.EvidenceCharts()
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
-        self._trail: list[Key] = []
+        self._trail: list[ShownKey] = []
         """Things shown before, for the way back."""
         self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
         self._place = ""
@@ -54,11 +54,11 @@ class DetailPage(Pane):
         """For one width: lines that the entries took so far."""
 
     @property
-    def thing(self) -> Key:
+    def thing(self) -> ShownKey:
         """The thing shown."""
         return self._topic.key
 
-    def look_at(self, thing: Key, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
+    def look_at(self, thing: ShownKey, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
         """Show another thing: its kind (gpu, engine, process, verdict) and its key (UUID, URL, pid, `verdict_key`).
 
         `keys_in`: the keys of all things of a kind as their list shows them, for the way from one to the next.
@@ -80,7 +80,7 @@ class DetailPage(Pane):
         self._topic = Topic(self._topic.key, None, None, 0.0, 0.0)
         self._watch = None
 
-    def _turn_to(self, thing: Key) -> None:
+    def _turn_to(self, thing: ShownKey) -> None:
         self._topic = Topic(thing, None, None, 0.0, 0.0)
         self._watch = None
         self._place = ""
@@ -154,7 +154,7 @@ class DetailPage(Pane):
         """Whether the match that a search is at is the name of the page which Enter goes on to."""
         return not self.search.sought or self.search.stands_on(self._link().removeprefix("engine "))
 
-    def open(self) -> Key | None:
+    def open(self) -> ShownKey | None:
         """Enter goes on to what it runs on, or what runs on it."""
         if self.snapshot is None:
             return None
@@ -237,7 +237,7 @@ class DetailPage(Pane):
         if self._history is None or snapshot is None or not isinstance(about, Verdict):
             return ()
         style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
-        place = verdict.Place(width, room, style)
+        place = verdict.ChartPlace(width, room, style)
         return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
@@ -273,7 +273,7 @@ class DetailPage(Pane):
         return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
 
 
-def _way(trail: Sequence[Key], thing: Key) -> list[Key]:
+def _way(trail: Sequence[ShownKey], thing: ShownKey) -> list[ShownKey]:
     """The trail up to a thing: back to where it was looked at before, so that going round makes it no longer."""
     if thing in trail:
         return [*trail[: trail.index(thing) + 1]]

@@ -19,7 +19,7 @@ POLL_S: Final = 1.0
 """Seconds between two looks at what was added."""
 
 
-class Reading(Protocol):
+class FollowedRead(Protocol):
     """Result of a read, as every such page needs it."""
 
     @property
@@ -35,11 +35,11 @@ class Reading(Protocol):
         """How many logs the engine has."""
 
 
-ReadT = TypeVar("ReadT", bound=Reading)
-ReadT_co = TypeVar("ReadT_co", bound=Reading, covariant=True)
+ReadT = TypeVar("ReadT", bound=FollowedRead)
+ReadT_co = TypeVar("ReadT_co", bound=FollowedRead, covariant=True)
 
 
-class Source(Protocol[ReadT_co]):
+class FollowedSource(Protocol[ReadT_co]):
     """Something that is read on again and again."""
 
     async def read(self) -> ReadT_co | None:
@@ -61,12 +61,12 @@ class FollowedPage(Pane, Generic[ReadT]):
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
         self._engine_name = ""
-        self._source: Source[ReadT] | None = None
+        self._source: FollowedSource[ReadT] | None = None
         self._shown: ReadT | None = None
-        self._reading: Source[ReadT] | None = None
+        self._reading: FollowedSource[ReadT] | None = None
         """Source of the unfinished read: one that hangs holds up no other."""
 
-    def look_at(self, name: str, source: Source[ReadT]) -> None:
+    def look_at(self, name: str, source: FollowedSource[ReadT]) -> None:
         """Show another engine's."""
         self._engine_name = clean(name)
         self._source = source
@@ -118,7 +118,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         work: WorkType[None] = partial(self._read, source)
         self.run_worker(work, group="log")
 
-    async def _read(self, source: Source[ReadT]) -> None:
+    async def _read(self, source: FollowedSource[ReadT]) -> None:
         """Read on; what comes of something that is not looked at any more is dropped."""
         try:
             reading = await source.read()
@@ -149,7 +149,7 @@ def place_row(place: str, remark: str, room: int) -> Row:
     return ((f" {place}", "strong"), (f"  {remark}", "muted"))
 
 
-def fault_rows(reading: Reading, width: int) -> list[Row]:
+def fault_rows(reading: FollowedRead, width: int) -> list[Row]:
     """Why nothing can be read, and the command that shows it."""
     rows: list[Row] = list(wrapped(reading.fault, width, "warn"))
     if reading.command:

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.format import cells, counted, cut, left, right, seconds
 from gpumon.readings.request_feed import RequestView
-from gpumon.readings.request_lines import Request, RequestClock
+from gpumon.readings.request_lines import LoggedRequest, RequestClock
 from gpumon.tui.line import Piece, Row, wrapped
 from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
@@ -28,7 +28,7 @@ _NO_STATUS: Final = "no status"
 _NO_TIME: Final = "no time"
 
 
-class Columns(NamedTuple):
+class RequestColumns(NamedTuple):
     """Columns for one width."""
 
     time: int
@@ -42,11 +42,11 @@ class Columns(NamedTuple):
 class Made(NamedTuple):
     """The rows of a view, for one width."""
 
-    newest: Sequence[Request]
-    errors: Sequence[Request]
+    newest: Sequence[LoggedRequest]
+    errors: Sequence[LoggedRequest]
     choice: tuple[int, bool, bool]
     """Width, whether errors come first, whether clients are hidden."""
-    columns: Columns
+    columns: RequestColumns
     rows: Sequence[Row]
 
     def is_of(self, shown: RequestView, choice: tuple[int, bool, bool]) -> bool:
@@ -172,7 +172,7 @@ class RequestsPage(FollowedPage[RequestView]):
             self._hold()
 
 
-def _columns(requests: Sequence[Request], width: int, *, hides_clients: bool) -> Columns:
+def _columns(requests: Sequence[LoggedRequest], width: int, *, hides_clients: bool) -> RequestColumns:
     """The columns that have something to show."""
     client = 0
     if not hides_clients:
@@ -186,10 +186,10 @@ def _columns(requests: Sequence[Request], width: int, *, hides_clients: bool) ->
         if size:
             used += size + 2
     longest = max([_LEAST_PATH, *(cells(request.path) for request in requests)])
-    return Columns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
+    return RequestColumns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
 
 
-def _client_cells(requests: Sequence[Request], width: int) -> int:
+def _client_cells(requests: Sequence[LoggedRequest], width: int) -> int:
     """Cells of the clients' addresses; 0 where there are none."""
     if not any(request.client for request in requests):
         return 0
@@ -198,7 +198,7 @@ def _client_cells(requests: Sequence[Request], width: int) -> int:
     return _CLIENT
 
 
-def _errors_first(shown: RequestView, columns: Columns) -> list[Row]:
+def _errors_first(shown: RequestView, columns: RequestColumns) -> list[Row]:
     """The errors, and all others below."""
     rows: list[Row] = [((f" errors: {len(shown.errors)}, the newest first", "strong"),)]
     for request in shown.errors:
@@ -247,7 +247,7 @@ def _tone(outcome: str) -> str:
     return "text"
 
 
-def _names(columns: Columns) -> str:
+def _names(columns: RequestColumns) -> str:
     """Names of the columns."""
     names = [left("time", columns.time), left("status", _STATUS), left("method", _METHOD), left("path", columns.path)]
     text = " " + " ".join(names)
@@ -258,7 +258,7 @@ def _names(columns: Columns) -> str:
     return text
 
 
-def _row(request: Request, columns: Columns) -> Row:
+def _row(request: LoggedRequest, columns: RequestColumns) -> Row:
     """A request as a row."""
     pieces: list[Piece] = [
         (f" {left(_time(request), columns.time)} ", "muted"),
@@ -276,7 +276,7 @@ def _row(request: Request, columns: Columns) -> Row:
     return tuple(pieces)
 
 
-def _time(request: Request) -> str:
+def _time(request: LoggedRequest) -> str:
     """The time of a request, and in a word where it is not its own."""
     if request.clock is RequestClock.NONE:
         return _NO_TIME

@@ -17,7 +17,7 @@ from gpumon.tui.control import Files
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
-from gpumon.tui.screens.parts import Looks
+from gpumon.tui.screens.parts import ScreenSettings
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
@@ -36,7 +36,7 @@ class SettingsScreen(Protocol):
     """The screen as its settings page knows it."""
 
     files: Files | None
-    looks: Looks
+    looks: ScreenSettings
 
     @property
     def settings(self) -> Sequence[Setting]:

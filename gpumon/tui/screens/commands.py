@@ -10,11 +10,11 @@ from textual.worker import WorkType
 
 from gpumon.config.validate import changed
 from gpumon.readings.text import clean
-from gpumon.tui.control import Files, Incident
+from gpumon.tui.control import BundleFacts, Files
 from gpumon.tui.picture import painted, picture
 from gpumon.tui.screens.focus import go_to_next_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import Ask, S, Way
+from gpumon.tui.screens.travel import AskedMoment, S, Way
 from gpumon.tui.widgets.list_pane import ListPane
 
 _SAVING: Final = "save"
@@ -23,7 +23,7 @@ _FAR: Final = 100_000
 """Lines: further than any end."""
 
 
-class Run(Protocol):
+class RunCommand(Protocol):
     """A command of every screen."""
 
     def __call__(self, screen: MonitorScreen[S], /) -> object:
@@ -120,7 +120,7 @@ def _side(step: int, screen: MonitorScreen[S]) -> None:
 
 
 def _jump(which: int, sign: int, screen: MonitorScreen[S]) -> None:
-    screen.travel.travel(Ask(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
+    screen.travel.travel(AskedMoment(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
 
 
 def _next_event(step: int, screen: MonitorScreen[S]) -> None:
@@ -185,7 +185,7 @@ def _save(screen: MonitorScreen[S]) -> None:
         screen.app.run_worker(work, group=_SAVING)
 
 
-async def _write(screen: MonitorScreen[S], files: Files, incident: Incident) -> None:
+async def _write(screen: MonitorScreen[S], files: Files, incident: BundleFacts) -> None:
     """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
     failed = False
     try:
@@ -200,7 +200,7 @@ async def _write(screen: MonitorScreen[S], files: Files, incident: Incident) -> 
         screen.say(outcome, urgent=failed)
 
 
-COMMON: Final[Mapping[str, Run]] = {
+COMMON: Final[Mapping[str, RunCommand]] = {
     "help": lambda screen: screen.pages.toggle("help"),
     "settings": lambda screen: screen.pages.toggle("settings"),
     "quit": _quit,

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from gpumon.config.keymap import COMMANDS
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.format import counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import FleetControl, Incident, Picture, Playback, Timeline
+from gpumon.tui.control import BundleFacts, FleetControl, Picture, Playback, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
@@ -26,15 +26,15 @@ from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
 from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import zoom
-from gpumon.tui.screens.monitor import Context, MonitorScreen
+from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
 from gpumon.tui.widgets.board import Board, Painted
-from gpumon.tui.widgets.key_line import Place
+from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
-from gpumon.tui.widgets.title_bar import Heading, Standing, dated
+from gpumon.tui.widgets.title_bar import Freshness, Heading, dated
 
 FleetScreen: TypeAlias = MonitorScreen[FleetMoment]
 JUMPS_S: Final = (300.0, 3600.0)
@@ -61,7 +61,7 @@ class FleetBody:
     """Commands that do something else here than on other screens, or are of this one alone."""
 
     def __init__(
-        self, context: Context, control: FleetControl, opens: Callable[[str, float | None, str], None]
+        self, context: ScreenContext, control: FleetControl, opens: Callable[[str, float | None, str], None]
     ) -> None:
         """`opens`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID (empty:
         none)."""
@@ -166,7 +166,7 @@ class FleetBody:
             forms.append(" · ".join(filter(None, parts)))
         return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
-    def standing(self, screen: FleetScreen, standing: Standing) -> Standing:
+    def standing(self, screen: FleetScreen, standing: Freshness) -> Freshness:
         """Asked now and then: how old it is."""
         fleet = self.shown.fleet if self.shown is not None else None
         self.faults.update()
@@ -180,7 +180,7 @@ class FleetBody:
             asking=self._control.fleet.asking,
         )
 
-    def place(self, screen: FleetScreen, place: Place) -> Place:  # noqa: ARG002 - the signature of Body
+    def place(self, screen: FleetScreen, place: KeyHolder) -> KeyHolder:  # noqa: ARG002 - the signature of Body
         """Hosts, models or owners, all of them or some."""
         narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
         grouping = self.table.grouping
@@ -198,12 +198,12 @@ class FleetBody:
         """Cells of a fleet's table have no formula."""
         return ""
 
-    def incident(self, screen: FleetScreen, text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: FleetScreen, text: str, drawn: Picture) -> BundleFacts | None:
         """The fleet as it is shown; its past stays in the Prometheus."""
         if self.shown is None or not self.shown.fleet.wall_s:
             screen.say("nothing to write: no answer yet")
             return None
-        return Incident(self.shown.fleet, text, drawn, prices=self._control.prices)
+        return BundleFacts(self.shown.fleet, text, drawn, prices=self._control.prices)
 
     def _open(self, screen: FleetScreen) -> None:
         """Enter: the host's own screen; of a model or an owner its hosts, of a tile the page of its GPU."""
@@ -229,7 +229,7 @@ class FleetBody:
         else:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
-    def _narrow_to_hosts(self, row: Row) -> bool:
+    def _narrow_to_hosts(self, row: FleetRow) -> bool:
         """Show the hosts of an owner or a model; returns whether the row has such."""
         if self.table.grouping.label:
             self.table.narrow_to_owner(row)
@@ -426,7 +426,7 @@ class FleetPast:
         return replace(arrival, events=last.snapshot.events)
 
 
-def _forms(place: str, fleet: FleetSnapshot | None, chosen: Row | None) -> Iterator[tuple[str, ...]]:
+def _forms(place: str, fleet: FleetSnapshot | None, chosen: FleetRow | None) -> Iterator[tuple[str, ...]]:
     """Parts of the title from the longest form to the shortest."""
     if fleet is None or not fleet.wall_s:
         state = "no answer yet"
@@ -442,7 +442,7 @@ def _forms(place: str, fleet: FleetSnapshot | None, chosen: Row | None) -> Itera
     yield "fleet", hosts
 
 
-def _sizes(fleet: FleetSnapshot, chosen: Row | None) -> list[str]:
+def _sizes(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
     """Numbers of hosts, GPUs and engines of the fleet: `96 hosts`; with a chosen row its own before them: `2 of 96
     hosts`."""
     gpus = 0

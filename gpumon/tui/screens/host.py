@@ -11,7 +11,7 @@ from gpumon.config.validate import changed
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
-from gpumon.tui.control import Control, EngineLog, Incident, Picture, Playback, Timeline
+from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
 from gpumon.tui.detail.values import moment_of
 from gpumon.tui.engine_table import ENGINES, ended_at
@@ -25,8 +25,8 @@ from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
 from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import go_to_pane, zoom
-from gpumon.tui.screens.monitor import Context, MonitorScreen
-from gpumon.tui.screens.travel import HostPast, Past
+from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
+from gpumon.tui.screens.travel import MachinePast, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_of, verdict_key
@@ -35,13 +35,13 @@ from gpumon.tui.wall.gpus import tile_of_gpu
 from gpumon.tui.wall.plan import lines_wanted
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.history_pane import HistoryPane
-from gpumon.tui.widgets.key_line import Place
+from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
-from gpumon.tui.widgets.title_bar import Heading, Standing, of_machine
+from gpumon.tui.widgets.title_bar import Freshness, Heading, of_machine
 from gpumon.tui.widgets.triage_pane import TriagePane
-from gpumon.tui.widgets.wall_pane import Shape, WallPane
+from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 
 if TYPE_CHECKING:
     from gpumon.tui.detail.cell import Explained
@@ -72,7 +72,7 @@ class HostBody:
     """Commands that do something else here than on other screens, or are of this one alone."""
 
     def __init__(
-        self, context: Context, control: Control, filling: Callable[[], bool] | None = None, gpu: str = ""
+        self, context: ScreenContext, control: Control, filling: Callable[[], bool] | None = None, gpu: str = ""
     ) -> None:
         """`filling`: whether the past of a fleet's host is still being read; None: it is this machine. `gpu`: UUID of
         the GPU whose page is shown first."""
@@ -85,7 +85,7 @@ class HostBody:
         self._filling = filling or (lambda: False)
         self._control = control
         self.settings = FLEET_SETTINGS if self.afar else SETTINGS
-        self.past = HostPast(control, slow=self.afar)
+        self.past = MachinePast(control, slow=self.afar)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
         gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
@@ -146,7 +146,7 @@ class HostBody:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
         counts = _counts(screen.shown, width, self.triage)
-        if self._gpus.shape is Shape.ROWS:
+        if self._gpus.shape is WallShape.ROWS:
             counts = counts._replace(wall=0)
         return plan(width, height, counts, zoomed=self.zoomed, page=covered)
 
@@ -238,7 +238,7 @@ class HostBody:
         heading = of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
         return heading._replace(filter=screen.view.everywhere)
 
-    def standing(self, screen: HostScreen, standing: Standing) -> Standing:
+    def standing(self, screen: HostScreen, standing: Freshness) -> Freshness:
         """The standing, with the age that a reading of a fleet's host had when the host was opened."""
         if self.afar and screen.latest is not None:
             known_s = screen.wall() - screen.latest.wall_s
@@ -247,7 +247,7 @@ class HostBody:
         every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
         return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
 
-    def place(self, screen: HostScreen, place: Place) -> Place:
+    def place(self, screen: HostScreen, place: KeyHolder) -> KeyHolder:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
         narrowed = screen.view.everywhere != ""
@@ -295,7 +295,7 @@ class HostBody:
         assert isinstance(pane, ListPane)
         return explained(key, pane.cell, screen.shown, screen.view)
 
-    def incident(self, screen: HostScreen, text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: HostScreen, text: str, drawn: Picture) -> BundleFacts | None:
         """The snapshot with what happened before it, and the past."""
         if screen.shown is None:
             return None
@@ -305,7 +305,7 @@ class HostBody:
             for event in history.events(-math.inf, math.inf)
         }
         ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
-        return Incident(screen.shown, text, drawn, ordered, self._control.timeline, self._card(screen))
+        return BundleFacts(screen.shown, text, drawn, ordered, self._control.timeline, self._card(screen))
 
     def _card(self, screen: HostScreen) -> Picture | None:
         """The verdict whose page is shown, else the worst one, as a picture; None where all is well."""

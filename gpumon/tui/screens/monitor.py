@@ -22,19 +22,19 @@ from textual.worker import WorkType
 
 from gpumon.readings.format import period
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.control import Collecting, Files, Incident, Picture, Playback, Timeline
+from gpumon.tui.control import BundleFacts, Collecting, Files, Picture, Playback, Timeline
 from gpumon.tui.keys import bindings
 from gpumon.tui.layout import LEAST_HEIGHT
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.parts import Looks, Pages, SizingDock
+from gpumon.tui.screens.parts import Pages, ScreenSettings, SizingDock
 from gpumon.tui.screens.travel import Past, S, TimeTravel
 from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
-from gpumon.tui.widgets.key_line import ASKED, KeyLine, Place, hints
+from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
-from gpumon.tui.widgets.title_bar import Heading, Standing, TitleBar
+from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.questions import Asking, Question
@@ -45,7 +45,7 @@ NOTICE_S: Final = 6.0
 
 
 @dataclass
-class Context:
+class ScreenContext:
     """Cadence of the snapshots, files, palette and settings of a screen."""
 
     control: Collecting
@@ -55,7 +55,7 @@ class Context:
     wall: Callable[[], float]
 
 
-class Planned(Protocol):
+class PartHeights(Protocol):
     """The lines of each part."""
 
     @property
@@ -96,7 +96,7 @@ class Body(Protocol[S]):
     def timeline(self) -> Timeline | None:
         """The past that is kept of one machine; None without one."""
 
-    def plan(self, screen: MonitorScreen[S], width: int, height: int) -> Planned:
+    def plan(self, screen: MonitorScreen[S], width: int, height: int) -> PartHeights:
         """The lines of each part."""
 
     def laid_out(self, screen: MonitorScreen[S]) -> None:
@@ -117,10 +117,10 @@ class Body(Protocol[S]):
     def heading(self, screen: MonitorScreen[S]) -> Heading:
         """Contents of the title."""
 
-    def standing(self, screen: MonitorScreen[S], standing: Standing) -> Standing:
+    def standing(self, screen: MonitorScreen[S], standing: Freshness) -> Freshness:
         """How what is shown stands to now, where that is special."""
 
-    def place(self, screen: MonitorScreen[S], place: Place) -> Place:
+    def place(self, screen: MonitorScreen[S], place: KeyHolder) -> KeyHolder:
         """The holder of the keys, where that is special."""
 
     def point_at(self, events: Sequence[Event], snapshot: S) -> None:
@@ -132,7 +132,7 @@ class Body(Protocol[S]):
     def explained(self, screen: MonitorScreen[S]) -> str:
         """The formula of the cell under the cell cursor, in one line; empty: there is none."""
 
-    def incident(self, screen: MonitorScreen[S], text: str, drawn: Picture) -> Incident | None:
+    def incident(self, screen: MonitorScreen[S], text: str, drawn: Picture) -> BundleFacts | None:
         """The screen's moment, to be written to a bundle; None: nothing yet."""
 
 
@@ -160,7 +160,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def __init__(
         self,
-        context: Context,
+        context: ScreenContext,
         body: Body[S],
         commands: Mapping[str, Callable[[MonitorScreen[S]], object]],
         leave: Callable[[str], None] | None = None,
@@ -182,7 +182,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.latest: S | None = None
         """The newest snapshot."""
         self.shown: S | None = None
-        self.planned: Planned | None = None
+        self.planned: PartHeights | None = None
         self._laid: tuple[object, ...] = ()
         self.before = next(iter(self.panes))
         """The pane that had the focus before a page or a question took it."""
@@ -198,7 +198,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Mount of a question over the screen: the next key is for it."""
         self.title_bar = TitleBar(self.palette)
         self.key_line = KeyLine(self.palette)
-        self.looks: Looks = Looks(self)
+        self.looks: ScreenSettings = ScreenSettings(self)
         self.pages: Pages = Pages(self)
         self.dock: SizingDock = SizingDock(self)
         self.travel: TimeTravel[S] = TimeTravel(self, body.past)
@@ -420,7 +420,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def show_title(self) -> None:
         """Paint the title line."""
-        standing = Standing(
+        standing = Freshness(
             None if self.shown is None else self.shown.wall_s,
             self.travel.paused,
             time.monotonic() - self._arrived_s,
@@ -453,7 +453,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
             self.give_keys()  # what had them lost its place, or all had
 
-    def _size_panes(self, wanted: Planned, width: int, height: int) -> None:
+    def _size_panes(self, wanted: PartHeights, width: int, height: int) -> None:
         """Give the panes, the page and the sizing panel their lines."""
         for part, lines in zip(self.body.parts, wanted.parts, strict=True):
             part.give(lines, width)
@@ -532,7 +532,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         scrolls = current is not None and current.scrolls
         if self.asking is not None:
             scrolls = bool(self.asking.lists)
-        place = Place(
+        place = KeyHolder(
             self._name_of_keys(),
             page=current is self.pages.shown is not None,
             zoomed=bool(self.body.zoomed),

@@ -117,14 +117,14 @@ def _alone(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001
     return len(screen.panes) == 1 and not screen.dock.columns
 
 
-class Idle(Protocol):
+class IsIdle(Protocol):
     """A test whether a command does nothing with the pane that has the keys."""
 
     def __call__(self, screen: MonitorScreen[S], here: Pane | None, /) -> bool:
         """Whether it does nothing."""
 
 
-_DOES_NOTHING: Final[Mapping[str, Idle]] = {
+_DOES_NOTHING: Final[Mapping[str, IsIdle]] = {
     "palette": lambda *_: True,
     "left": _stays,
     "right": _stays,

@@ -42,7 +42,7 @@ class PartsScreen(Protocol):
     palette: Palette
     view: View
     pages: Pages
-    looks: Looks
+    looks: ScreenSettings
 
     @property
     def app(self) -> App[object]:
@@ -324,7 +324,7 @@ class SizingDock:
             self.panel.styles.offset = (0, 0)
 
 
-class Looks:
+class ScreenSettings:
     """Settings in effect: theme, keys, units, columns, levels, interval, characters."""
 
     def __init__(self, screen: PartsScreen) -> None:

@@ -76,7 +76,7 @@ class AskingScreen(Protocol):
         """Name the keys that do something here."""
 
 
-class Field(Input):
+class TypedField(Input):
     """Runs all keys in the order in which they were typed: of itself it inserts characters before it runs bindings."""
 
     async def on_key(self, event: events.Key) -> None:
@@ -116,7 +116,7 @@ class Asking(Vertical):
         super().__init__()
         self._below = below
         self._asked = question
-        self.input = Field(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
+        self.input = TypedField(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
         self._told = question.text

@@ -10,13 +10,13 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from textual.worker import WorkType
 
 from gpumon.readings.format import period
-from gpumon.readings.history import History
+from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, Level
 from gpumon.readings.when import OutsideError, moment_of
 from gpumon.triage.render import LIMITS, verdict_text
-from gpumon.tui.control import SPEEDS, Control, Moment, Playback
+from gpumon.tui.control import SPEEDS, Control, Playback
 from gpumon.tui.screens.parts import Pages, SizingDock
 from gpumon.tui.table import clock
 from gpumon.tui.triage_rows import happened
@@ -60,7 +60,7 @@ _ABSOLUTE: Final = (Way.TIME, Way.OLDEST, Way.NEWEST)
 """Ways that do not depend on what is shown: what was asked for before is not wanted any more."""
 
 
-class Ask(NamedTuple):
+class AskedMoment(NamedTuple):
     """A moment that was asked for."""
 
     way: Way
@@ -125,7 +125,7 @@ class Past(Protocol[S]):
         """So many changes after (before) `wall_s`; None where there is none."""
 
 
-class HostPast:
+class MachinePast:
     """The past of one machine, or of a recording."""
 
     jumps_s: Sequence[float] = (10.0, 60.0)
@@ -190,7 +190,7 @@ class HostPast:
         return _arrival(last)
 
 
-def _arrival(moment: Moment | None) -> Arrival[Snapshot] | None:
+def _arrival(moment: PastMoment | None) -> Arrival[Snapshot] | None:
     """A moment of one machine with its events; None where there is none."""
     if moment is None:
         return None
@@ -263,7 +263,7 @@ class TimeTravel(Generic[S]):
         self.asked_s: float | None = None
         """The moment that is being asked for, where that takes a while."""
         self.seeking = False
-        self._asked: list[Ask] = []
+        self._asked: list[AskedMoment] = []
         self._journey = 0
         """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
         self._by_the_way = False
@@ -293,9 +293,9 @@ class TimeTravel(Generic[S]):
         """One frame back (-1) or forth (1)."""
         frame_s = self.past.frame_s
         if frame_s is None:
-            self.travel(Ask(Way.FRAMES, frames))
+            self.travel(AskedMoment(Way.FRAMES, frames))
         else:
-            self.travel(Ask(Way.SECONDS, frames * frame_s))
+            self.travel(AskedMoment(Way.SECONDS, frames * frame_s))
 
     def change(self, step: int) -> None:
         """To the next (1) or the previous (-1) moment at which something happened."""
@@ -303,7 +303,7 @@ class TimeTravel(Generic[S]):
         if why:
             self._screen.say(why)
         else:
-            self.travel(Ask(Way.CHANGES, step, about))
+            self.travel(AskedMoment(Way.CHANGES, step, about))
 
     def to_end(self, step: int) -> None:
         """Frozen, the oldest (-1) moment, or live again; of a recording its last moment; else an end of the list."""
@@ -311,9 +311,9 @@ class TimeTravel(Generic[S]):
             if self._screen.current is not None:
                 self._screen.current.move(step * 100000)
         elif step < 0:
-            self.travel(Ask(Way.OLDEST, -1.0))
+            self.travel(AskedMoment(Way.OLDEST, -1.0))
         elif self._screen.playback is not None:
-            self.travel(Ask(Way.NEWEST, 1.0))
+            self.travel(AskedMoment(Way.NEWEST, 1.0))
         else:
             self.freeze(False)
 
@@ -326,7 +326,7 @@ class TimeTravel(Generic[S]):
             screen.say(why or "nothing is kept yet")
             return
         try:
-            self.travel(Ask(Way.TIME, moment_of(text, span)))
+            self.travel(AskedMoment(Way.TIME, moment_of(text, span)))
         except ValueError as wrong:
             screen.say(str(wrong))
         except OutsideError:
@@ -422,7 +422,7 @@ class TimeTravel(Generic[S]):
                 self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}", urgent=True)
                 return
 
-    def travel(self, ask: Ask) -> None:
+    def travel(self, ask: AskedMoment) -> None:
         """Go to another moment as soon as the one asked for before is there; what was asked for meanwhile adds up."""
         screen = self._screen
         why = self.past.why_not()
@@ -441,7 +441,7 @@ class TimeTravel(Generic[S]):
             work: WorkType[None] = self._seek
             screen.run_worker(work, group=_GROUP)
 
-    def _add(self, ask: Ask) -> None:
+    def _add(self, ask: AskedMoment) -> None:
         """Add a step to those that wait: steps of one way are summed up, a moment of its own replaces them all."""
         last = self._asked[-1] if self._asked else None
         if ask.way in _ABSOLUTE or (last is not None and last.about != ask.about):
@@ -455,7 +455,7 @@ class TimeTravel(Generic[S]):
         """Go to a Unix time, where the screen before this one was."""
         shown = self._screen.shown
         if shown is not None and wall_s < shown.wall_s:
-            self.travel(Ask(Way.SECONDS, wall_s - shown.wall_s))
+            self.travel(AskedMoment(Way.SECONDS, wall_s - shown.wall_s))
         else:
             self.freeze(True)
 
@@ -482,7 +482,7 @@ class TimeTravel(Generic[S]):
             self._by_the_way = False
             self._screen.show_title()
 
-    async def _found(self, ask: Ask) -> Arrival[S] | None:
+    async def _found(self, ask: AskedMoment) -> Arrival[S] | None:
         """The moment that was asked for; None where there is none."""
         span = self.past.span()
         shown = self._screen.shown
@@ -515,12 +515,12 @@ class TimeTravel(Generic[S]):
             self.asked_s = wall_s
             self._screen.show_title()
 
-    def _where(self, ask: Ask) -> str:
+    def _where(self, ask: AskedMoment) -> str:
         if ask.about:
             return f" on {clean(ask.about, 40)}"
         return ""
 
-    def _arrived(self, ask: Ask, moment: Arrival[S] | None) -> bool:
+    def _arrived(self, ask: AskedMoment, moment: Arrival[S] | None) -> bool:
         """Show a moment and say what there is to say about it; returns whether there was one."""
         screen = self._screen
         span = self.past.span()
@@ -546,7 +546,7 @@ class TimeTravel(Generic[S]):
             self._say_where_it_ends(ask, moment.snapshot.wall_s, span)
         return True
 
-    def _nothing_there(self, ask: Ask) -> str:
+    def _nothing_there(self, ask: AskedMoment) -> str:
         """The notice that there is no moment as asked for."""
         if ask.way is not Way.CHANGES:
             return "nothing is kept of that time"
@@ -559,7 +559,7 @@ class TimeTravel(Generic[S]):
             return f"nothing happened {order} this{where}, {searched}"
         return f"nothing happened {order} this {searched}"
 
-    def _say_where_it_ends(self, ask: Ask, shown_s: float, span: tuple[float, float]) -> None:
+    def _say_where_it_ends(self, ask: AskedMoment, shown_s: float, span: tuple[float, float]) -> None:
         """Say that the oldest, or the newest, moment is reached."""
         if ask.by < 0.0 and shown_s <= span[0] + SAME_S:
             self._screen.say(self._oldest_notice(shown_s, span[1] - span[0]))

@@ -17,7 +17,7 @@ from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrapped
 from gpumon.tui.sizing.effects import SOURCES, effect
-from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, labelled
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
 _LIMITS: Final = {
@@ -255,7 +255,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
     state = scene.state
     parts = []
     for key in _PLANNED_WITH:
-        place = Place(WORKLOAD, state.workload, field(WORKLOAD, key))
+        place = FieldPlace(WORKLOAD, state.workload, field(WORKLOAD, key))
         value, origin = effect(place, state.version, state.calculation)
         if not value or (key == "pp" and value == 1):
             continue

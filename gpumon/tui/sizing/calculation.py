@@ -13,7 +13,7 @@ from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import have, held, instances_here, kv_ratios
 from gpumon.sizing.plan import Planned, planned
-from gpumon.sizing.running import ModelKey, Served, served
+from gpumon.sizing.running import ModelEngines, ModelKey, served
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 
@@ -29,7 +29,7 @@ class Here(NamedTuple):
     """Served model name -> how full the fullest KV cache of its instances is."""
     in_use: tuple[str, ...] = ()
     """GPUs that something else than an engine uses."""
-    served: Mapping[ModelKey, Served] = MappingProxyType({})
+    served: Mapping[ModelKey, ModelEngines] = MappingProxyType({})
     """Engines by the model that they serve."""
 
     @classmethod

@@ -185,7 +185,7 @@ def _cell_of(value: float, end: float, size: int) -> int:
     return min(size - 1, max(0, cell))
 
 
-class Key(NamedTuple):
+class LegendEntry(NamedTuple):
     """One entry of a legend."""
 
     glyph: str
@@ -286,7 +286,7 @@ def framed(
     size: tuple[int, int],
     title: str,
     scales: tuple[Scale, Scale],
-    legend: Sequence[Key],
+    legend: Sequence[LegendEntry],
     glyphs: Glyphs,
     draw: Callable[[Canvas], None],
     legends: Sequence[tuple[int, int]] = _LEGENDS,
@@ -329,11 +329,11 @@ def _ruler(axis: Axis, marks: Marks) -> list[Piece]:
     return [*ruler, (marks.rule * (axis.size - end), "border")]
 
 
-def flowed(keys: Sequence[Key], width: int, most: int) -> list[Row]:
+def flowed(keys: Sequence[LegendEntry], width: int, most: int) -> list[Row]:
     """A legend in at most `most` lines, each entry in the first line that has room; what is left out is counted."""
     for kept in range(len(keys), 0, -1):
         if kept < len(keys):
-            left_out = [Key("", "muted", f"+{len(keys) - kept}")]
+            left_out = [LegendEntry("", "muted", f"+{len(keys) - kept}")]
         else:
             left_out = []
         lines = _lines_of([*keys[:kept], *left_out], width)
@@ -342,7 +342,7 @@ def flowed(keys: Sequence[Key], width: int, most: int) -> list[Row]:
     return []
 
 
-def _lines_of(keys: Sequence[Key], width: int) -> list[list[Piece]]:
+def _lines_of(keys: Sequence[LegendEntry], width: int) -> list[list[Piece]]:
     """The entries of a legend side by side, in as many lines as they take."""
     lines: list[list[Piece]] = []
     for key in keys:

@@ -9,7 +9,7 @@ from gpumon.readings.format import DASH, cells, cut, figure, left, right, second
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Compared, WorkloadPlan
-from gpumon.sizing.compare import FIGURES, Comparison, Figure
+from gpumon.sizing.compare import FIGURES, ComparedFigure, Comparison
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import filled, fitted
@@ -107,7 +107,7 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
 
 
 def _rows(
-    comparison: Comparison, figures: Sequence[Figure], workload: int, name_width: int, width: int, room: int
+    comparison: Comparison, figures: Sequence[ComparedFigure], workload: int, name_width: int, width: int, room: int
 ) -> list[Row]:
     """A row of figures for each type of GPU; for one without an answer the reason, in as many lines as there is room
     for."""
@@ -146,7 +146,7 @@ def _name(row: Compared) -> str:
     return clean(row.gpu)
 
 
-def _fitting(figures: Sequence[Figure], room: int) -> list[Figure]:
+def _fitting(figures: Sequence[ComparedFigure], room: int) -> list[ComparedFigure]:
     """The columns that have room, in their order: the least important ones leave first."""
     kept = list(figures)
     while kept and sum(_FORMS[figure.key].width for figure in kept) > room:
@@ -154,7 +154,7 @@ def _fitting(figures: Sequence[Figure], room: int) -> list[Figure]:
     return kept
 
 
-def _cells(row: Compared, figures: Sequence[Figure], workload: int) -> list[Piece]:
+def _cells(row: Compared, figures: Sequence[ComparedFigure], workload: int) -> list[Piece]:
     """The figures of one row, the best ones marked."""
     plan = _plan_of(row, workload)
     pieces: list[Piece] = []
@@ -184,7 +184,7 @@ def _plan_of(row: Compared, workload: int) -> WorkloadPlan | None:
     return row.workloads[0]
 
 
-def _foot(comparison: Comparison, figures: Sequence[Figure], hidden: tuple[str, ...], width: int) -> list[Row]:
+def _foot(comparison: Comparison, figures: Sequence[ComparedFigure], hidden: tuple[str, ...], width: int) -> list[Row]:
     """Lines below the table, the most important first."""
     rows: list[Row] = []
     if comparison.without:

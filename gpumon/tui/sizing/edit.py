@@ -8,7 +8,7 @@ from gpumon.readings.format import cells
 from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.line import Piece
-from gpumon.tui.sizing.fields import Place, with_value
+from gpumon.tui.sizing.fields import FieldPlace, with_value
 
 _MOST_TYPED: Final = 40
 
@@ -16,7 +16,7 @@ _MOST_TYPED: Final = 40
 class Edit:
     """A number being typed, over the scenario as it was before. What is no number stays until it is mended."""
 
-    def __init__(self, place: Place, before: Scenario, text: str = "") -> None:
+    def __init__(self, place: FieldPlace, before: Scenario, text: str = "") -> None:
         self.place = place
         self.text = text
         self.scenario: Scenario | None = None

@@ -13,7 +13,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Place, Value, default_of, holder, value_of
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, FieldPlace, Value, default_of, holder, value_of
 from gpumon.tui.sizing.versions import Version
 
 FROZEN_S: Final = 30.0
@@ -42,7 +42,7 @@ class Effect(NamedTuple):
     origin: str
 
 
-def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
+def effect(place: FieldPlace, version: Version, calculation: Calculation) -> Effect:
     """The value that a place has in a version of the scenario."""
     typed = value_of(version.scenario, place)
     if typed not in (None, ""):
@@ -54,7 +54,7 @@ def effect(place: Place, version: Version, calculation: Calculation) -> Effect:
     return _of_workload(place, version.scenario, calculation)
 
 
-def _origin(place: Place, version: Version, calculation: Calculation, value: Value) -> str:
+def _origin(place: FieldPlace, version: Version, calculation: Calculation, value: Value) -> str:
     """Source of a value that the scenario has."""
     started = _started(place, version, calculation.configured)
     if started:
@@ -64,7 +64,7 @@ def _origin(place: Place, version: Version, calculation: Calculation, value: Val
     return "typed"
 
 
-def _started(place: Place, version: Version, configured: bool) -> str:
+def _started(place: FieldPlace, version: Version, configured: bool) -> str:
     """Source of a value that nobody changed since the panel was filled in; empty where it was changed."""
     now = holder(version.scenario, place.section, place.at)
     if now is None or place.field.key not in _STARTED[place.section]:
@@ -80,7 +80,7 @@ def _started(place: Place, version: Version, configured: bool) -> str:
     return "config"
 
 
-def _is_as_it_was(place: Place, started: Scenario, now: Scenario | Server) -> bool:
+def _is_as_it_was(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
     """Whether a value is that of the start; the number of GPUs of another type is another one."""
     before = holder(started, place.section, place.at)
     if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
@@ -88,7 +88,7 @@ def _is_as_it_was(place: Place, started: Scenario, now: Scenario | Server) -> bo
     return not isinstance(before, Server) or not isinstance(now, Server) or before.gpu == now.gpu
 
 
-def _of_server(place: Place, scenario: Scenario, calculation: Calculation) -> Effect:
+def _of_server(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
     """A value of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
         return Effect(None, "measured, else the board's limit")
@@ -98,7 +98,7 @@ def _of_server(place: Place, scenario: Scenario, calculation: Calculation) -> Ef
     return Effect(price, "no price" if price is None else "config")
 
 
-def _of_workload(place: Place, scenario: Scenario, calculation: Calculation) -> Effect:
+def _of_workload(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
     """A value of a workload that the scenario leaves open: goals and spares have one for all workloads."""
     key = place.field.key
     if hasattr(scenario, key):

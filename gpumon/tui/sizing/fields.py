@@ -25,7 +25,7 @@ from gpumon.tui.sizing.kinds import (
     SHARE,
     TOKENS,
     WATTS,
-    Kind,
+    NumberKind,
 )
 
 Value: TypeAlias = float | str | None
@@ -38,14 +38,14 @@ WORKLOAD: Final = "workload"
 """Sections: what a row is about. Of servers and workloads there are several."""
 
 
-class Field(NamedTuple):
+class Input(NamedTuple):
     """One value of one section. Numbers have a `kind`, the rest `choices`."""
 
     key: str
     """As the struct has it."""
     name: str
     means: str
-    kind: Kind | None = None
+    kind: NumberKind | None = None
     choices: Callable[[Catalogues], Sequence[str]] = lambda _: ()
     optional: bool = False
     """It may be left open: then it is looked up, or does not matter."""
@@ -89,12 +89,12 @@ class Field(NamedTuple):
         return self.kind.allowed
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """A field of the goals, of one server or of one workload."""
 
     section: str
     at: int
-    field: Field
+    field: Input
 
 
 def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
@@ -107,7 +107,7 @@ def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server |
     return None
 
 
-def value_of(scenario: Scenario, place: Place) -> Value:
+def value_of(scenario: Scenario, place: FieldPlace) -> Value:
     """The value that was typed in a place; None or empty where it is left open."""
     row = holder(scenario, place.section, place.at)
     if row is None:
@@ -116,7 +116,7 @@ def value_of(scenario: Scenario, place: Place) -> Value:
     return value
 
 
-def with_value(scenario: Scenario, place: Place, value: Value) -> Scenario:
+def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
     """The scenario with another value in one place."""
     if place.section == GOALS:
         return replace(scenario, **{place.field.key: value})
@@ -127,13 +127,13 @@ def with_value(scenario: Scenario, place: Place, value: Value) -> Scenario:
     return replace(scenario, workload=_with_changed(scenario.workload, place, value))
 
 
-def _with_changed(rows: tuple[R, ...], place: Place, value: Value) -> tuple[R, ...]:
+def _with_changed(rows: tuple[R, ...], place: FieldPlace, value: Value) -> tuple[R, ...]:
     """The rows with another value in the row of a place."""
     changed = replace(rows[place.at], **{place.field.key: value})
     return (*rows[: place.at], changed, *rows[place.at + 1 :])
 
 
-def default_of(place: Place) -> Value:
+def default_of(place: FieldPlace) -> Value:
     """The value where nobody changed it."""
     blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
     value: Value = getattr(blank, place.field.key)
@@ -144,69 +144,69 @@ def _gpus(catalogues: Catalogues) -> Sequence[str]:
     return tuple(sorted({spec.name for spec in catalogues.gpus.by_short.values()}))
 
 
-def _latency_goals(whose: str) -> tuple[Field, ...]:
+def _latency_goals(whose: str) -> tuple[Input, ...]:
     return (
-        Field("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
-        Field("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
-        Field("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {whose}", GOAL, optional=True, start=1e4),
+        Input("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
+        Input("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
+        Input("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {whose}", GOAL, optional=True, start=1e4),
     )
 
 
 GOAL_FIELDS: Final = (
     *_latency_goals("as 19 of 20 requests see it. Empty: no goal."),
-    Field(
+    Input(
         *("planning_factor", "planning factor"),
         "Share of a worked-out capacity that is planned with; typed and swept capacities are used as they are.",
         SHARE,
     ),
-    Field("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
+    Input("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
           choices=lambda _: ("busy", "memory")),
-    Field("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
-    Field("spare_instances", "spare instances", "More than needed, of each workload.", NUMBER),
-    Field("spare_servers", "spare servers", "More than needed.", NUMBER),
+    Input("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
+    Input("spare_instances", "spare instances", "More than needed, of each workload.", NUMBER),
+    Input("spare_servers", "spare servers", "More than needed.", NUMBER),
 )  # fmt: skip
 SERVER_FIELDS: Final = (
-    Field("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.", choices=_gpus),
-    Field("gpus", "GPUs per server", "GPUs in one server.", COUNT),
-    Field("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
-    Field("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
-    Field("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
+    Input("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.", choices=_gpus),
+    Input("gpus", "GPUs per server", "GPUs in one server.", COUNT),
+    Input("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
+    Input("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
+    Input("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
           NUMBER),
-    Field("count", "servers at most", "0: as many as it takes.", NUMBER),
-    Field("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", WATTS,
+    Input("count", "servers at most", "0: as many as it takes.", NUMBER),
+    Input("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", WATTS,
           optional=True, start=500.0),
 )  # fmt: skip
 WORKLOAD_FIELDS: Final = (
-    Field("target", "target", "Load to plan for.", REQUESTS, per_kind=True),
-    Field("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
+    Input("target", "target", "Load to plan for.", REQUESTS, per_kind=True),
+    Input("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
           choices=lambda _: ("concurrency", "users", "requests_per_s")),
-    Field("think_s", "think time", "Seconds between an answer and the next question of a user.", SECONDS),
-    Field("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
+    Input("think_s", "think time", "Seconds between an answer and the next question of a user.", SECONDS),
+    Input("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
           CAPACITY, optional=True, start=8.0),
-    Field("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", TOKENS, optional=True, start=1000.0),
-    Field("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", TOKENS, optional=True, start=250.0),
-    Field("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",
+    Input("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", TOKENS, optional=True, start=1000.0),
+    Input("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", TOKENS, optional=True, start=250.0),
+    Input("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",
           ANY_SHARE, optional=True, start=0.0),
-    Field("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
-    Field("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
-    Field("weight_precision", "weights", "Number format of the weights.",
+    Input("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
+    Input("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
+    Input("weight_precision", "weights", "Number format of the weights.",
           choices=lambda _: ("", *WEIGHTS), optional=True),
-    Field("kv_precision", "KV cache", "Number format of the KV cache.",
+    Input("kv_precision", "KV cache", "Number format of the KV cache.",
           choices=lambda _: ("", "bf16", "fp16", "fp8", "int8"), optional=True),
-    Field("memory_gb", "memory", "GPU memory of one instance.", GB, optional=True, start=20.0),
-    Field("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", SHARE,
+    Input("memory_gb", "memory", "GPU memory of one instance.", GB, optional=True, start=20.0),
+    Input("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", SHARE,
           optional=True, start=1.0),
     *_latency_goals("of this workload. Empty: the goal of all."),
-    Field("itl_tail_ratio", "ITL p95 / mean", "How much slower the slow tokens are.", RATIO, optional=True),
-    Field("kv_pool_tokens", "KV pool", "Tokens that the KV cache of an instance holds.", TOKENS, optional=True,
+    Input("itl_tail_ratio", "ITL p95 / mean", "How much slower the slow tokens are.", RATIO, optional=True),
+    Input("kv_pool_tokens", "KV pool", "Tokens that the KV cache of an instance holds.", TOKENS, optional=True,
           start=1e5),
-    Field("max_num_seqs", "max_num_seqs", "Most sequences that the engine runs together.", COUNT,
+    Input("max_num_seqs", "max_num_seqs", "Most sequences that the engine runs together.", COUNT,
           optional=True, start=256.0),
-    Field("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", TOKENS,
+    Input("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", TOKENS,
           optional=True, start=1e4),
-    Field("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
+    Input("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
           start=0.0),
-    Field("profile", "profile", "Imported load test to take capacity and latency from.",
+    Input("profile", "profile", "Imported load test to take capacity and latency from.",
           choices=lambda known: ("", *sorted(known.profiles)), optional=True),
 )  # fmt: skip
 FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
@@ -225,6 +225,6 @@ def labelled(text: str) -> str:
     return _KEYS.sub(lambda match: _LABELS[match[0]], text)
 
 
-def field(section: str, key: str) -> Field:
+def field(section: str, key: str) -> Input:
     """One field by its key."""
     return next(candidate for candidate in FIELDS[section] if candidate.key == key)

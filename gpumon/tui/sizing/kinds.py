@@ -14,7 +14,7 @@ _MOST_POWER: Final = 30
 """Powers of ten beyond which a number is taken for infinite, or for 0."""
 
 
-class Kind(NamedTuple):
+class NumberKind(NamedTuple):
     """One way of writing numbers. `unit` is the factor from what is typed to the unit of the field."""
 
     name: str
@@ -131,16 +131,16 @@ def round_step(number: float) -> float:
     return step
 
 
-REQUESTS: Final = Kind("such as 512 or 1.5k", units=_THOUSANDS)
-CAPACITY: Final = Kind("such as 24", units=_THOUSANDS, least=1.0)
-COUNT: Final = Kind("such as 4", whole=True, least=1.0)
-NUMBER: Final = Kind("such as 0 or 1", whole=True)
-TOKENS: Final = Kind("such as 2000 or 4k", units=_THOUSANDS, open=True)
-SECONDS: Final = Kind("such as 30, in seconds", "s", units={"ms": 1e-3, "min": 60.0})
-GOAL: Final = Kind("such as 40, in ms, or 1.5 s", "ms", units={"s": 1e3}, open=True)
-GB: Final = Kind("such as 44.8, in GB (1e9)", "GB", units={"tb": 1e3, "gib": 1.073741824}, open=True)
-SHARE: Final = Kind("such as 80, in percent", "%", unit=0.01, open=True, most=1.0, step=5.0)
-ANY_SHARE: Final = Kind("such as 20, in percent", "%", unit=0.01, most=1.0, step=5.0)
-MONEY: Final = Kind("such as 2.49 an hour")
-WATTS: Final = Kind("such as 650, in W", "W", units={"kw": 1e3}, open=True)
-RATIO: Final = Kind("such as 1.2", least=1.0)
+REQUESTS: Final = NumberKind("such as 512 or 1.5k", units=_THOUSANDS)
+CAPACITY: Final = NumberKind("such as 24", units=_THOUSANDS, least=1.0)
+COUNT: Final = NumberKind("such as 4", whole=True, least=1.0)
+NUMBER: Final = NumberKind("such as 0 or 1", whole=True)
+TOKENS: Final = NumberKind("such as 2000 or 4k", units=_THOUSANDS, open=True)
+SECONDS: Final = NumberKind("such as 30, in seconds", "s", units={"ms": 1e-3, "min": 60.0})
+GOAL: Final = NumberKind("such as 40, in ms, or 1.5 s", "ms", units={"s": 1e3}, open=True)
+GB: Final = NumberKind("such as 44.8, in GB (1e9)", "GB", units={"tb": 1e3, "gib": 1.073741824}, open=True)
+SHARE: Final = NumberKind("such as 80, in percent", "%", unit=0.01, open=True, most=1.0, step=5.0)
+ANY_SHARE: Final = NumberKind("such as 20, in percent", "%", unit=0.01, most=1.0, step=5.0)
+MONEY: Final = NumberKind("such as 2.49 an hour")
+WATTS: Final = NumberKind("such as 650, in W", "W", units={"kw": 1e3}, open=True)
+RATIO: Final = NumberKind("such as 1.2", least=1.0)

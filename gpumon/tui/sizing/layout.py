@@ -35,7 +35,7 @@ _LEAST_FOOT: Final = 8
 """Lines from which the last one names keys."""
 
 
-class Page(NamedTuple):
+class PanelPage(NamedTuple):
     """The lines, and what of them can be scrolled."""
 
     lines: Lines
@@ -77,7 +77,7 @@ class _Below(NamedTuple):
     most_from: int
 
 
-def page(scene: Scene) -> Page:
+def page(scene: Scene) -> PanelPage:
     """At most `scene.height` lines."""
     feet = 0
     if scene.height >= _LEAST_FOOT:
@@ -107,7 +107,7 @@ def page(scene: Scene) -> Page:
         if not crowded:
             first = _out_of_view(scene, below, picture_lines)
         foot = _without_cursor(_foot(scene, first))
-    return Page([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
+    return PanelPage([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
 
 
 def _without_cursor(rows: Sequence[Row]) -> Lines:

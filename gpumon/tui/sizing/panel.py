@@ -19,7 +19,7 @@ from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
 from gpumon.tui.sizing.effects import ages
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.layout import VIEWS, Page, page
+from gpumon.tui.sizing.layout import VIEWS, PanelPage, page
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.sizing.versions import Newest, Version
@@ -54,7 +54,7 @@ class SizingPanel(Pane):
         self._looked_s = float("-inf")
         self._notes_from = 0
         """Lines of words that are scrolled out of view."""
-        self._page = Page([], False)
+        self._page = PanelPage([], False)
         """As it was painted last."""
         self._misplaced = False
         """Whether the last key was part of a number that nothing here takes."""

@@ -14,7 +14,7 @@ from gpumon.sizing.answer import Answer, Packed, PlacedServer
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Key, Marks, fitted, flowed, reason, usable
+from gpumon.tui.sizing.canvas import MARKS, LegendEntry, Marks, fitted, flowed, reason, usable
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
@@ -26,7 +26,7 @@ _LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
 """Height from which a legend may have so many lines."""
 Unit = tuple[tuple[int, ...], int]
 """Workloads on one GPU, and over how many GPUs they are joined."""
-Kind = tuple[int, tuple[Unit, ...]]
+ServerKind = tuple[int, tuple[Unit, ...]]
 """Shape of a server and what is on it: equal ones are drawn once."""
 
 
@@ -108,7 +108,7 @@ def _known(reading: Reading) -> float | None:
     return None
 
 
-def _kind(server: PlacedServer) -> Kind:
+def _kind(server: PlacedServer) -> ServerKind:
     """The shape of a server, and its GPUs in one order: those that an instance joins, then shared and free ones."""
     groups: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for place, slot in enumerate(server.gpus):
@@ -144,7 +144,9 @@ def _mixed(packed: Packed, scenario: Scenario) -> bool:
     return len({scenario.server[shape].gpu for shape in shapes if shape < len(scenario.server)}) > 1
 
 
-def _body(kinds: Counter[Kind], names: Sequence[str], width: int, room: int, not_drawn: str, marks: Marks) -> list[Row]:
+def _body(
+    kinds: Counter[ServerKind], names: Sequence[str], width: int, room: int, not_drawn: str, marks: Marks
+) -> list[Row]:
     """A line of each kind of server with the name of its shape, as many kinds as fit; the others are counted."""
     most = max(kinds.values())
     rows: list[Row] = []
@@ -227,7 +229,7 @@ def _tone(workload: int) -> str:
     return _TONES[workload % len(_TONES)]
 
 
-def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list[Key]:
+def _keys(answer: Answer, kinds: Counter[ServerKind], room: int, marks: Marks) -> list[LegendEntry]:
     """Letters of the workloads, and what a bond and a dot stand for where there are any."""
     free = 0
     is_joined = False
@@ -238,11 +240,11 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list
             is_joined = is_joined or gpus > 1
             if not workloads:
                 free += times
-    keys: list[Key] = []
+    keys: list[LegendEntry] = []
     if is_joined:
-        keys.append(Key(f"A{marks.joined}A", "muted", "one instance"))
+        keys.append(LegendEntry(f"A{marks.joined}A", "muted", "one instance"))
     if free:
-        keys.append(Key(marks.free, "muted", f"{free:,} free"))
+        keys.append(LegendEntry(marks.free, "muted", f"{free:,} free"))
     room -= sum(cells(key.glyph) + cells(key.text) + 3 for key in keys)
     longest = max(4, min(24, room // max(1, len(placed)) - 9))
     names = []
@@ -252,7 +254,7 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list
     return [*names, *keys]
 
 
-def _key(answer: Answer, workload: int, longest: int) -> Key:
+def _key(answer: Answer, workload: int, longest: int) -> LegendEntry:
     """Letter, name and number of instances of a workload."""
     plan = answer.workloads[workload]
     name = clean(plan.name.rpartition("/")[2] or plan.name)
@@ -260,4 +262,4 @@ def _key(answer: Answer, workload: int, longest: int) -> Key:
     times = ""
     if instances is not None:
         times = f" x {instances:,.0f}"
-    return Key(letter(workload), _tone(workload), f"{cut(name, longest)}{times}")
+    return LegendEntry(letter(workload), _tone(workload), f"{cut(name, longest)}{times}")

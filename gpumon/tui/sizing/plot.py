@@ -14,7 +14,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import Curve
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, Key, Marks, Scale, framed, reason, usable
+from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason, usable
 from gpumon.tui.sizing.fields import labelled
 
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
@@ -33,7 +33,7 @@ _SECONDS_FROM_S: Final = 10.0
 """From this ITL on the y axis is in seconds."""
 
 
-class Measured(NamedTuple):
+class MeasuredRange(NamedTuple):
     """The requests in flight between which something was measured."""
 
     low: float
@@ -54,7 +54,7 @@ class _Plot(NamedTuple):
 
     points: list[tuple[float, float]]
     curve: Curve | None
-    measured: Measured
+    measured: MeasuredRange
     planned: float | None
     planned_s: float | None
     """ITL at the planned load; None where it is not known."""
@@ -129,12 +129,12 @@ def _limits(plan: WorkloadPlan) -> list[Limit]:
     return limits
 
 
-def _measured(instance: Instance) -> Measured:
+def _measured(instance: Instance) -> MeasuredRange:
     """The loads between which the fit has points; an empty range without a fit."""
     fit = instance.fitted
     if fit is None:
-        return Measured(0.0, 0.0)
-    return Measured(fit.low, fit.high)
+        return MeasuredRange(0.0, 0.0)
+    return MeasuredRange(fit.low, fit.high)
 
 
 def _drawable(value: float | None) -> float | None:
@@ -155,7 +155,9 @@ def _points(instance: Instance) -> list[tuple[float, float]]:
     return points
 
 
-def _base(points: list[tuple[float, float]], planned: float | None, measured: Measured, limits: list[Limit]) -> float:
+def _base(
+    points: list[tuple[float, float]], planned: float | None, measured: MeasuredRange, limits: list[Limit]
+) -> float:
     """The load that the x axis shows at least: what was measured and planned; else the first limit."""
     loads = [running for running, _ in points]
     if planned is not None:
@@ -200,25 +202,25 @@ def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
         canvas.mark(plot.planned, plot.planned_s or 0.0, marks.plan, "focus")
 
 
-def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
+def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
     """The entries of the legend, the most telling first."""
     if plot.planned is not None:
-        yield Key(marks.plan, "focus", _planned_words(plot, plot.planned))
+        yield LegendEntry(marks.plan, "focus", _planned_words(plot, plot.planned))
     if plot.goal_s is not None:
         above = ""
         if not plot.goal_in_view:
             above = ", above the scale"
-        yield Key(marks.goal * 2, "warn", _goal_words(instance, plot.goal_s) + above)
+        yield LegendEntry(marks.goal * 2, "warn", _goal_words(instance, plot.goal_s) + above)
     if plot.curve is not None:
         yield from _curve_keys(plot, instance, marks)
     for limit in plot.limits:
-        yield Key(marks.limit, "critical", f"{_word(limit)} limit {whole(limit.concurrency)}")
+        yield LegendEntry(marks.limit, "critical", f"{_word(limit)} limit {whole(limit.concurrency)}")
     if plot.points:
-        yield Key(marks.point, "tokens", f"{len(plot.points)} measured")
+        yield LegendEntry(marks.point, "tokens", f"{len(plot.points)} measured")
     if plot.curve is None:
-        yield Key("", "muted", f"no line: {clean(labelled(_why_no_curve(instance))) or NO_POINTS}")
+        yield LegendEntry("", "muted", f"no line: {clean(labelled(_why_no_curve(instance))) or NO_POINTS}")
     for limit in plot.beyond:
-        yield Key("", "muted", f"{_word(limit)} limit {whole(limit.concurrency)}, far right")
+        yield LegendEntry("", "muted", f"{_word(limit)} limit {whole(limit.concurrency)}, far right")
 
 
 def _planned_words(plot: _Plot, running: float) -> str:
@@ -247,7 +249,7 @@ def _goal_words(instance: Instance, goal_s: float) -> str:
     return f"goal {_time(asked_ms / 1e3)} p95 is {mean} mean"
 
 
-def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
+def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
     """Name of the curve, and the loads at which it is extrapolated."""
     name = _LINES.get(instance.source, "roofline")
     if instance.fitted is not None and instance.fitted.anchored and instance.source is not Source.RESCALED:
@@ -255,16 +257,16 @@ def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Key]:
     if instance.band:
         name = f"{name} {instance.band.short}"
     if plot.measured.empty:
-        yield Key(marks.thin, "muted", f"{name}, not measured")
+        yield LegendEntry(marks.thin, "muted", f"{name}, not measured")
         return
-    yield Key(marks.thick, "accent", name)
+    yield LegendEntry(marks.thick, "accent", name)
     outside = list[str]()
     if plot.measured.low / EXTRAPOLATED >= 1.0:
         outside.append(f"below {whole(plot.measured.low)}")
     if plot.most_x > plot.measured.high * EXTRAPOLATED * _HEADROOM:
         outside.append(f"beyond {whole(plot.measured.high)}")
     if outside:
-        yield Key(marks.thin, "muted", f"extrapolated {' and '.join(outside)}")
+        yield LegendEntry(marks.thin, "muted", f"extrapolated {' and '.join(outside)}")
 
 
 def _time(value_s: float) -> str:

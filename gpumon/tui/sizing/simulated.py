@@ -12,7 +12,7 @@ from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, Key, Marks, Scale, framed, reason
+from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason
 
 _LEGENDS: Final = ((9, 4), (7, 3), (5, 1))
 """Lines of the legend from a height on: the percentiles of three latencies are the answer."""
@@ -61,11 +61,11 @@ def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], floa
     return value
 
 
-def _legend(simulation: Simulation, figures: Figures, marks: Marks) -> list[Key]:
+def _legend(simulation: Simulation, figures: Figures, marks: Marks) -> list[LegendEntry]:
     """The lines, and each latency beside its goal and its formula."""
-    keys = [Key(marks.thick, "accent", "running"), Key(marks.thick, "warn", "waiting")]
+    keys = [LegendEntry(marks.thick, "accent", "running"), LegendEntry(marks.thick, "warn", "waiting")]
     if not isinstance(simulation.formula.running, Missing):
-        keys.append(Key(marks.goal * 2, "muted", f"formula {human.whole(simulation.formula.running)} running"))
+        keys.append(LegendEntry(marks.goal * 2, "muted", f"formula {human.whole(simulation.formula.running)} running"))
     latencies = (
         ("TTFT", figures.ttft_s, simulation.goal_ttft_s, simulation.formula.ttft_s),
         ("ITL", figures.itl_s, simulation.goal_itl_s, simulation.formula.itl_s),
@@ -78,11 +78,11 @@ def _legend(simulation: Simulation, figures: Figures, marks: Marks) -> list[Key]
         if not isinstance(goal_s, Missing):
             text += f" goal {_time(goal_s)}"
             tone = "critical" if name in simulation.missed else "ok"
-        keys.append(Key("", tone, text))
+        keys.append(LegendEntry("", tone, text))
     if figures.queue_grows:
-        keys.append(Key("", "critical", "the queue grows: it does not keep up"))
+        keys.append(LegendEntry("", "critical", "the queue grows: it does not keep up"))
     if not isinstance(figures.goodput_ratio, Missing):
-        keys.append(Key("", "text", f"goodput {figures.goodput_ratio:.0%}"))
+        keys.append(LegendEntry("", "text", f"goodput {figures.goodput_ratio:.0%}"))
     return keys
 
 

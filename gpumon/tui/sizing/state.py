@@ -15,7 +15,7 @@ from gpumon.tui.sizing.fields import (
     GOALS,
     SERVER,
     WORKLOAD,
-    Place,
+    FieldPlace,
     Value,
     default_of,
     field,
@@ -39,12 +39,12 @@ class Stop(NamedTuple):
     section: str
     at: int
 
-    def places(self, *, every: bool = False) -> list[Place]:
+    def places(self, *, every: bool = False) -> list[FieldPlace]:
         """The fields that the row shows, or all of it."""
         fields = FIELDS[self.section]
         if not every:
             fields = tuple(field(self.section, key) for key in _CELLS[self.section])
-        return [Place(self.section, self.at, column) for column in fields]
+        return [FieldPlace(self.section, self.at, column) for column in fields]
 
 
 def stops(scenario: Scenario) -> list[Stop]:
@@ -105,7 +105,7 @@ class PanelState:
         return self.stops[self.row]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FieldPlace:
         """The field under the cursor."""
         places = self.stop.places(every=self.opened)
         return places[max(0, min(self.cell, len(places) - 1))]
@@ -125,7 +125,7 @@ class PanelState:
         self.stops = stops(self.present)
         self.calculation.ask(self.scenario)
 
-    def put(self, change: Scenario | Version, place: Place | None = None) -> bool:
+    def put(self, change: Scenario | Version, place: FieldPlace | None = None) -> bool:
         """Go on with another version, or another scenario of the same workloads; returns whether it is another."""
         if isinstance(change, Version):
             version = change
@@ -136,7 +136,7 @@ class PanelState:
         self.answer()
         return changed
 
-    def _with(self, place: Place, scenario: Scenario) -> Version:
+    def _with(self, place: FieldPlace, scenario: Scenario) -> Version:
         """The version with another value in one place. A typed target follows no engine, even if it is the same."""
         version = self.undo.present._replace(scenario=scenario)
         if place.section == WORKLOAD and place.field.key == "target":
@@ -177,7 +177,7 @@ class PanelState:
         if self.stop.section == WORKLOAD:
             self._workload = self.stop.at
 
-    def visit_goal(self, key: str) -> Place:
+    def visit_goal(self, key: str) -> FieldPlace:
         """Put the cursor on a goal for all, until `come_back`; returns its place."""
         self.close()
         left = self.row if self._left_row is None else self._left_row
@@ -295,7 +295,7 @@ class PanelState:
         else:
             self.put_value(place, self._next_number(place, direction))
 
-    def _next_choice(self, place: Place, direction: int) -> Value:
+    def _next_choice(self, place: FieldPlace, direction: int) -> Value:
         """The choice after the present one (1) or before it (-1), in a circle."""
         choices = list(place.field.choices(self.calculation.catalogues))
         value = value_of(self.scenario, place)
@@ -305,7 +305,7 @@ class PanelState:
             return choices[0 if direction > 0 else -1]
         return choices[(choices.index(value) + direction) % len(choices)]
 
-    def _next_number(self, place: Place, direction: int) -> float:
+    def _next_number(self, place: FieldPlace, direction: int) -> float:
         """The next round number; the field's first one where no value is in effect."""
         kind = place.field.kind
         assert kind is not None
@@ -317,13 +317,13 @@ class PanelState:
             return int(number)
         return number
 
-    def put_value(self, place: Place, value: Value) -> bool:
+    def put_value(self, place: FieldPlace, value: Value) -> bool:
         """Change one value; changes of the same one in a row are one step back. Returns whether it is another."""
         if place.section == SERVER and place.field.key == "gpu":
             return self.use_gpu(str(value), place)
         return self.put(self._with(place, with_value(self.present, place, value)), place)
 
-    def _there(self, place: Place) -> bool:
+    def _there(self, place: FieldPlace) -> bool:
         """Whether there is something that has this value: a server may not be given."""
         return place.section != SERVER or place.at < len(self.present.server)
 
@@ -344,7 +344,7 @@ class PanelState:
             self.calculation.keep_price(servers[place.at].gpu, None)
         return self.put(self._with(place, with_value(self.present, place, _untyped(place))))
 
-    def use_gpu(self, name: str, place: Place | None = None) -> bool:
+    def use_gpu(self, name: str, place: FieldPlace | None = None) -> bool:
         """Another type of GPU in the server under the cursor; from another row in all servers.
 
         Price and power were of the old type; a price that was typed for the new one comes back.
@@ -389,14 +389,14 @@ class PanelState:
         return turned
 
 
-def _position(places: list[Place], place: Place) -> int:
+def _position(places: list[FieldPlace], place: FieldPlace) -> int:
     """Number of a place among others; 0 for one that is not there."""
     if place in places:
         return places.index(place)
     return 0
 
 
-def _untyped(place: Place) -> Value:
+def _untyped(place: FieldPlace) -> Value:
     """The value of a place that nobody changed."""
     if not place.field.optional:
         return default_of(place)

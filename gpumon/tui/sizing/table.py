@@ -14,7 +14,7 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.effects import effect
-from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, Value, field, holder
+from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, FieldPlace, Value, field, holder
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
@@ -72,7 +72,7 @@ class _Column(NamedTuple):
 
 
 def _weights(scene: Scene, workload: int, _: WorkloadPlan) -> str:
-    place = Place(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
+    place = FieldPlace(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
     return place.field.shown(effect(place, scene.state.version, scene.state.calculation).value)
 
 
@@ -380,7 +380,7 @@ def _name_of(scene: Scene, stop: Stop) -> str:
     return "server"
 
 
-def _field(scene: Scene, place: Place, *, here: bool) -> Row:
+def _field(scene: Scene, place: FieldPlace, *, here: bool) -> Row:
     """Name, value in effect, and where that comes from; the field under the cursor is marked."""
     state = scene.state
     width = scene.width
@@ -405,7 +405,7 @@ def _field(scene: Scene, place: Place, *, here: bool) -> Row:
     return (begin, (left(value, room), f"{tones[0]}{ground}"), (f" {origin}", f"{tones[1]}{ground}"))
 
 
-def _value_text(scene: Scene, place: Place, value: Value) -> str:
+def _value_text(scene: Scene, place: FieldPlace, value: Value) -> str:
     """The value of a field as text; a target with the unit of its kind."""
     text = clean(place.field.shown(value), 60)
     row = holder(scene.state.scenario, place.section, place.at)

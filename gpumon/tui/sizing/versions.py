@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpumon.sizing.profile import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Workload
-from gpumon.tui.sizing.fields import Place
+from gpumon.tui.sizing.fields import FieldPlace
 
 MOST_STEPS: Final = 200
 """Steps that can be undone."""
@@ -118,7 +118,7 @@ class UndoList:
         self._at = 0
         self._saved = 0
         """The version that was saved, loaded, or is as it runs."""
-        self._place: Place | None = None
+        self._place: FieldPlace | None = None
         """The place that the last version changed; None where the next change is a version of its own."""
 
     @property
@@ -136,7 +136,7 @@ class UndoList:
         """Versions between this one and the one that was saved, loaded, or is as it runs."""
         return abs(self._at - self._saved)
 
-    def put(self, version: Version, place: Place | None = None) -> bool:
+    def put(self, version: Version, place: FieldPlace | None = None) -> bool:
         """Go on with another version; returns whether it is another."""
         if version == self.present:
             return False

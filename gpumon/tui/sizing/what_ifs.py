@@ -11,7 +11,7 @@ from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import WORKLOAD, Place, Value, field, value_of
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field, value_of
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 
@@ -173,13 +173,13 @@ def next_tp(state: PanelState) -> bool:
     return after != instance.tp and state.put_value(place, after)
 
 
-def _of_workload(state: PanelState, key: str) -> Place:
+def _of_workload(state: PanelState, key: str) -> FieldPlace:
     """A field of the workload that what-ifs are about."""
     state.come_back()
-    return Place(WORKLOAD, state.workload, field(WORKLOAD, key))
+    return FieldPlace(WORKLOAD, state.workload, field(WORKLOAD, key))
 
 
-def _put_next(state: PanelState, place: Place, values: Sequence[Value]) -> bool:
+def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
     """The value after the present one in a circle; the first where the present one is none of them."""
     now = value_of(state.present, place)
     if now not in values:

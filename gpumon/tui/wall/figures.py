@@ -17,7 +17,7 @@ _CELLS: Final = 4
 """Cells of a figure on a tile."""
 
 
-class Curve(NamedTuple):
+class CardCurve(NamedTuple):
     """A series of a GPU's history, as a card charts it."""
 
     name: str
@@ -26,13 +26,13 @@ class Curve(NamedTuple):
     """One of `palette.HUES`."""
 
 
-class Figure(NamedTuple):
+class WallFigure(NamedTuple):
     """One figure of a GPU, and what its colours mean."""
 
     name: str
     hue: str
     """One of `palette.HUES`."""
-    curves: tuple[Curve, ...]
+    curves: tuple[CardCurve, ...]
     """One or two curves on one scale; the first is in front."""
     value: Callable[[Gpu], Reading]
     full: Callable[[Gpu, View], Reading]
@@ -107,22 +107,22 @@ def _degrees(value: Reading, view: View) -> str:
     return f"{celsius(value)}°C"
 
 
-_EFFICIENCY: Final = (Curve("MFU", "mfu", "mfu"), Curve("MBU", "mbu", "mbu"))
-_ACTIVITY: Final = (Curve("SM", "sm", "sm"), Curve("busy", "busy", "busy"))
-_VRAM: Final = (Curve("VRAM", "vram", "mbu"),)
-_POWER: Final = (Curve("power", "power", "sm"),)
-_HEAT: Final = (Curve("°C", "temp", "sm"),)
+_EFFICIENCY: Final = (CardCurve("MFU", "mfu", "mfu"), CardCurve("MBU", "mbu", "mbu"))
+_ACTIVITY: Final = (CardCurve("SM", "sm", "sm"), CardCurve("busy", "busy", "busy"))
+_VRAM: Final = (CardCurve("VRAM", "vram", "mbu"),)
+_POWER: Final = (CardCurve("power", "power", "sm"),)
+_HEAT: Final = (CardCurve("°C", "temp", "sm"),)
 FIGURES: Final = (
-    Figure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _full_share, _percent),
-    Figure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _full_share, _percent),
-    Figure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _full_share, _percent),
-    Figure("VRAM", "mbu", _VRAM, _vram_share, _full_share, _percent, "vram"),
-    Figure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
-    Figure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot, _degrees, "temperature", "temp"),
+    WallFigure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _full_share, _percent),
+    WallFigure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _full_share, _percent),
+    WallFigure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _full_share, _percent),
+    WallFigure("VRAM", "mbu", _VRAM, _vram_share, _full_share, _percent, "vram"),
+    WallFigure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
+    WallFigure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot, _degrees, "temperature", "temp"),
 )
 """In the order in which the key shows them."""
 
 
-def next_figure(figure: Figure) -> Figure:
+def next_figure(figure: WallFigure) -> WallFigure:
     """The figure after this one; after the last one the first."""
     return FIGURES[(FIGURES.index(figure) + 1) % len(FIGURES)]

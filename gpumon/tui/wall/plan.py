@@ -17,7 +17,7 @@ _FEW_LINES: Final = 10
 """Lines that the wall takes among other panes, at most, where a smaller form needs no more."""
 
 
-class Form(NamedTuple):
+class TileForm(NamedTuple):
     """How large a tile is: cells and lines, the gap to the next one included."""
 
     name: str
@@ -27,17 +27,17 @@ class Form(NamedTuple):
     most_height: int
 
 
-CARD: Final = Form("card", 19, 8, 60, 30)
+CARD: Final = TileForm("card", 19, 8, 60, 30)
 """The figure, the other figures as bars, the engine, the state and a chart."""
-BOX: Final = Form("box", 13, 3, 24, 4)
+BOX: Final = TileForm("box", 13, 3, 24, 4)
 """Number and state, figure, engine."""
-LINE: Final = Form("line", 13, 1, 24, 1)
+LINE: Final = TileForm("line", 13, 1, 24, 1)
 """Number, figure, state."""
-NUMBER: Final = Form("number", 6, 1, 6, 1)
+NUMBER: Final = TileForm("number", 6, 1, 6, 1)
 """Mark and figure."""
-PAIR: Final = Form("pair", 3, 1, 3, 1)
+PAIR: Final = TileForm("pair", 3, 1, 3, 1)
 """Mark and digit."""
-DOT: Final = Form("dot", 1, 1, 1, 1)
+DOT: Final = TileForm("dot", 1, 1, 1, 1)
 """A digit, or the mark in its place."""
 FORMS: Final = (CARD, BOX, LINE, NUMBER, PAIR, DOT)
 """The largest first."""
@@ -45,7 +45,7 @@ _BESIDE: Final = (NUMBER, PAIR, DOT)
 """Forms of which the tiles of a host stand beside its name, and not below."""
 
 
-class Place(NamedTuple):
+class TilePlace(NamedTuple):
     """Place of the first cell of a tile."""
 
     line: int
@@ -65,11 +65,11 @@ class Label(NamedTuple):
 class WallPlan(NamedTuple):
     """The tiles of a wall, in their order."""
 
-    form: Form
+    form: TileForm
     width: int
     height: int
     """Cells and lines of a tile, the gap to the next one included."""
-    places: tuple[Place, ...]
+    places: tuple[TilePlace, ...]
     labels: tuple[Label, ...]
     lines: int
 
@@ -112,7 +112,7 @@ def lines_wanted(gpus: int, width: int) -> int:
     return _FEW_LINES
 
 
-def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: Form) -> WallPlan | None:
+def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: TileForm) -> WallPlan | None:
     """All tiles in one form, stretched over the lines that there are; None where not even one tile has room."""
     if form.width > width:
         return None
@@ -128,36 +128,36 @@ def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: Fo
     return _placed(sizes, label, width, form, height)
 
 
-def _placed(sizes: tuple[int, ...], label: int, width: int, form: Form, height: int) -> WallPlan:
+def _placed(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
     if label and form in _BESIDE:
         return _beside_names(sizes, label, width, form)
     return _below_names(sizes, label, width, form, height)
 
 
-def _below_names(sizes: Sequence[int], label: int, width: int, form: Form, height: int) -> WallPlan:
+def _below_names(sizes: Sequence[int], label: int, width: int, form: TileForm, height: int) -> WallPlan:
     """The tiles of each host below its name, over the whole width."""
     across = _even(max(sizes), max(1, width // form.width))
     cells = min(form.most_width, width // across)
-    places: list[Place] = []
+    places: list[TilePlace] = []
     labels: list[Label] = []
     line = 0
     for group, size in enumerate(sizes):
         if label:
             labels.append(Label(line, 0, width, group))
             line += 1
-        places += [Place(line + tile // across * height, tile % across * cells) for tile in range(size)]
+        places += [TilePlace(line + tile // across * height, tile % across * cells) for tile in range(size)]
         line += -(-size // across) * height
     return WallPlan(form, cells, height, tuple(places), tuple(labels), line)
 
 
-def _beside_names(sizes: Sequence[int], label: int, width: int, form: Form) -> WallPlan:
+def _beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
     """The tiles of each host beside its name, as many hosts side by side as fit."""
     name = max(_LEAST_LABEL, min(label, _LABEL, width - 2 - form.width))
     tiles = min(max(sizes), _ACROSS, max(1, (width - name - 2) // form.width))
     block = name + 1 + tiles * form.width + 1
     across = max(1, width // block)
     block = width // across
-    places: list[Place] = []
+    places: list[TilePlace] = []
     labels: list[Label] = []
     line = 0
     for first in range(0, len(sizes), across):
@@ -166,7 +166,7 @@ def _beside_names(sizes: Sequence[int], label: int, width: int, form: Form) -> W
             left = number * block
             labels.append(Label(line, left, name, first + number))
             first_cell = left + name + 1
-            places += [Place(line + tile // tiles, first_cell + tile % tiles * form.width) for tile in range(size)]
+            places += [TilePlace(line + tile // tiles, first_cell + tile % tiles * form.width) for tile in range(size)]
         line += max(-(-size // tiles) for size in beside)
     return WallPlan(form, form.width, 1, tuple(places), tuple(labels), line)
 

@@ -13,8 +13,8 @@ from gpumon.tui.charts.raster import KEYS
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import FIGURES, Curve, Figure, step_of
-from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER, PAIR, Form, WallPlan
+from gpumon.tui.wall.figures import FIGURES, CardCurve, WallFigure, step_of
+from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER, PAIR, TileForm, WallPlan
 
 _CURSOR: Final = "badge_paused"
 """Tone of the tile under the cursor."""
@@ -51,17 +51,17 @@ class Tile(NamedTuple):
         return self.state[1:].strip()
 
 
-class Look(NamedTuple):
+class TileSettings(NamedTuple):
     """Settings that all tiles of a wall share."""
 
-    figure: Figure
+    figure: WallFigure
     view: View
     palette: Palette
     chart: Callable[[Gpu, int, int], Sequence[Row]]
     """The past of the figure in so many cells and lines; without rows where it has none."""
 
 
-def explained(tile: Tile, look: Look, room: int) -> list[Piece]:
+def explained(tile: Tile, look: TileSettings, room: int) -> list[Piece]:
     """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict."""
     gpu = tile.gpu
     figure = look.figure
@@ -100,7 +100,7 @@ def wall_rows(
     plan: WallPlan,
     tile_of: Callable[[int], Tile],
     names: Sequence[Piece],
-    look: Look,
+    look: TileSettings,
     lines: range,
     cursor: int | None,
 ) -> list[Row]:
@@ -132,7 +132,7 @@ def _joined(parts: list[tuple[int, Row]]) -> Row:
     return tuple(pieces)
 
 
-def _ground(tile: Tile, look: Look, cursor: bool) -> str:
+def _ground(tile: Tile, look: TileSettings, cursor: bool) -> str:
     """Tone of a tile: the tint of its figure, the colour of its level where that is high, plain without a figure."""
     if cursor:
         return _CURSOR
@@ -151,7 +151,7 @@ def _mark(tile: Tile, ground: str) -> Piece:
     return tile.mark, _MARKS.get(tile.tone, ground)
 
 
-def _digit(tile: Tile, look: Look) -> str:
+def _digit(tile: Tile, look: TileSettings) -> str:
     """The tenth of the figure; hatched where it is not measured."""
     share = look.figure.share(tile.gpu, look.view)
     if isinstance(share, Missing):
@@ -159,7 +159,7 @@ def _digit(tile: Tile, look: Look) -> str:
     return str(step_of(share))
 
 
-def _figure(tile: Tile, look: Look) -> str:
+def _figure(tile: Tile, look: TileSettings) -> str:
     """The figure in 4 cells; the reason where it is not measured, hatched cells where that has no room."""
     value = look.figure.value(tile.gpu)
     if not isinstance(value, Missing):
@@ -170,7 +170,7 @@ def _figure(tile: Tile, look: Look) -> str:
     return right(why, _NUMBER)
 
 
-def _dot(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> list[Row]:
+def _dot(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     ground = _ground(tile, look, cursor)
     mark = _mark(tile, ground)
     if mark[0] != " ":
@@ -178,7 +178,7 @@ def _dot(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> lis
     return [((_digit(tile, look), ground),)]
 
 
-def _pair(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> list[Row]:
+def _pair(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     ground = _ground(tile, look, cursor)
     digit = _digit(tile, look)
     mark = _mark(tile, ground)
@@ -187,7 +187,7 @@ def _pair(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> li
     return [(mark, (digit, ground))]
 
 
-def _number(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> list[Row]:
+def _number(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     ground = _ground(tile, look, cursor)
     figure = _figure(tile, look)
     mark = _mark(tile, ground)
@@ -196,7 +196,7 @@ def _number(tile: Tile, look: Look, _width: int, _height: int, cursor: bool) -> 
     return [(mark, (figure, ground))]
 
 
-def _line(tile: Tile, look: Look, width: int, _height: int, cursor: bool) -> list[Row]:
+def _line(tile: Tile, look: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
     ground = _ground(tile, look, cursor)
     index = right(str(tile.gpu.index), _INDEX)
     room = max(0, width - 1 - _INDEX - 1 - _NUMBER)
@@ -208,7 +208,7 @@ def _line(tile: Tile, look: Look, width: int, _height: int, cursor: bool) -> lis
     return [((index, ground), (_figure(tile, look), ground), _mark(tile, ground), (left(text, room), ground))]
 
 
-def _box(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list[Row]:
+def _box(tile: Tile, look: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
     ground = _ground(tile, look, cursor)
     room = width - 1
     engines = clean(" ".join(tile.gpu.engines), 60)
@@ -230,7 +230,7 @@ def _box(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list[
     return rows[:height]
 
 
-def _card(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list[Row]:
+def _card(tile: Tile, look: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
     """A head in the colour of the figure, the other figures as bars, and the past of the figure below."""
     ground = _ground(tile, look, cursor)
     room = width - 2
@@ -250,7 +250,7 @@ def _card(tile: Tile, look: Look, width: int, height: int, cursor: bool) -> list
     return rows[: height - 1]
 
 
-def _bar(gpu: Gpu, figure: Figure, look: Look, room: int) -> Row:
+def _bar(gpu: Gpu, figure: WallFigure, look: TileSettings, room: int) -> Row:
     """Name, figure and bar; hatched where it is not measured."""
     share = figure.share(gpu, look.view)
     size = max(0, room - _NAME - _NUMBER - 3)
@@ -266,7 +266,7 @@ def _bar(gpu: Gpu, figure: Figure, look: Look, room: int) -> Row:
     return (name, (text, tone), *bar)
 
 
-def legend(curves: Sequence[Curve], scale: str, width: int, glyphs: Glyphs) -> Row:
+def legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Glyphs) -> Row:
     """The line over a card's chart: its curves from the top down, and the scale where it fits."""
     pieces: list[Piece] = []
     for curve, key in reversed(list(zip(curves, KEYS[glyphs], strict=False))):
@@ -278,7 +278,7 @@ def legend(curves: Sequence[Curve], scale: str, width: int, glyphs: Glyphs) -> R
     return tuple(pieces)
 
 
-_DRAW: Final[dict[Form, Callable[[Tile, Look, int, int, bool], list[Row]]]] = {
+_DRAW: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[Row]]]] = {
     CARD: _card,
     BOX: _box,
     LINE: _line,

@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gpumon.readings.text import clean
-from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.output import is_busy
 from gpumon.tui.palette import Palette
 
@@ -35,7 +35,7 @@ class Board(Widget, inherit_bindings=False):
         self.palette = palette
         self._rows: list[Row] = []
         self._lines: list[Line] = []
-        self._slots: list[Slot] = []
+        self._slots: list[LineSlot] = []
         self._drawn = Size(0, 0)
         self._given = (0, 0)
         self._layout_comes = False
@@ -146,7 +146,7 @@ class Board(Widget, inherit_bindings=False):
         self._layout_comes = False
         width, height = self._drawn = self.size
         self._rows = self._wanted(width, height)
-        self._slots = [Slot() for _ in range(height)]
+        self._slots = [LineSlot() for _ in range(height)]
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
     def _wanted(self, width: int, height: int) -> list[Row]:

@@ -11,7 +11,7 @@ from textual import events
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, Figures, parts_of, with_data
+from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, CurveTexts, parts_of, with_data
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.levels import levels_in
@@ -54,7 +54,7 @@ class HistoryPane(Pane):
     def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)
         self._history = history
-        self._figures = Figures(history)
+        self._figures = CurveTexts(history)
         self._configured_s = view.config.screen.span_s
         self.span_s = self._configured_s
         """Seconds that the charts go back."""
@@ -82,7 +82,7 @@ class HistoryPane(Pane):
 
     def read_from(self, history: History) -> None:
         """Charts of other series."""
-        self._figures = Figures(history)
+        self._figures = CurveTexts(history)
         self._history = history
         self._charts = None
 

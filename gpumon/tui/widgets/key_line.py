@@ -107,7 +107,7 @@ _ENDS: Final[_Own] = ((("time.oldest", "time.live"), "first, last"),)
 _ALL_ROWS: Final[_Own] = ((("back",), "all rows"),)
 
 
-class Place(NamedTuple):
+class KeyHolder(NamedTuple):
     """The holder of the keys right now, and what it can do."""
 
     name: str
@@ -140,7 +140,7 @@ class Place(NamedTuple):
     """Whether a step back leads to another screen."""
 
 
-def hints(keys: Keymap, place: Place) -> list[Hint]:
+def hints(keys: Keymap, place: KeyHolder) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if place.name == ASKED:
         return _hints_of_question(place)
@@ -151,7 +151,7 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     return [*shown, _leave(keys, place)]
 
 
-def _hints_of_question(place: Place) -> list[Hint]:
+def _hints_of_question(place: KeyHolder) -> list[Hint]:
     """Fixed keys while something is asked."""
     shown = [Hint("Enter", "take it", ("enter",))]
     if place.scrolls:
@@ -159,7 +159,7 @@ def _hints_of_question(place: Place) -> list[Hint]:
     return [*shown, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
 
 
-def _leave(keys: Keymap, place: Place) -> Hint:
+def _leave(keys: Keymap, place: KeyHolder) -> Hint:
     """The key that quits: its letter where no step back comes first, else the key that always quits."""
     steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
     letter = keys.first("quit")
@@ -168,7 +168,7 @@ def _leave(keys: Keymap, place: Place) -> Hint:
     return Hint(letter, "quit", keys.keys["quit"][:1])
 
 
-def _wanted(place: Place) -> _Own:
+def _wanted(place: KeyHolder) -> _Own:
     """Commands that do something here, most important first, with what the key line calls them."""
     own = _own(place)
     if place.name == NUMBER:
@@ -185,7 +185,7 @@ def _wanted(place: Place) -> _Own:
     return (_HELP, *widen, *time, *own, *_pace(place), *_panes(place), *moves, *_COMMON)
 
 
-def _wanted_in_sizing(place: Place) -> _Own:
+def _wanted_in_sizing(place: KeyHolder) -> _Own:
     """Commands of the sizing panel; while something is typed there, those alone that end it."""
     own = _own(place)
     if place.opened:
@@ -194,7 +194,7 @@ def _wanted_in_sizing(place: Place) -> _Own:
     return (_HELP, _CLOSE, *own, *to_panes)
 
 
-def _own(place: Place) -> _Own:
+def _own(place: KeyHolder) -> _Own:
     """Commands of the pane, page or panel alone."""
     name = place.name
     if place.fleet:
@@ -209,7 +209,7 @@ def _own(place: Place) -> _Own:
     return tuple(own)
 
 
-def _pause(place: Place) -> tuple[tuple[str, ...], str]:
+def _pause(place: KeyHolder) -> tuple[tuple[str, ...], str]:
     """The key that freezes the display, called by what it does now."""
     if not place.paused:
         return ("pause",), "pause"
@@ -226,7 +226,7 @@ def _hint(keys: Keymap, names: Sequence[str], does: str) -> Hint:
     return Hint(_ARROWS.get(shown, shown), does, presses)
 
 
-def _times(place: Place) -> _Own:
+def _times(place: KeyHolder) -> _Own:
     """Keys that move in time, where they do."""
     if not place.past:
         return ()
@@ -242,14 +242,14 @@ def _times(place: Place) -> _Own:
     return tuple(times)
 
 
-def _pace(place: Place) -> _Own:
+def _pace(place: KeyHolder) -> _Own:
     """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
     if place.speed is None:
         return ((("slower", "faster"), f"every {place.every}"),)
     return ()
 
 
-def _panes(place: Place) -> _Own:
+def _panes(place: KeyHolder) -> _Own:
     """Keys that go to other panes and show one alone; on a fleet's screen the key that asks all hosts anew."""
     if place.fleet:
         return _REFRESH

@@ -47,7 +47,7 @@ class Heading(NamedTuple):
     """`SIMULATED`, or shorter, where no hardware was read."""
 
 
-class Standing(NamedTuple):
+class Freshness(NamedTuple):
     """How what is shown stands to now."""
 
     shown_s: float | None = None
@@ -75,9 +75,9 @@ class TitleBar(Board):
         super().__init__(palette)
         self._heading = Heading()
         self._now_s = 0.0
-        self._standing = Standing()
+        self._standing = Freshness()
 
-    def show(self, heading: Heading, now_s: float, standing: Standing) -> None:
+    def show(self, heading: Heading, now_s: float, standing: Freshness) -> None:
         """Paint at a moment of wall time."""
         self._heading = heading
         self._now_s = now_s
@@ -125,7 +125,7 @@ class TitleBar(Board):
         return [dot, (f" {time} ", "bar")]
 
 
-def _waiting(standing: Standing) -> Piece:
+def _waiting(standing: Freshness) -> Piece:
     """The dot before the first snapshot: asked, or no answer."""
     if standing.failed:
         return " ! no answer", "bar_warn"
@@ -134,7 +134,7 @@ def _waiting(standing: Standing) -> Piece:
     return " asking …", "bar_muted"
 
 
-def _live(standing: Standing) -> Piece:
+def _live(standing: Freshness) -> Piece:
     """The dot of what is shown live; a warning if the next snapshot is late."""
     if standing.failed or standing.waited_s > _LATE * standing.every_s:
         return f" ! no reading for {age(standing.waited_s)}", "bar_warn"
@@ -144,7 +144,7 @@ def _live(standing: Standing) -> Piece:
     return f" {glyph} {ago(standing.waited_s)} ago", "bar_ok"
 
 
-def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
+def _badge(shown_s: float, now_s: float, standing: Freshness) -> Piece:
     """When what is shown was: frozen just now, gone back to, or of a recording."""
     playing = standing.playing
     if playing is not None:

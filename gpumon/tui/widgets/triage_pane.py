@@ -16,9 +16,9 @@ from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.triage_rows import (
     CHANGED_S,
     LINES,
-    Columns,
     Item,
     Steady,
+    TriageColumns,
     changed,
     columns,
     items,
@@ -238,7 +238,9 @@ class TriagePane(ListPane[Item]):
         if not (self.narrowed and self._cursor):
             self._cursor = chosen[self._at].key
 
-    def _drawn_items(self, chosen: Sequence[Item], places: Columns, counts: Sequence[int], room: int) -> list[Row]:
+    def _drawn_items(
+        self, chosen: Sequence[Item], places: TriageColumns, counts: Sequence[int], room: int
+    ) -> list[Row]:
         """The lines of the items from the first in view on, as far as they fit."""
         rows: list[Row] = []
         self._item_of = []
@@ -273,7 +275,7 @@ class TriagePane(ListPane[Item]):
         events = self._history.events(snapshot.wall_s - CHANGED_S, snapshot.wall_s)
         return (changed(events, snapshot.wall_s, width, self.palette.glyphs),)
 
-    def _counts(self, chosen: Sequence[Item], places: Columns, room: int) -> list[int]:
+    def _counts(self, chosen: Sequence[Item], places: TriageColumns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
         counts = []
         for item in chosen:
@@ -285,7 +287,7 @@ class TriagePane(ListPane[Item]):
                 counts.append(len(lines(item, places, LINES[item.level])[0]))
         return counts
 
-    def _with_spare(self, chosen: Sequence[Item], places: Columns, counts: list[int], room: int) -> list[int]:
+    def _with_spare(self, chosen: Sequence[Item], places: TriageColumns, counts: list[int], room: int) -> list[int]:
         """Lines that are left go to whole texts and evidence, in order."""
         spare = room - sum(counts[self._top :])
         for number in range(self._top, len(chosen)):

@@ -13,15 +13,15 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import RASTERS, Layer, area
-from gpumon.tui.charts.series import Series, grid
+from gpumon.tui.charts.series import ChartSeries, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import FIGURES, Figure, next_figure
+from gpumon.tui.wall.figures import FIGURES, WallFigure, next_figure
 from gpumon.tui.wall.plan import WallPlan, wall_plan
-from gpumon.tui.wall.tiles import Look, Tile, explained, legend, wall_rows
+from gpumon.tui.wall.tiles import Tile, TileSettings, explained, legend, wall_rows
 from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _LEAST_CAPTION: Final = 3
 """Lines of a chart from which one of them says what it shows."""
 
 
-class Shape(Enum):
+class WallShape(Enum):
     """The shape that the user chose."""
 
     AUTO = "auto"
@@ -57,26 +57,26 @@ class WallPane(ListPane[T]):
         super().__init__(palette, view, listing, history)
         self._tile_of = tile_of
         self._host_of = host_of
-        self.shape = Shape.AUTO
-        self.figure: Figure = FIGURES[0]
+        self.shape = WallShape.AUTO
+        self.figure: WallFigure = FIGURES[0]
         """The figure that colours the tiles."""
         self._planned: WallPlan | None = None
         """The tiles as they were painted last."""
-        self._series: dict[tuple[str, int, float], Series] = {}
+        self._series: dict[tuple[str, int, float], ChartSeries] = {}
 
     @property
     def walled(self) -> bool:
         """Whether there are tiles and not rows."""
-        if self.shape is not Shape.AUTO:
-            return self.shape is Shape.WALL
+        if self.shape is not WallShape.AUTO:
+            return self.shape is WallShape.WALL
         return self.zoomed or len(self.chosen()) > self.size.height - 2
 
     def turn(self) -> None:
         """Rows in place of the wall, or the wall in place of rows."""
         walled = not self.walled
-        self.shape = Shape.AUTO
+        self.shape = WallShape.AUTO
         if self.walled is not walled:
-            self.shape = Shape.WALL if walled else Shape.ROWS
+            self.shape = WallShape.WALL if walled else WallShape.ROWS
         self._top = 0
         self.update()
 
@@ -165,8 +165,8 @@ class WallPane(ListPane[T]):
         if line < plan.height:
             self._top = 0  # the name of its host above it
 
-    def _look(self) -> Look:
-        return Look(self.figure, self.view, self.palette, self._chart)
+    def _look(self) -> TileSettings:
+        return TileSettings(self.figure, self.view, self.palette, self._chart)
 
     def _chart(self, gpu: Gpu, width: int, height: int) -> Sequence[Row]:
         """The past of the figure under a line with its name; a MIG slice has none of its own."""
@@ -193,7 +193,7 @@ class WallPane(ListPane[T]):
         known = (key, columns, column_s)
         series = self._series.get(known)
         if series is None and self.history is not None:
-            series = Series(self.history, key, columns * live, column_s / live, live)
+            series = ChartSeries(self.history, key, columns * live, column_s / live, live)
             self._series[known] = series
         if series is None:
             return ()

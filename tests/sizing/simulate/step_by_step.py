@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Request
+from gpumon.sizing.simulate.requests import PlayedRequest
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
 
 
 @dataclass
 class Job:
-    request: Request
+    request: PlayedRequest
     todo: int
     computed: int = 0
     made: int = 0
@@ -29,7 +29,7 @@ def blocks(tokens: int) -> int:
 
 
 def served(
-    requests: Sequence[Request], cost: StepTime, limits: EngineLimits
+    requests: Sequence[PlayedRequest], cost: StepTime, limits: EngineLimits
 ) -> tuple[dict[float, tuple[float, float]], int]:
     """Arrival -> first token and end, and the preemptions."""
     coming = deque(requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Shape, Source, constant, lognormal, steady
+from gpumon.sizing.simulate.requests import RequestShape, RequestSource, constant, lognormal, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits
@@ -19,9 +19,9 @@ ONE_AT_A_TIME = EngineLimits(1, 10**6, 10**6)
 @each_row(("busy", "allowed"), [(0.3, 0.06), (0.6, 0.06), (0.8, 0.08)])
 def test_waiting_time(busy: float, allowed: float, variation: float) -> None:
     service_s = BASE_S + TOKEN_S * MEAN
-    shape = Shape(lognormal(MEAN, variation), constant(1))
+    shape = RequestShape(lognormal(MEAN, variation), constant(1))
     requests = steady(busy / service_s, 16_000 * service_s / busy, shape, 3)
-    log = play(Source(requests), StepTime(BASE_S, 0.0, TOKEN_S), ONE_AT_A_TIME, 1, ROUTERS["round-robin"]())
+    log = play(RequestSource(requests), StepTime(BASE_S, 0.0, TOKEN_S), ONE_AT_A_TIME, 1, ROUTERS["round-robin"]())
     waited_s = sum(one.admitted_s - one.request.arrival_s for one in log.served) / len(log.served)
     times_s = [BASE_S + TOKEN_S * request.prompt for request in requests]
     rate = len(requests) / requests[-1].arrival_s

@@ -10,9 +10,9 @@ import pytest
 
 from gpumon.sizing.simulate.requests import (
     MOST_REQUESTS,
+    ArrivalPace,
     Clients,
-    Pace,
-    Shape,
+    RequestShape,
     constant,
     histogram,
     lognormal,
@@ -20,7 +20,7 @@ from gpumon.sizing.simulate.requests import (
     steady,
 )
 
-PLAIN = Shape(constant(100), constant(10))
+PLAIN = RequestShape(constant(100), constant(10))
 
 
 @pytest.mark.parametrize(("burstiness", "variation"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5)])
@@ -50,7 +50,9 @@ def test_a_histogram_draws_from_its_buckets() -> None:
 
 
 def test_a_rate_that_changes() -> None:
-    requests = paced([Pace(0.0, 100.0, 2.0), Pace(100.0, 200.0, 0.0), Pace(200.0, 300.0, 20.0)], PLAIN, 1)
+    requests = paced(
+        [ArrivalPace(0.0, 100.0, 2.0), ArrivalPace(100.0, 200.0, 0.0), ArrivalPace(200.0, 300.0, 20.0)], PLAIN, 1
+    )
     parts = [sum(start <= one.arrival_s < start + 100.0 for one in requests) for start in (0.0, 100.0, 200.0)]
     assert parts[0] == pytest.approx(200, rel=0.2)
     assert parts[1] == 0
@@ -59,7 +61,7 @@ def test_a_rate_that_changes() -> None:
 
 
 def test_no_request_is_longer_than_the_model_takes() -> None:
-    shape = Shape(lognormal(1000, 2.0), lognormal(500, 2.0), longest=2048)
+    shape = RequestShape(lognormal(1000, 2.0), lognormal(500, 2.0), longest=2048)
     assert max(one.prompt + one.answer for one in steady(10.0, 300.0, shape, 1)) <= 2048
 
 

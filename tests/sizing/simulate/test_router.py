@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.requests import Request, Shape, Source, constant, lognormal, steady
+from gpumon.sizing.simulate.requests import PlayedRequest, RequestShape, RequestSource, constant, lognormal, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
@@ -26,36 +26,38 @@ def ttft_s(log: Log) -> float:
 def test_each_in_its_turn() -> None:
     router = ROUTERS["round-robin"]()
     replicas = [Replica(COST, EngineLimits(8, 2048, 100), Log()) for _ in range(3)]
-    assert [router(replicas, Request(0.0, 1, 1)) for _ in range(5)] == [0, 1, 2, 0, 1]
+    assert [router(replicas, PlayedRequest(0.0, 1, 1)) for _ in range(5)] == [0, 1, 2, 0, 1]
 
 
 def test_the_one_with_the_least_to_do() -> None:
     router = ROUTERS["least-loaded"]()
     replicas = [Replica(COST, EngineLimits(8, 2048, 100), Log()) for _ in range(3)]
     for at in (0, 0, 1):
-        replicas[at].add(Request(0.0, 10, 10), 0.0)
-    assert router(replicas, Request(0.0, 1, 1)) == 2
+        replicas[at].add(PlayedRequest(0.0, 10, 10), 0.0)
+    assert router(replicas, PlayedRequest(0.0, 1, 1)) == 2
 
 
 def test_prefix_aware_routing_finds_what_others_compute_again() -> None:
     """200 beginnings do not fit one replica's cache; each replica can hold its share."""
-    requests = steady(30.0, 120.0, Shape(lognormal(1500, 0.3), lognormal(200, 0.5), groups=200, shared_tokens=1024), 1)
+    requests = steady(
+        30.0, 120.0, RequestShape(lognormal(1500, 0.3), lognormal(200, 0.5), groups=200, shared_tokens=1024), 1
+    )
     limits = EngineLimits(256, 8192, 8000)
-    logs = {name: play(Source(requests), COST, limits, 6, make()) for name, make in ROUTERS.items()}
+    logs = {name: play(RequestSource(requests), COST, limits, 6, make()) for name, make in ROUTERS.items()}
     assert hit_ratio(logs["prefix-aware"]) > 1.3 * hit_ratio(logs["round-robin"])
     assert ttft_s(logs["prefix-aware"]) < ttft_s(logs["round-robin"])
 
 
 def test_by_load_where_it_is_uneven() -> None:
     """All requests begin alike: one replica would get all of them."""
-    requests = steady(60.0, 30.0, Shape(constant(2000), constant(400), groups=1, shared_tokens=1024), 1)
-    log = play(Source(requests), COST, EngineLimits(256, 8192, 40_000), 4, ROUTERS["prefix-aware"]())
-    alone = play(Source(requests), COST, EngineLimits(256, 8192, 40_000), 1, ROUTERS["prefix-aware"]())
+    requests = steady(60.0, 30.0, RequestShape(constant(2000), constant(400), groups=1, shared_tokens=1024), 1)
+    log = play(RequestSource(requests), COST, EngineLimits(256, 8192, 40_000), 4, ROUTERS["prefix-aware"]())
+    alone = play(RequestSource(requests), COST, EngineLimits(256, 8192, 40_000), 1, ROUTERS["prefix-aware"]())
     assert ttft_s(log) < ttft_s(alone)
 
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_every_request_is_served_once(name: str) -> None:
-    requests = steady(20.0, 60.0, Shape(lognormal(300, 1.0), lognormal(100, 1.0), groups=5, shared_tokens=64), 1)
-    log = play(Source(requests), COST, EngineLimits(64, 2048, 3000), 3, ROUTERS[name]())
+    requests = steady(20.0, 60.0, RequestShape(lognormal(300, 1.0), lognormal(100, 1.0), groups=5, shared_tokens=64), 1)
+    log = play(RequestSource(requests), COST, EngineLimits(64, 2048, 3000), 3, ROUTERS[name]())
     assert sorted(one.request for one in log.served) == sorted(requests)

@@ -10,7 +10,7 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
-from gpumon.sizing.roofline import Setting, roofline
+from gpumon.sizing.roofline import InstanceSetting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Conditions, simulate
 from gpumon.sizing.simulate.setup import Setup, setup_of, split
@@ -37,7 +37,7 @@ def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
     llm = KNOWN.llm(name)
     assert llm is not None
     mix = Mix(2000.0, 400.0, 0.25)
-    setting = Setting(llm, KNOWN.gpus.find("H100 SXM5 80GB"), 4, 4, mix)
+    setting = InstanceSetting(llm, KNOWN.gpus.find("H100 SXM5 80GB"), 4, 4, mix)
     curve = roofline(setting)
     cost = split(curve, setting)
     new = mix.new_tokens

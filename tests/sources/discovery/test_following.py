@@ -13,7 +13,7 @@ from gpumon.config.schema import Endpoint
 from gpumon.efficiency.facts import options_of
 from gpumon.readings.frame import SERVER_COMMAND, EndpointState, EngineKind, EngineReading, GpuReading
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.discovery.source import Discovery
+from gpumon.sources.discovery.source import EngineDiscovery
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.ownership import Ownership
 from tests.fakes.http_server import LoopbackServer
@@ -35,7 +35,9 @@ class Followed:
         self.endpoints: dict[str, Endpoint] = {}
         self.polled = [EndpointSource(Endpoint(url=url), 0.1) for url in configured]
         quick = {"again_s": 0.1, "soonest_s": 0.05, "grace_s": 0.4, **settings}
-        self.discovery = Discovery(0.1, configured=self.polled, endpoints=self.endpoints, owner=self.owner, **quick)
+        self.discovery = EngineDiscovery(
+            0.1, configured=self.polled, endpoints=self.endpoints, owner=self.owner, **quick
+        )
         self.gpus: tuple[GpuReading, ...] = ()
         self.readings: tuple[EngineReading, ...] = ()
         self.faults: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.look import Look, server_in
-from gpumon.sources.family import Process, process
+from gpumon.sources.family import ProcessRecord, process
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port
 
@@ -17,10 +17,10 @@ FIRST = 4_100_000
 """Pids that no process has (the kernel's limit is 2^22)."""
 
 
-def family(*lines: str) -> tuple[Process, ...]:
+def family(*lines: str) -> tuple[ProcessRecord, ...]:
     """A process on a GPU and its ancestors."""
     return tuple(
-        Process(FIRST + at * 1000, FIRST + (at + 1) * 1000, 1, "x", tuple(shlex.split(line)), 0)
+        ProcessRecord(FIRST + at * 1000, FIRST + (at + 1) * 1000, 1, "x", tuple(shlex.split(line)), 0)
         for at, line in enumerate(lines)
     )
 
@@ -52,8 +52,8 @@ def test_the_server_among_the_ancestors(lines: Sequence[str], at: int, kind: Eng
 
 
 def test_the_first_process_is_not_the_program_that_an_engine_it_adopted_runs_in() -> None:
-    worker = Process(FIRST, 1, 5, "VLLM::EngineCor", ("VLLM::EngineCore",), 0)
-    supervisor = Process(1, 0, 1, "supervisord", ("/usr/bin/python3", "/usr/bin/supervisord"), 0)
+    worker = ProcessRecord(FIRST, 1, 5, "VLLM::EngineCor", ("VLLM::EngineCore",), 0)
+    supervisor = ProcessRecord(1, 0, 1, "supervisord", ("/usr/bin/python3", "/usr/bin/supervisord"), 0)
     found = server_in((worker, supervisor))
     assert found is not None
     assert found[0] == worker

@@ -34,9 +34,9 @@ from typing import Any, Final
 from gpumon.readings import quantities
 from gpumon.readings.frame import Advance, EngineReading, HistogramReading
 from gpumon.sources.endpoint import NO_SCAN
-from gpumon.sources.engines.adapter import Adapter, Bodies, Page
+from gpumon.sources.engines.adapter import Adapter, Bodies, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
-from gpumon.sources.engines.registry import BY_KIND, Row
+from gpumon.sources.engines.registry import BY_KIND, EngineRow
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
 
@@ -53,7 +53,7 @@ class Case:
         self.name = f"{file.parent.name}/{file.name.removesuffix(END)}"
 
     @property
-    def row(self) -> Row:
+    def row(self) -> EngineRow:
         """The engine that it is a case of."""
         return next(row for kind, row in BY_KIND.items() if kind.value == self.file.parent.name)
 
@@ -74,11 +74,11 @@ class Case:
         return tuple({path: self._body(body) for path, body in poll.items()} for poll in self._said["polls"])
 
     @property
-    def page(self) -> Page:
+    def page(self) -> FirstAnswer:
         """The first answer, by which the engine is told."""
         path = metrics_path(self.row, self.polls[0])
         body = self.polls[0][path]
-        return Page(path, frozenset(sample_names(body)), body)
+        return FirstAnswer(path, frozenset(sample_names(body)), body)
 
     def _body(self, said: str | Mapping[str, Any]) -> bytes:
         if isinstance(said, str):
@@ -89,7 +89,7 @@ class Case:
 class Reader:
     """An adapter with its scanner, as an endpoint holds them."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: EngineRow) -> None:
         self.row = row
         self.adapter: Adapter = row.adapter()
         self.scanner = Scanner(self.adapter.wanted)
@@ -101,7 +101,7 @@ class Reader:
         return self.adapter.read_all(scan, bodies)
 
 
-def metrics_path(row: Row, bodies: Bodies) -> str:
+def metrics_path(row: EngineRow, bodies: Bodies) -> str:
     """The first of the engine's metrics pages that answered."""
     return next(path for path in row.paths if path in bodies)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance
-from gpumon.sources.engines.registry import ROWS, Row
+from gpumon.sources.engines.registry import ROWS, EngineRow
 from tests.sources.engines.contract import Case, Reader, cases
 
 DOC: Final = Path(__file__).parents[3] / "docs" / "engines.md"
@@ -56,11 +56,11 @@ def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _basis(row: Row) -> str:
+def _basis(row: EngineRow) -> str:
     return "documentation" if row.adapter.from_documentation else "recordings"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: EngineRow) -> list[str]:
     moves: dict[str, set[Advance]] = {}
     for case in (case for case in cases() if case.row is row):
         for quantity, advance in _moves(case):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumon.sources.engines.adapter import Page, Row
+from gpumon.sources.engines.adapter import EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import ROWS, claimed
 from tests.sources.engines.contract import Case, Reader, cases, check, figures, sources, told, wanted
@@ -64,12 +64,12 @@ def test_the_engine_that_the_docs_add_is_read() -> None:
     module: dict[str, Any] = {}
     exec(code.replace("EngineKind.ACME", "EngineKind.GENERIC"), module)
     page = b'acme_tokens_out_total{dp_rank="1",model="m"} 7\nacme_queue{model="m"} 2\n'
-    row: Row = module["ENGINE"]
+    row: EngineRow = module["ENGINE"]
     (part,) = Reader(row).read({"/metrics": page})
     check((part,))
     assert (part.model, [rank.rank for rank in part.ranks]) == ("m", ["0", "1"])
     assert figures((part,)) == {("", "1", "decode_tokens"): 7.0, ("", "0", "waiting"): 2.0}
-    assert claimed(Page("/metrics", frozenset(sample_names(page)), page), (row,)) is row
+    assert claimed(FirstAnswer("/metrics", frozenset(sample_names(page)), page), (row,)) is row
 
 
 def named(case: Case) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Page
+from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import BY_KIND, claimed
 from gpumon.sources.prometheus.queries import signs
@@ -31,8 +31,8 @@ def read(kind: EngineKind, *pages: str | bytes) -> tuple[EngineReading, ...]:
     return [reader.read({path: page.encode() if isinstance(page, str) else page}) for page in pages][-1]
 
 
-def page(text: bytes, path: str = "/metrics") -> Page:
-    return Page(path, frozenset(sample_names(text)), text)
+def page(text: bytes, path: str = "/metrics") -> FirstAnswer:
+    return FirstAnswer(path, frozenset(sample_names(text)), text)
 
 
 # TensorRT-LLM

@@ -18,7 +18,7 @@ from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up, unit_cause
 from gpumon.sources.last_seen.memory import Cause
 from gpumon.sources.last_seen.processes import has_ended, look, origin_of, unit_of, works
-from gpumon.sources.last_seen.records import Origin, Served
+from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 from tests.records import replace
 
 CONTAINER = "a1b2c3d4e5f6" * 5 + "abcd"
@@ -62,11 +62,11 @@ def test_a_container_tells_its_exit_code(state: dict[str, object], cause: Cause)
     assert container_cause(state, "docker") == cause
 
 
-def served(origin: Origin) -> Served:
-    return Served(EngineReading("e", "http://127.0.0.1:1", EndpointState.OK, 0.0), 1e9, 1e9, origin=origin)
+def served(origin: EngineOrigin) -> KnownEngine:
+    return KnownEngine(EngineReading("e", "http://127.0.0.1:1", EndpointState.OK, 0.0), 1e9, 1e9, origin=origin)
 
 
-def told(answers: dict[str, str], asked: list[Sequence[str]]) -> causes.Run:
+def told(answers: dict[str, str], asked: list[Sequence[str]]) -> causes.RunProgram:
     def run(command: Sequence[str]) -> str:
         asked.append(command)
         return answers.get(command[0], "")
@@ -82,7 +82,7 @@ def silent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("silent_kernel")
 def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
-    origin = Origin(pid=4121, started=1, gpu_pids=(4122,), unit="vllm.service")
+    origin = EngineOrigin(pid=4121, started=1, gpu_pids=(4122,), unit="vllm.service")
     show = "Result=signal\nExecMainPID=4121\nExecMainCode=2\nExecMainStatus=9\nActiveState=failed\n"
     log = "Memory cgroup out of memory: Killed process 4122 (VLLM::EngineCor) total-vm:1kB\n"
     assert look_up(served(origin), told({"systemctl": show, "journalctl": log}, [])).code == "oom"
@@ -94,7 +94,7 @@ def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
 
 @pytest.mark.usefixtures("silent_kernel")
 def test_a_unit_that_goes_on_tells_nothing_of_another_process() -> None:
-    origin = Origin(pid=4121, started=1, unit="vllm.service")
+    origin = EngineOrigin(pid=4121, started=1, unit="vllm.service")
     show = "Result=success\nExecMainPID=9\nExecMainCode=1\nExecMainStatus=0\nActiveState=active\n"
     assert look_up(served(origin), told({"systemctl": show}, [])) == NO_CAUSE
 
@@ -103,9 +103,9 @@ def test_a_unit_that_goes_on_tells_nothing_of_another_process() -> None:
 def test_names_from_outside_never_become_options() -> None:
     asked: list[Sequence[str]] = []
     for origin in (
-        Origin(pid=1, unit="--root=/x.service; reboot"),
-        Origin(pid=1, container="--format"),
-        Origin(pid=1, container=CONTAINER, unit=""),
+        EngineOrigin(pid=1, unit="--root=/x.service; reboot"),
+        EngineOrigin(pid=1, container="--format"),
+        EngineOrigin(pid=1, container=CONTAINER, unit=""),
     ):
         look_up(served(origin), told({}, asked))
     assert [command for command in asked if command[0] != "journalctl"] == [

@@ -26,14 +26,14 @@ from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
 from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.memory import Around, Cause, LastSeen, ServerWork
-from gpumon.sources.last_seen.records import TICKS_PER_S, Listed, Origin, Served, Written
-from gpumon.sources.last_seen.store import Store
+from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, KnownEngine, Listed, WrittenMemory
+from gpumon.sources.last_seen.store import LastSeenStore
 from tests.records import replace
 
 URL = "http://127.0.0.1:8000"
 WALL_S = 1_767_225_600.0
 HOUR_S = 3600.0
-VLLM = Origin(pid=4121, started=77, gpu_pids=(4122,), command="vllm serve m", unit="vllm.service")
+VLLM = EngineOrigin(pid=4121, started=77, gpu_pids=(4122,), command="vllm serve m", unit="vllm.service")
 OK, DOWN, REFUSED, TIMEOUT, STARTING = (
     EndpointState.OK,
     EndpointState.DOWN,
@@ -75,11 +75,11 @@ class Host:
             assert shown.state is OK
         return last
 
-    def runs(self, origin: Origin, url: str = URL, *, listens: bool = True) -> None:
+    def runs(self, origin: EngineOrigin, url: str = URL, *, listens: bool = True) -> None:
         """Its process is known."""
         self.around = self.around._replace(servers={url: origin}, listening=frozenset({url} if listens else ()))
 
-    def ends(self, origin: Origin) -> None:
+    def ends(self, origin: EngineOrigin) -> None:
         """Its process is gone."""
         self.around = Around(looks=True, ended=frozenset({origin.id}))
 
@@ -187,7 +187,7 @@ def test_what_it_did_while_nobody_looked_is_not_known(host: Host) -> None:
         ({"url": "http://127.0.0.1:9000"}, replace(VLLM, pid=9000, command="vllm serve m --port 9000")),  # same model
     ],
 )
-def test_it_leaves_when_another_one_serves_in_its_place(host: Host, more: dict[str, Any], origin: Origin) -> None:
+def test_it_leaves_when_another_one_serves_in_its_place(host: Host, more: dict[str, Any], origin: EngineOrigin) -> None:
     host.runs(VLLM)
     host.serve()
     host.ends(VLLM)
@@ -379,7 +379,7 @@ def test_a_new_process_of_an_engine_that_ended_is_starting_and_the_old_one_is_no
 def test_the_cause_is_waited_for_and_a_late_one_is_taken(host: Host) -> None:
     asked: list[Future[Cause]] = []
 
-    def ask(served: Served) -> Future[Cause]:
+    def ask(served: KnownEngine) -> Future[Cause]:
         assert served.origin == VLLM
         asked.append(Future())
         return asked[-1]
@@ -475,15 +475,15 @@ def test_the_file_keeps_what_another_gpumon_wrote_and_no_secret(host: Host, tmp_
     host.runs(VLLM)
     host.serve()
     path = tmp_path / "state" / "engines.json"
-    assert Store(path).write(host.memory.records(), (), "", {}, host.wall_s)
+    assert LastSeenStore(path).write(host.memory.records(), (), "", {}, host.wall_s)
     other = Host()
     other.now_s = host.now_s
     other.serve(url="http://10.0.0.7:8000", found_by="config")
-    store = Store(path)
+    store = LastSeenStore(path)
     assert store.write(other.memory.records(), (), "", {}, host.wall_s)
-    urls = {served.reading.url for served in Store(path).read(host.wall_s).engines}
+    urls = {served.reading.url for served in LastSeenStore(path).read(host.wall_s).engines}
     assert urls == {URL, "http://10.0.0.7:8000"}
-    assert Store(path).read(host.wall_s + 25 * HOUR_S).engines == []
+    assert LastSeenStore(path).read(host.wall_s + 25 * HOUR_S).engines == []
     assert path.stat().st_mode & 0o777 == 0o600
     assert sorted(tmp_path.joinpath("state").iterdir()) == [path]
 
@@ -496,23 +496,25 @@ def test_the_newer_record_of_an_engine_stays_in_the_file(host: Host, tmp_path: P
     host.serve(10)
     host.ends(VLLM)
     assert states(host.see()) == [DOWN]
-    assert Store(path).write(host.memory.records(), (), "", {}, host.wall_s)
-    assert Store(path).write(older, (), "", {}, host.wall_s)
-    (served,) = Store(path).read(host.wall_s).engines
+    assert LastSeenStore(path).write(host.memory.records(), (), "", {}, host.wall_s)
+    assert LastSeenStore(path).write(older, (), "", {}, host.wall_s)
+    (served,) = LastSeenStore(path).read(host.wall_s).engines
     assert served.departure is not None
-    assert Store(path).write([], (), "", {served.reading.key: host.wall_s}, host.wall_s)
-    assert Store(path).read(host.wall_s).engines == []
+    assert LastSeenStore(path).write([], (), "", {served.reading.key: host.wall_s}, host.wall_s)
+    assert LastSeenStore(path).read(host.wall_s).engines == []
 
 
 def test_the_file_of_a_container_counts_as_none_on_its_host(host: Host, tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
     host.serve()
-    assert Store(path).write(host.memory.records(), [Listed("GPU-1", 1, "H100", "nvml", WALL_S)], "580", {}, WALL_S)
-    written = msgspec.json.decode(path.read_bytes(), type=Written)
+    assert LastSeenStore(path).write(
+        host.memory.records(), [Listed("GPU-1", 1, "H100", "nvml", WALL_S)], "580", {}, WALL_S
+    )
+    written = msgspec.json.decode(path.read_bytes(), type=WrittenMemory)
     assert written.pids == str(Path("/proc/self/ns/pid").readlink())
     written.pids = "pid:[1]"
     path.write_bytes(msgspec.json.encode(written))
-    again = Store(path).read(host.wall_s)
+    again = LastSeenStore(path).read(host.wall_s)
     assert (again.engines, again.gpus) == ([], [])
 
 
@@ -522,13 +524,13 @@ def test_the_file_of_a_container_counts_as_none_on_its_host(host: Host, tmp_path
 def test_a_damaged_file_counts_as_none(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
     path.write_bytes(content)
-    assert Store(path).read(WALL_S).engines == []
+    assert LastSeenStore(path).read(WALL_S).engines == []
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    assert Store(path).read(WALL_S).engines == []
+    assert LastSeenStore(path).read(WALL_S).engines == []
     path.unlink()
     path.mkdir()
-    assert not Store(path).write([], (), "", {}, WALL_S)
+    assert not LastSeenStore(path).write([], (), "", {}, WALL_S)
 
 
 def card(index: int, **more: Any) -> GpuReading:

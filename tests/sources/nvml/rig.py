@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.readings.frame import GpuReading
-from gpumon.sources.driver.source import DriverSource, Limits, Spawn
+from gpumon.sources.driver.source import DriverSource, Spawn, WorkerPatience
 from gpumon.sources.driver.source import spawn as start_worker
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.source import Contribution
@@ -24,7 +24,7 @@ from tests.fakes.nvml.driver import FakeDriver
 
 INTERVAL_S = 0.2
 TIMINGS = Timings(slow_s=0.3, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3)
-LIMITS = Limits(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
+LIMITS = WorkerPatience(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
 
 
 WORKER: Final = [sys.executable, "-m", "gpumon.sources.driver.worker"]
@@ -87,7 +87,7 @@ async def running(
     script: str,
     *,
     timings: Timings = TIMINGS,
-    limits: Limits = LIMITS,
+    limits: WorkerPatience = LIMITS,
     env: dict[str, str] | None = None,
     spawn: Spawn = fork_worker,
 ) -> AsyncIterator[Rig]:

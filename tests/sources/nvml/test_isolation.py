@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.driver.source import DriverSource, WorkerPatience
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, faults, running
@@ -84,7 +84,7 @@ async def test_a_worker_is_kept_while_one_gpu_answers_and_replaced_when_none_doe
     fake_driver: FakeDriver, others: str
 ) -> None:
     hang = f"{HEALTHY}gpu 1 call nvmlDeviceGetPowerUsage hang\n"
-    limits = Limits(init_s=6.0, answer_s=2.0, backoff_s=0.2)
+    limits = WorkerPatience(init_s=6.0, answer_s=2.0, backoff_s=0.2)
     async with running(fake_driver, HEALTHY, timings=QUICK, limits=limits) as rig:
         before = await rig.until(lambda found: [gpu.state for gpu in found.gpus] == [GpuState.OK] * 3)
         fake_driver.write(hang)

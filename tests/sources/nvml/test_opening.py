@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from gpumon.readings.frame import NO_DRIVER
-from gpumon.sources.driver.source import DriverSource, Limits
+from gpumon.sources.driver.source import DriverSource, WorkerPatience
 from gpumon.sources.nvml.driver import without_library
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, running
@@ -100,7 +100,7 @@ async def test_ready_waits_for_a_slow_driver_and_not_for_a_dead_one(fake_driver:
 
 
 async def test_a_driver_that_never_opens_gets_a_new_worker_at_the_deadline(fake_driver: FakeDriver) -> None:
-    limits = Limits(init_s=1.0, answer_s=30.0, die_s=0.3, backoff_s=0.2)
+    limits = WorkerPatience(init_s=1.0, answer_s=30.0, die_s=0.3, backoff_s=0.2)
     async with running(fake_driver, "gpus 1\ninit hang\n", limits=limits) as rig:
         first = await rig.poll()
         gone = await rig.until(lambda found: not found.pids)

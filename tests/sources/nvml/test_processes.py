@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpumon.readings.missing import Missing, number
-from gpumon.sources.driver.names import Names, groups, place_of
+from gpumon.sources.driver.names import ProcessNames, groups, place_of
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -47,7 +47,7 @@ def test_a_command_line_that_the_kernel_hides_is_empty(monkeypatch: pytest.Monke
         raise psutil.AccessDenied(process.pid)
 
     monkeypatch.setattr(psutil.Process, "cmdline", refused)
-    found = Names().of(os.getpid(), 1.0)
+    found = ProcessNames().of(os.getpid(), 1.0)
     assert found.command == ""
     assert found.user == psutil.Process().username()
 
@@ -56,7 +56,7 @@ def test_a_process_that_has_ended_has_no_command_line() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     try:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        zombie = Names().of(child.pid, 1.0)
+        zombie = ProcessNames().of(child.pid, 1.0)
     finally:
         child.wait()
     assert zombie.command == ""
@@ -95,7 +95,7 @@ def test_container_and_pod_are_read_from_the_cgroup_path(path: str, container: s
 
 def test_the_own_cgroup_can_be_read() -> None:
     own = Path("/proc/self/cgroup").read_text()
-    found = Names().of(os.getpid(), 1.0)
+    found = ProcessNames().of(os.getpid(), 1.0)
     assert (found.container, found.pod) == groups(own)
 
 
@@ -106,7 +106,7 @@ def test_a_process_says_what_it_takes_of_the_host_and_in_which_job_it_runs() -> 
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            names = Names()
+            names = ProcessNames()
             first = names.of(process.pid, 1.0)
             time.sleep(0.3)
             second = names.of(process.pid, 2.0)
@@ -129,7 +129,7 @@ def test_what_it_started_counts_apart_while_it_sleeps_itself() -> None:
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            names = Names()
+            names = ProcessNames()
             seen = [names.of(process.pid, 1.0)]
             end_s = time.monotonic() + 60.0
             while time.monotonic() < end_s and not (number(seen[-1].children_cpu_ratio) or 0.0) > 0.1:

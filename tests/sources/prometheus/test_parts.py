@@ -16,12 +16,12 @@ from gpumon.sources.exposition import MOST_SAMPLES, Series
 from gpumon.sources.prometheus import answers as answers_file
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.hosts import Labels
+from gpumon.sources.prometheus.hosts import HostLabels
 from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
 from gpumon.sources.prometheus.queries import ENGINE_NAMES, GPU_NAMES, joined, matchers, pattern, queries, scrapes
-from gpumon.sources.prometheus.targets import Choice, Target
+from gpumon.sources.prometheus.targets import ReplicaChoice, Target
 from tests.fakes.http_server import LoopbackServer
 from tests.fakes.prometheus import Prometheus as Server
 from tests.sources.prometheus.answering import vector
@@ -98,7 +98,7 @@ def test_two_servers_a_second_apart_make_no_interval_of_a_second():
 
 def test_the_chosen_replica_stays_until_it_has_fallen_behind():
     first, second = target(LLM, "a"), target(LLM, "b")
-    choice = Choice()
+    choice = ReplicaChoice()
     chosen = []
     for at, behind in ((100.0, 1.0), (115.0, -1.0), (130.0, 40.0)):
         times = {first: at - behind, second: at}
@@ -119,7 +119,7 @@ def moment(memory: Memory, at_s: float, tokens: float, **changes: object) -> Fle
     gpu = {"UUID": "GPU-a", "gpu": "0", "modelName": "NVIDIA H100", **DCGM}
     gpus = [Vector(Series("DCGM_FI_DEV_GPU_UTIL", gpu), at_s, 50.0)]
     made = Answers(at_s, scraped, up, engines, [], gpus, [], scraped)._replace(**changes)
-    return build_frame(made, memory, Models((), ()), Labels(("instance",)))
+    return build_frame(made, memory, Models((), ()), HostLabels(("instance",)))
 
 
 def decoded(frame: FleetFrame) -> float:

@@ -13,24 +13,24 @@ from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.simulator.counters import Counters
 from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.physics import H100, LLAMA_8B, Instance, Speed
-from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, Pause, Scenario
+from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
+from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, Scenario
 from gpumon.sources.simulator.scenarios import ENGINES, SCENARIOS, demand
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer
-from gpumon.sources.simulator.speculation import Speculation
-from gpumon.sources.simulator.traffic import Patience, Request, Surge, Traffic
+from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.sources.simulator.traffic import Patience, SimulatedRequest, Surge, Traffic
 from tests.records import replace
 from tests.sources.simulator.test_engine_model import ROOMY, Script
 
-INSTANCE = Instance(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
+INSTANCE = ModelCopy(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
 CHAT = ENGINES["llama-8b"]
 STARTED = 1.8e9
 
 
-def requests(count: int, every_s: float, **facts: object) -> list[Request]:
+def requests(count: int, every_s: float, **facts: object) -> list[SimulatedRequest]:
     usual = {"prompt_tokens": 1000, "cached_tokens": 0, "output_tokens": 100}
-    return [Request(arrival_s=at * every_s, **{**usual, **facts}) for at in range(count)]
+    return [SimulatedRequest(arrival_s=at * every_s, **{**usual, **facts}) for at in range(count)]
 
 
 def counted(model: EngineModel, to_s: float = 1e4) -> Counters:
@@ -115,7 +115,7 @@ def speculative(acceptance: float) -> EngineModel:
         INSTANCE,
         ROOMY,
         Script(requests(40, 0.4, output_tokens=500)),
-        speculation=Speculation(3, acceptance, 0.0008),
+        speculation=DraftSettings(3, acceptance, 0.0008),
     )
 
 
@@ -137,7 +137,7 @@ def test_speculation_gives_the_same_answers_in_fewer_steps() -> None:
 
 @pytest.mark.parametrize("acceptance", [0.0, 0.04, 0.5, 1.0])
 def test_the_places_in_a_draft_share_its_acceptance(acceptance: float) -> None:
-    shares = Speculation(4, acceptance, 0.0).by_position
+    shares = DraftSettings(4, acceptance, 0.0).by_position
     assert sum(shares) == pytest.approx(1.0)
     assert list(shares) == sorted(shares, reverse=True)
 
@@ -211,7 +211,7 @@ def test_a_pause_makes_no_token_and_loses_none() -> None:
 
 
 def test_a_pause_shows_in_what_the_process_and_its_gpus_do() -> None:
-    pause = Pause(cores=14.0, busy_ratio=0.1, pcie_bytes_per_s=9e9)
+    pause = EnginePause(cores=14.0, busy_ratio=0.1, pcie_bytes_per_s=9e9)
     condition = EngineCondition(engine=CHAT.name, pause=pause, from_s=10.0, to_s=40.0)
     scenario = Scenario(name="t", about="", truth=(), cast=(CHAT,), warm_s=20.0, engine_conditions=(condition,))
     server = SimulatedServer(scenario, clock=lambda: 0.0, wall_clock=lambda: STARTED)
@@ -308,8 +308,8 @@ def test_another_model_takes_over_a_port() -> None:
     asyncio.run(server.close())
 
 
-def lengths_of(traffic: Traffic, to_s: float) -> Sequence[Request]:
-    taken: list[Request] = []
+def lengths_of(traffic: Traffic, to_s: float) -> Sequence[SimulatedRequest]:
+    taken: list[SimulatedRequest] = []
     while traffic.next_s() <= to_s:
         taken.append(traffic.take())
     return taken

@@ -7,34 +7,36 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gpumon.sources.simulator.engine_model import EngineModel, Limits, Meter, blocks_of
-from gpumon.sources.simulator.physics import H100, LLAMA_8B, Instance, Speed
+from gpumon.sources.simulator.engine_model import EngineModel, Meter, SchedulerLimits, blocks_of
+from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.traffic import Demand, Lengths, Request, Traffic
+from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
 from tests.records import replace
 
-INSTANCE = Instance(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
-ROOMY = Limits(max_num_seqs=256, max_batched_tokens=2048, max_model_len=32768, kv_pool_blocks=26000)
+INSTANCE = ModelCopy(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
+ROOMY = SchedulerLimits(max_num_seqs=256, max_batched_tokens=2048, max_model_len=32768, kv_pool_blocks=26000)
 
 
 class Script:
     """Arrivals from a list, which remembers what it gave out."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[SimulatedRequest]) -> None:
         self._left = list(requests)
-        self.given: list[Request] = []
+        self.given: list[SimulatedRequest] = []
 
     def next_s(self) -> float:
         return self._left[0].arrival_s if self._left else math.inf
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         self.given.append(self._left.pop(0))
         return self.given[-1]
 
 
-def steady(requests_per_s: float, prompt: int = 500, output: int = 250) -> Demand:
-    return Demand(requests_per_s, Lengths(prompt, 0.6, 16, 8000), Lengths(output, 0.6, 8, 2000), swing=0.0)
+def steady(requests_per_s: float, prompt: int = 500, output: int = 250) -> TrafficDemand:
+    return TrafficDemand(
+        requests_per_s, LogNormalLengths(prompt, 0.6, 16, 8000), LogNormalLengths(output, 0.6, 8, 2000), swing=0.0
+    )
 
 
 def run(model: EngineModel, from_s: int, to_s: int, look: Callable[[int], None]) -> None:
@@ -44,7 +46,7 @@ def run(model: EngineModel, from_s: int, to_s: int, look: Callable[[int], None])
 
 
 @pytest.mark.parametrize("limits", [ROOMY, replace(ROOMY, kv_pool_blocks=700, max_model_len=8192)])
-def test_every_token_that_came_in_is_counted_once(limits: Limits) -> None:
+def test_every_token_that_came_in_is_counted_once(limits: SchedulerLimits) -> None:
     """Also where the pool is so small that requests are preempted and computed again."""
     source = Traffic(steady(6.0), 3, 0.0)
     script = Script([source.take() for _ in range(800)])
@@ -66,7 +68,7 @@ def test_every_token_that_came_in_is_counted_once(limits: Limits) -> None:
 
 def test_one_request_by_hand() -> None:
     """A prompt of 5000 in chunks of 2048, then nine decode steps."""
-    model = EngineModel(INSTANCE, ROOMY, Script([Request(1.0, 5000, 904, 10)]))
+    model = EngineModel(INSTANCE, ROOMY, Script([SimulatedRequest(1.0, 5000, 904, 10)]))
     model.advance(100.0)
     meter, counters = model.meter(100.0), model.counters
     assert meter.steps == 2 + 9
@@ -178,7 +180,9 @@ def test_a_queue_builds_under_overload_and_drains_after_it() -> None:
 
 def test_a_full_pool_preempts_the_newest_and_loses_nothing() -> None:
     limits = replace(ROOMY, kv_pool_blocks=65, max_model_len=1024)
-    model = EngineModel(INSTANCE, limits, Script([Request(0.0, 400, 0, 200), Request(0.1, 400, 0, 200)]))
+    model = EngineModel(
+        INSTANCE, limits, Script([SimulatedRequest(0.0, 400, 0, 200), SimulatedRequest(0.1, 400, 0, 200)])
+    )
     model.advance(60.0)
     counters = model.counters
     assert counters.preemptions == 1
@@ -189,7 +193,7 @@ def test_a_full_pool_preempts_the_newest_and_loses_nothing() -> None:
 
 
 def test_a_request_beyond_the_context_is_cut() -> None:
-    model = EngineModel(INSTANCE, ROOMY, Script([Request(0.0, 40000, 39000, 100)]))
+    model = EngineModel(INSTANCE, ROOMY, Script([SimulatedRequest(0.0, 40000, 39000, 100)]))
     model.advance(100.0)
     assert model.counters.prompt_tokens == 32767
     assert (model.counters.stopped, model.counters.cut) == (0, 1)
@@ -222,7 +226,7 @@ def test_how_often_it_is_looked_at_changes_nothing(actor: Actor) -> None:
 def test_the_meter_moves_within_a_step() -> None:
     """A long prefill does not appear in one tick: its work is spread over the time that it takes."""
     limits = replace(ROOMY, max_batched_tokens=16384)
-    model = EngineModel(INSTANCE, limits, Script([Request(0.0, 16000, 0, 1)]))
+    model = EngineModel(INSTANCE, limits, Script([SimulatedRequest(0.0, 16000, 0, 1)]))
     seen: list[float] = []
     for tick in range(1, 5):
         model.advance(tick / 10)

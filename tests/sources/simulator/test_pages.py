@@ -13,7 +13,7 @@ from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.vllm_page import MetricsPage, go_number
+from gpumon.sources.simulator.vllm_page import VllmPage, go_number
 
 STARTED = 1_795_195_904.28
 
@@ -141,7 +141,7 @@ def test_a_page_of_an_idle_engine_is_all_zeros() -> None:
 
     model = EngineModel(actor.instance, actor.limits, Silence())  # type: ignore[arg-type]
     model.advance(100.0)
-    families = text_string_to_metric_families(MetricsPage(actor, [model], STARTED).text())
+    families = text_string_to_metric_families(VllmPage(actor, [model], STARTED).text())
     values = {
         each.name: each.value
         for family in families

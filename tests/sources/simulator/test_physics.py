@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.simulator.physics import H100, LLAMA_8B, LLAMA_70B, QWEN_30B_A3B, Instance, Shape, Speed, Step
+from gpumon.sources.simulator.physics import (
+    H100,
+    LLAMA_8B,
+    LLAMA_70B,
+    QWEN_30B_A3B,
+    EngineStep,
+    ModelCopy,
+    ModelShape,
+    Speed,
+)
 from gpumon.sources.simulator.scenarios import DEMO
 from tests.records import replace
 
@@ -18,7 +27,7 @@ SPEED[LLAMA_70B_BF16] = SPEED[LLAMA_70B]
     [(LLAMA_8B, 8.03, 7.50, 131072), (LLAMA_70B, 70.55, 69.50, 327680), (QWEN_30B_A3B, 30.53, 3.04, 98304)],
 )
 def test_dimensions_give_the_published_parameter_counts(
-    shape: Shape, total_b: float, active_b: float, kv_bytes: int
+    shape: ModelShape, total_b: float, active_b: float, kv_bytes: int
 ) -> None:
     matmul = shape.shared_params + shape.experts_per_token * shape.expert_params + shape.head_params
     total = shape.shared_params + shape.experts * shape.expert_params + 2 * shape.head_params
@@ -43,10 +52,10 @@ def test_dimensions_give_the_published_parameter_counts(
     ],
 )
 def test_decode_steps_last_about_as_long_as_published(
-    shape: Shape, gpus: int, sequences: int, published_ms: float
+    shape: ModelShape, gpus: int, sequences: int, published_ms: float
 ) -> None:
-    instance = Instance(shape, H100, SPEED[shape], gpus)
-    cost = instance.cost(Step(sequences, sequences * 1536.0))
+    instance = ModelCopy(shape, H100, SPEED[shape], gpus)
+    cost = instance.cost(EngineStep(sequences, sequences * 1536.0))
     assert cost.memory_bound
     assert cost.seconds * 1e3 == pytest.approx(published_ms, rel=0.17)
 
@@ -60,19 +69,21 @@ def test_decode_steps_last_about_as_long_as_published(
         (LLAMA_70B_BF16, 4, 8192, 576.8),
     ],
 )
-def test_prefill_lasts_about_as_long_as_published(shape: Shape, gpus: int, tokens: int, published_ms: float) -> None:
-    instance = Instance(shape, H100, SPEED[shape], gpus)
-    cost = instance.cost(Step(0, 0.0, tokens, tokens * tokens / 2, tokens, 1, 1))
+def test_prefill_lasts_about_as_long_as_published(
+    shape: ModelShape, gpus: int, tokens: int, published_ms: float
+) -> None:
+    instance = ModelCopy(shape, H100, SPEED[shape], gpus)
+    cost = instance.cost(EngineStep(0, 0.0, tokens, tokens * tokens / 2, tokens, 1, 1))
     assert not cost.memory_bound
     assert cost.seconds * 1e3 == pytest.approx(published_ms, rel=0.17)
 
 
 def test_a_step_by_hand() -> None:
     """Two layers of width 4, two decoding sequences with five tokens in context each."""
-    shape = Shape(2, 4, 2, 1, 2, 8, 16, weight_bytes=2.0)
+    shape = ModelShape(2, 4, 2, 1, 2, 8, 16, weight_bytes=2.0)
     assert shape.shared_params == 2 * (4 * 4 + 2 * 4 * 2 + 4 * 4 + 3 * 4 * 8)
-    instance = Instance(shape, H100, Speed(0.5, 0.8, 1e-3, 1e-4), 1)
-    cost = instance.cost(Step(2, 10.0))
+    instance = ModelCopy(shape, H100, Speed(0.5, 0.8, 1e-3, 1e-4), 1)
+    cost = instance.cost(EngineStep(2, 10.0))
     assert cost.flops == 2 * 2 * 288 + 2 * 2 * 64 + 4 * 2 * 2 * 2 * 10
     assert cost.weight_bytes == (288 + 64) * 2
     assert cost.kv_bytes == 10 * (2 * 2 * 1 * 2) * 2

@@ -9,8 +9,8 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState, HostReading
 from gpumon.readings.missing import NOT_SUPPORTED, Missing
-from gpumon.sources.simulator.engine_model import EngineModel, Held
-from gpumon.sources.simulator.gpus import Pace, Work
+from gpumon.sources.simulator.engine_model import EngineModel, HostHold
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace
 from gpumon.sources.simulator.physics import H100
 from gpumon.sources.simulator.scenario import (
     EngineEffect,
@@ -116,7 +116,7 @@ def test_figures_and_absent_signals_are_as_the_script_says() -> None:
 
 
 def test_a_program_that_is_no_engine_may_work() -> None:
-    work = Work(0.8, 0.7, 0.2, 2e14, 0.3)
+    work = AverageWork(0.8, 0.7, 0.2, 2e14, 0.3)
     server = staged(leftovers=(Leftover(1, 6e10, work=work),))
     gpu = gpus_at(server, 5.0)[1]
     assert (gpu.busy_ratio, gpu.dram_active_ratio, gpu.vram_used_bytes) == (0.8, 0.3, 6e10)
@@ -127,14 +127,14 @@ def test_an_engine_hangs_and_still_takes_requests() -> None:
     engine = SimulatedEngine(BUSY[0], 1, 0.0, WALL_S, (EngineEffect(engine="llama-8b", from_s=20.0, spinning=True),))
     engine.advance(20.0)
     before, running = engine_truth(engine), engine.ranks[0].running
-    engine.works(lambda _: Pace())
+    engine.works(lambda _: GpuPace())
     engine.advance(50.0)
     after = engine_truth(engine)
     assert running > 0
     assert (after.decode_tokens, engine.ranks[0].running) == (before.decode_tokens, running)
     assert after.flops - before.flops <= before.flops / before.steps
     assert engine.ranks[0].waiting > 100
-    work = engine.works(lambda _: Pace())[0]
+    work = engine.works(lambda _: GpuPace())[0]
     assert (work.busy_ratio, work.dram_ratio) == (1.0, 0.0)
 
 
@@ -146,7 +146,7 @@ def test_a_new_process_starts_with_empty_counters() -> None:
     assert engine_truth(engine).decode_tokens > 1000
     engine.advance(25.0)
     assert not engine.up
-    assert engine.works(lambda _: Pace()) == {}
+    assert engine.works(lambda _: GpuPace()) == {}
     engine.advance(31.0)
     assert engine.up
     assert 0 <= engine_truth(engine).decode_tokens < 1000
@@ -155,7 +155,7 @@ def test_a_new_process_starts_with_empty_counters() -> None:
 
 
 def test_the_host_holds_an_engine_in_a_rhythm() -> None:
-    held = Held(every_s=6.0, held_s=3.0)
+    held = HostHold(every_s=6.0, held_s=3.0)
     assert [held.free_s(at_s) for at_s in (0.0, 2.9, 3.0, 5.9, 6.0)] == [0.0, 2.9, 6.0, 6.0, 6.0]
     actor = replace(CHAT, demand=demand(7.0, 600, 250), held=held)
     model = EngineModel(actor.instance, actor.limits, Traffic(actor.demand, 1, 0.0), 0.0, held)
@@ -291,7 +291,7 @@ def test_a_gpu_over_its_power_limit_lowers_its_clock_and_the_prefill_with_it() -
 
 
 def test_two_programs_on_one_gpu_take_turns() -> None:
-    job = Leftover(0, 3e10, work=Work(1.0, 0.95, 0.4, 4e14, 0.3))
+    job = Leftover(0, 3e10, work=AverageWork(1.0, 0.95, 0.4, 4e14, 0.3))
     alone, both = staged(gpus=1), staged(gpus=1, leftovers=(job,))
     for server in (alone, both):
         for second in range(60):

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gpumon.sources.simulator.server import Answer, LoopbackServer
+from gpumon.sources.simulator.server import LoopbackServer, PageAnswer
 
 
-def answer(path: str) -> Answer:
+def answer(path: str) -> PageAnswer:
     if path == "/echo":
-        return Answer(200, "text/plain", b"x" * 100_000)
-    return Answer(404, "application/json", b"{}")
+        return PageAnswer(200, "text/plain", b"x" * 100_000)
+    return PageAnswer(404, "application/json", b"{}")
 
 
 @pytest.fixture

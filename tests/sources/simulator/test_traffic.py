@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from gpumon.sources.simulator.traffic import Demand, Lengths, Request, Traffic
+from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
 
-DEMAND = Demand(
+DEMAND = TrafficDemand(
     requests_per_s=5.0,
-    prompt=Lengths(1000.0, 0.8, 16, 9000),
-    output=Lengths(200.0, 0.6, 8, 900),
+    prompt=LogNormalLengths(1000.0, 0.8, 16, 9000),
+    output=LogNormalLengths(200.0, 0.6, 8, 900),
     swing=0.5,
     period_s=600.0,
     returning=0.5,
@@ -19,7 +19,7 @@ DEMAND = Demand(
 )
 
 
-def arrivals(demand: Demand, seed: int, until_s: float) -> list[Request]:
+def arrivals(demand: TrafficDemand, seed: int, until_s: float) -> list[SimulatedRequest]:
     traffic = Traffic(demand, seed, 0.0)
     found = []
     while traffic.next_s() <= until_s:
@@ -58,5 +58,5 @@ def test_the_seed_decides() -> None:
 
 
 def test_no_demand_no_arrivals() -> None:
-    silent = Demand(0.0, DEMAND.prompt, DEMAND.output)
+    silent = TrafficDemand(0.0, DEMAND.prompt, DEMAND.output)
     assert Traffic(silent, 1, 0.0).next_s() == math.inf

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.sources.simulator.physics import H100
 from gpumon.sources.simulator.scenarios import PRETRAIN
-from gpumon.sources.simulator.training import Loader, Run, SimulatedRun
+from gpumon.sources.simulator.training import Loader, SimulatedRun, TrainingRun
 from tests.records import replace
 
 
@@ -14,7 +14,7 @@ def full(_: int) -> float:
     return 1.0
 
 
-def run_for(run: Run, seconds: float) -> SimulatedRun:
+def run_for(run: TrainingRun, seconds: float) -> SimulatedRun:
     made = SimulatedRun(run, 0.0, 1.8e9)
     made.advance(seconds)
     return made

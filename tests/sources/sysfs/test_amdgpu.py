@@ -16,7 +16,7 @@ from gpumon.readings.check import CheckState
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, Missing, Reason
 from gpumon.sources.driver.calls import HandleStaleError
-from gpumon.sources.driver.fleet import Fleet, Gpu, Pcie
+from gpumon.sources.driver.fleet import DriverGpu, DriverGpus, Pcie
 from gpumon.sources.driver.source import AMD, NVIDIA, DriverSource, vendor_of
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
@@ -39,12 +39,12 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def opened(driver: SysfsDriver, index: int = 0) -> Gpu:
+def opened(driver: SysfsDriver, index: int = 0) -> DriverGpu:
     assert driver.count() > index
     return driver.open(index, None, EAGER, [""])
 
 
-def read(gpu: Gpu) -> GpuReading:
+def read(gpu: DriverGpu) -> GpuReading:
     (reading,) = gpu.read(time.monotonic(), (), Pcie.OFF)
     return reading
 
@@ -239,7 +239,7 @@ def test_a_card_that_is_unplugged_stays_as_lost(tree: Tree) -> None:
     tree.card("card0", dumps.RX_7900_XTX)
     tree.card("card1", dumps.MI300X)
     tree.card("card2", dumps.B580)
-    fleet = Fleet(amdgpu(tree.root), EAGER)
+    fleet = DriverGpus(amdgpu(tree.root), EAGER)
     rows = fleet.read(time.monotonic())
     assert [(row.index, row.name) for row in rows] == [
         (0, "AMD Radeon RX 7900 XTX"),

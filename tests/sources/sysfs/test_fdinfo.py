@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.sources.sysfs.fdinfo import Clients
+from gpumon.sources.sysfs.fdinfo import FdinfoClients
 
 PID = 77
 SLOT = "0000:03:00.0"
@@ -26,7 +26,7 @@ def open_files(proc: Path, busy_ns: int) -> None:
 def test_clients_that_are_read_one_after_the_other_do_not_keep_an_engine_busy_for_more_than_all_the_time(
     tmp_path: Path,
 ) -> None:
-    clients = Clients(tmp_path, is_root=True)
+    clients = FdinfoClients(tmp_path, is_root=True)
     open_files(tmp_path, 0)
     clients.look(0.0, 0.0)
     open_files(tmp_path, 10**12)

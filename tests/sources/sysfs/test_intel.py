@@ -11,13 +11,13 @@ import pytest
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.driver.fleet import Gpu, Pcie
+from gpumon.sources.driver.fleet import DriverGpu, Pcie
 from gpumon.sources.driver.source import INTEL, NVIDIA, vendor_of
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.sysfs.fdinfo import Clients
-from gpumon.sources.sysfs.intel import Idle, IntelGpu, intel
-from gpumon.sources.sysfs.rates import Rate
+from gpumon.sources.sysfs.fdinfo import FdinfoClients
+from gpumon.sources.sysfs.intel import IdleState, IntelGpu, intel
+from gpumon.sources.sysfs.rates import GrowthRate
 from tests.fakes.sysfs import Tree, write
 from tests.sources.sysfs import dumps
 
@@ -29,13 +29,13 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def opened(tree: Tree) -> Gpu:
+def opened(tree: Tree) -> DriverGpu:
     driver = intel(tree.root)
     assert driver.count() == 1
     return driver.open(0, None, EAGER, [""])
 
 
-def read(gpu: Gpu) -> GpuReading:
+def read(gpu: DriverGpu) -> GpuReading:
     (reading,) = gpu.read(time.monotonic(), (), Pcie.OFF)
     return reading
 
@@ -108,7 +108,7 @@ def test_a_counter_of_energy_that_stands_still_is_no_power_of_0(tree: Tree) -> N
 
 
 def test_idle_time_becomes_busy_by_the_time_that_passed() -> None:
-    idle = Idle("gtidle/idle_residency_ms")
+    idle = IdleState("gtidle/idle_residency_ms")
     assert reason(idle.busy_ratio(1000.0, 10.0)) is Reason.WARMING_UP
     assert idle.busy_ratio(1250.0, 11.0) == pytest.approx(0.75)
     assert idle.busy_ratio(3255.0, 13.0) == 0.0  # the clock and the counter are read one after the other
@@ -123,7 +123,7 @@ def test_idle_time_becomes_busy_by_the_time_that_passed() -> None:
 
 
 def test_a_rate_of_two_readings_at_one_moment_stays() -> None:
-    rate = Rate()
+    rate = GrowthRate()
     rate.of(10.0, 1.0)
     assert rate.of(12.0, 2.0) == 2.0
     assert rate.of(13.0, 2.0) == 2.0
@@ -155,14 +155,14 @@ def test_used_memory_is_a_sum_over_all_processes_or_nothing(tree: Tree) -> None:
     card = driver.open(0, None, EAGER, [""]).handle
     used = {}
     for is_root in (True, False):
-        clients = Clients(tree.proc, is_root=is_root)
+        clients = FdinfoClients(tree.proc, is_root=is_root)
         used[is_root] = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root)).vram_used_bytes
     assert used[True] == 200.0 * 2**20
     assert reason(used[False]) is Reason.NO_PERMISSION
     namespace = tree.proc / "self/ns/pid"
     namespace.unlink()
     namespace.symlink_to("pid:[4026532999]")
-    clients = Clients(tree.proc, is_root=True)
+    clients = FdinfoClients(tree.proc, is_root=True)
     in_container = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root))
     assert reason(in_container.vram_used_bytes) is Reason.NO_PERMISSION
 
