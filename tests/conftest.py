@@ -19,12 +19,12 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import program
+from tests import forks, program
 from tests.fakes.nvml.driver import FakeDriver
+from tests.forks import pytest_addoption, pytest_runtestloop
 from tests.hangs import pytest_configure, pytest_runtest_protocol
-from tests.schedule import pytest_xdist_make_scheduler
 
-__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_xdist_make_scheduler"]
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_runtest_protocol", "pytest_runtestloop"]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ os.environ["XDG_STATE_HOME"] = f"{_STATES}/first"
 @pytest.fixture(autouse=True)
 def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that one test ends are not those of the next one, nor of the user who runs the tests."""
-    monkeypatch.setenv("XDG_STATE_HOME", f"{_STATES}/{next(_NUMBERS)}")
+    monkeypatch.setenv("XDG_STATE_HOME", f"{_STATES}/{os.getpid()}-{next(_NUMBERS)}")
 
 
 # Bytecode is kept, whatever the shell says: hundreds of tests start gpumon, each worker loads hundreds of test modules,
@@ -117,25 +117,6 @@ WAITS_S: Final = {
 }
 """Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
 
-KINDS: Final = ("only", "none")
-"""Choices of `--waiting`: the modules of WAITS_S alone, or all others."""
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make check` runs the modules that wait beside those that work: no worker reads the modules of the others."""
-    parser.addoption("--waiting", choices=KINDS, help="run the modules that wait for real time only, or all others")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether a module is left to the other run."""
-    kind = config.getoption("--waiting")
-    if kind is None or collection_path.suffix != ".py":
-        return None
-    if (collection_path in WAITING) == (kind == "only"):
-        return None
-    return True
-
-
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
 WORKS_S: Final = {
@@ -148,9 +129,6 @@ WORKS_S: Final = {
 
 WORKING: Final = {Path(__file__).parent / name: seconds for name, seconds in WORKS_S.items()}
 
-BEHIND: Final = 10
-"""Niceness of a worker that computes: it yields to those whose tests keep time."""
-
 # The objects of ten thousand tests all stay: to look through them for garbage, again and again, is a third of the
 # time that collecting takes.
 gc.disable()
@@ -160,18 +138,18 @@ gc.disable()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules that wait go first, the longest before all others, then those that work long.
 
-    Workers take whole modules from the head (`--dist loadfile --no-loadscope-reorder`): what a module sets up for all
-    of its tests is set up once, and none begins with a long wait when the others are through.
+    Workers take whole modules from the head: what a module sets up for all of its tests is set up once, and none begins
+    with a long wait when the others are through.
     """
     items.sort(key=lambda item: (-WAITING.get(item.path, 0), -WORKING.get(item.path, 0)))
+    for item in items:
+        item.stash[forks.WAITS] = item.path in WAITING
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A worker that is done with waiting, or never had to, steps back."""
+    """Note when the test began, by processor time."""
     item.stash[BEGUN_S] = processor_s()
-    if item.path not in WAITING and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
-        os.nice(BEHIND - os.nice(0))
 
 
 BEGUN_S: Final = pytest.StashKey[float]()
