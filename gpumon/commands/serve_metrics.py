@@ -87,17 +87,20 @@ def run(chosen: argparse.Namespace) -> int:
         else:
             shown = address
         server.start()
-        write(f"serving metrics at {'https' if tls else 'http'}://{shown}:{port}/metrics; Ctrl+C ends it\n")
-        asyncio.run(_collect(config, given, take, page))
+        greeting = f"serving metrics at {'https' if tls else 'http'}://{shown}:{port}/metrics; Ctrl+C ends it\n"
+        asyncio.run(_collect(config, given, take, page, greeting))
     finally:
         server.close()
     return 0
 
 
-async def _collect(config: Config, given: Options, take: Callable[[Snapshot], None], page: MetricsPage) -> None:
+async def _collect(
+    config: Config, given: Options, take: Callable[[Snapshot], None], page: MetricsPage, greeting: str
+) -> None:
     """Snapshots until a signal, from the first moment on, even while there is nothing to monitor yet."""
     done = asyncio.Event()
     stop_on_signals(done)
+    write(greeting)
     push = None
     if config.webhook:
         from gpumon.push.webhooks import webhooks_of

@@ -183,7 +183,8 @@ _PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
         (("container",), r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),
         (("unit",), r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}"),
         (("path", "file", "folder"), r"/[A-Za-z0-9_./@+-]{0,250}"),
-        (("gpus", "replica", "shared", "engines", "owner", "processes", "now", "program", "model", "free"), _NAME),
+        (("gpus", "replica", "shared", "engines", "owner", "processes", "now", "program", "model"), _NAME),
+        (("free", "partly"), _NAME),
     )
     for name in names
 }

@@ -26,6 +26,7 @@ from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text
 from tests.exporter.served import MODERN, classic, modern
 from tests.outputs.shots import snapshot
+from tests.virtual_time import Clock, played
 
 GPU_TEXTS = tuple(table.GPU_TEXTS.values())
 ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
@@ -94,9 +95,9 @@ def same(was: Any, now: Any, fields: tuple[table.Field, ...], names: tuple[str, 
 
 
 @pytest.mark.parametrize("scenario", ["", "reset-required", "kv-cache-full", "engine-mute"])
-async def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path: Path) -> None:
+def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path: Path) -> None:
     page = MetricsPage()
-    for shot in (await snapshots(scenario, 6, tmp_path))[-6:]:
+    for shot in played(snapshots(scenario, 6, tmp_path), Clock())[-6:]:
         page.take(shot)
         assert_comes_back(shot, modern(page.page(MODERN, "").body))
         assert_comes_back(shot, classic(page.page("", "").body))

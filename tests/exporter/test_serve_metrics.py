@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,14 @@ DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("--demo", "--scenario", "thermal")
 """A simulated server of two GPUs and one engine: where what it shows is not the subject."""
 DECODES = "gpumon_engine_decode_tokens_per_second"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that the tests only ask."""
+    with Served(quiet(tmp_path_factory.mktemp("small")), *SMALL, "--interval=30") as served:
+        served.until(lambda page: ups(page)["collector", ""] == 1.0)
+        yield served
 
 
 def names(page: list[tuple[str, dict[str, str], float]]) -> set[str]:
@@ -53,34 +63,26 @@ def test_a_demo_is_served_in_both_formats_and_promtool_has_nothing_to_say(tmp_pa
     assert len([one for one in page if one.name == "gpumon_engine_gpu_info"]) == 7
 
 
-def test_other_paths_and_methods_are_refused(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), *SMALL) as served:
-        assert get(f"{served.url}/").body.count(b"<a href=") == 3
-        assert get(f"{served.url}/other").status == 404
-        refused = get(f"{served.url}/metrics", method="POST")
-        assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
-        head = get(f"{served.url}/metrics", method="HEAD")
-        assert (head.status, head.body) == (200, b"")
-        served.until(lambda page: ups(page)["collector", ""] == 1.0)
-        healthy = get(f"{served.url}/healthz")
-        assert (healthy.status, healthy.body) == (200, b"ok\n")
-        snapshot = json.loads(get(f"{served.url}/snapshot.json").body)
-        assert (len(snapshot["gpus"]), {len(gpu["processes"]) for gpu in snapshot["gpus"]}) == (2, {0})
-        assert served.end(signal.SIGINT) == (0, "")
+def test_other_paths_and_methods_are_refused(small: Served) -> None:
+    assert get(f"{small.url}/").body.count(b"<a href=") == 3
+    assert get(f"{small.url}/other").status == 404
+    refused = get(f"{small.url}/metrics", method="POST")
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+    head = get(f"{small.url}/metrics", method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    healthy = get(f"{small.url}/healthz")
+    assert (healthy.status, healthy.body) == (200, b"ok\n")
+    snapshot = json.loads(get(f"{small.url}/snapshot.json").body)
+    assert (len(snapshot["gpus"]), {len(gpu["processes"]) for gpu in snapshot["gpus"]}) == (2, {0})
 
 
-def test_a_page_under_a_name_of_its_own_gets_nothing_of_a_server_of_this_host_alone(tmp_path: Path) -> None:
-    config = tmp_path / "gpumon.toml"
-    config.write_text('[exporter]\nuser = "a"\npassword_env = "GPUMON_TEST_PASSWORD"\n')
-    with Served(quiet(tmp_path), *SMALL) as served:
-        for path in ("metrics", "snapshot.json", "healthz", ""):
-            refused = get(f"{served.url}/{path}", Host="evil.example")
-            assert (refused.status, b"gpumon_" in refused.body) == (403, False)
-        for host in ("localhost:9454", "127.0.0.1", "[::1]:9454", "gpu.localhost"):
-            assert get(f"{served.url}/metrics", Host=host).status == 200
-        assert get(f"{served.url}/metrics", Host="127.0.0.1.evil.example").status == 403
-    with Served(quiet(tmp_path, GPUMON_TEST_PASSWORD="b"), *SMALL, "--config", str(config)) as served:
-        assert get(f"{served.url}/metrics", Host="gpu.example", Authorization="Basic YTpi").status == 200
+def test_a_page_under_a_name_of_its_own_gets_nothing_of_a_server_of_this_host_alone(small: Served) -> None:
+    for path in ("metrics", "snapshot.json", "healthz", ""):
+        refused = get(f"{small.url}/{path}", Host="evil.example")
+        assert (refused.status, b"gpumon_" in refused.body) == (403, False)
+    for host in ("localhost:9454", "127.0.0.1", "[::1]:9454", "gpu.localhost"):
+        assert get(f"{small.url}/metrics", Host=host).status == 200
+    assert get(f"{small.url}/metrics", Host="127.0.0.1.evil.example").status == 403
 
 
 def test_with_nothing_to_monitor_it_goes_on_and_says_so(tmp_path: Path) -> None:
@@ -179,55 +181,75 @@ def test_labels_from_outside_stay_inside_their_quotes(tmp_path: Path) -> None:
     assert len(classic(old)) == sum(not line.startswith(b"#") for line in old.splitlines())
 
 
-def test_tls_and_basic_auth_with_a_prometheus_by_the_config_of_the_docs(tmp_path: Path) -> None:
+def test_the_scrape_configs_of_the_docs_work(tmp_path: Path) -> None:
+    """The plain one, and the one with TLS and a password, in one Prometheus."""
     certificate, key = self_signed(tmp_path)
-    (tmp_path / "password").write_text("s3cret wörd\n")
+    password = tmp_path / "password"
+    password.write_text("s3cret wörd\n")
     config = tmp_path / "gpumon.toml"
     config.write_text(
-        f'[exporter]\nuser = "prometheus"\npassword_file = "{tmp_path}/password"\n'
+        f'[exporter]\nuser = "prometheus"\npassword_file = "{password}"\n'
         f'tls_cert = "{certificate}"\ntls_key = "{key}"\n'
     )
-    trusting = ssl.create_default_context(cafile=str(certificate))
-    with Served(quiet(tmp_path), *SMALL, "--interval=0.25", "--config", str(config)) as served:
-        assert served.url.startswith("https://")
-        refused = get(f"{served.url}/metrics", tls=trusting)
-        assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm="gpumon"')
-        assert get(f"{served.url}/metrics", tls=trusting, Authorization="Basic cHJvbWV0aGV1czo=").status == 401
-        assert get(f"{served.url}/healthz", tls=trusting, Authorization="Basic ²").status == 401
-        job = (DOCS / "prometheus-scrape.yml").read_text().partition("job_name: gpumon-remote")[2]
-        for before, after in (
-            ("15s", "1s"),
-            ("/etc/prometheus/gpumon-ca.pem", str(certificate)),
-            ("/etc/prometheus/gpumon-password", str(tmp_path / "password")),
-            ('"gpu01.example:9454", "gpu02.example:9454"', f'"{served.url.removeprefix("https://")}"'),
-        ):
-            assert before in job
-            job = job.replace(before, after)
-        with Prometheus(tmp_path, [f"  - job_name: gpumon-remote{job}"]) as prometheus:
-            found = prometheus.until("gpumon_gpu_busy_ratio", results=2)
+    with (
+        Served(quiet(tmp_path), "--demo", "--interval=0.25") as plain,
+        Served(quiet(tmp_path), *SMALL, "--interval=0.25", "--config", str(config)) as secured,
+    ):
+        assert_refuses_strangers(secured, certificate)
+        jobs = [*plain_jobs(plain), secured_job(secured, certificate, password)]
+        with Prometheus(tmp_path, jobs) as prometheus:
+            assert_queries_of_the_docs_work(prometheus)
+            found = prometheus.until('gpumon_gpu_busy_ratio{job="gpumon-remote"}', results=2)
             assert prometheus.query('up{job="gpumon-remote"} == 1')
-        assert found[0]["metric"]["node"] == "127.0.0.1"  # type: ignore[index]
+    assert found[0]["metric"]["node"] == "127.0.0.1"  # type: ignore[index]
 
 
-def test_the_plain_scrape_config_of_the_docs_works(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), "--demo", "--interval=0.25") as served:
-        text = (DOCS / "prometheus-scrape.yml").read_text()
-        job = text[text.index("  - job_name: gpumon\n") : text.index("  # Other hosts")]
-        assert "127.0.0.1:9454" in job
-        job = job.replace("127.0.0.1:9454", served.url.removeprefix("http://")).replace("15s", "1s")
-        again = job.replace("job_name: gpumon", "job_name: again")
-        hosts = '["127.0.0.1:PORT", "localhost:PORT"]'.replace("PORT", served.url.rpartition(":")[2])
-        again = re.sub(r"targets: \[.*?\]", f"targets: {hosts}", again)
-        with Prometheus(tmp_path, [job, again]) as prometheus:
-            prometheus.until("rate(gpumon_engine_tokens_total[5s]) > 0", results=27)
-            for query in re.findall(
-                "^    ((?:sum|count) by .*)$", (DOCS / "serve-metrics.md").read_text(), re.MULTILINE
-            ):
-                wanted = 9 if "instance, engine) (gpumon" in query else 3 if query.startswith("sum") else 0
-                found = prometheus.until(query, results=wanted)
-                assert len({str(one["metric"]) for one in found}) >= wanted
-            assert query.startswith("count by (code)")
-            assert prometheus.query("scrape_samples_scraped > 300")
+def assert_refuses_strangers(served: Served, certificate: Path) -> None:
+    """It serves by TLS, and only to who knows the password; under any name of its own."""
+    assert served.url.startswith("https://")
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    refused = get(f"{served.url}/metrics", tls=trusting)
+    assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm="gpumon"')
+    assert get(f"{served.url}/metrics", tls=trusting, Authorization="Basic cHJvbWV0aGV1czo=").status == 401
+    assert get(f"{served.url}/healthz", tls=trusting, Authorization="Basic ²").status == 401
+    known = "Basic " + base64.b64encode("prometheus:s3cret wörd".encode()).decode()
+    assert get(f"{served.url}/metrics", tls=trusting, Host="gpu.example", Authorization=known).status == 200
+
+
+def secured_job(served: Served, certificate: Path, password: Path) -> str:
+    """The scrape config of the docs for a server with TLS and a password, for this one."""
+    job = (DOCS / "prometheus-scrape.yml").read_text().partition("job_name: gpumon-remote")[2]
+    for before, after in (
+        ("15s", "1s"),
+        ("/etc/prometheus/gpumon-ca.pem", str(certificate)),
+        ("/etc/prometheus/gpumon-password", str(password)),
+        ('"gpu01.example:9454", "gpu02.example:9454"', f'"{served.url.removeprefix("https://")}"'),
+    ):
+        assert before in job
+        job = job.replace(before, after)
+    return f"  - job_name: gpumon-remote{job}"
+
+
+def plain_jobs(served: Served) -> list[str]:
+    """The plain scrape config of the docs for this server, and a second job under two names of the same host."""
+    text = (DOCS / "prometheus-scrape.yml").read_text()
+    job = text[text.index("  - job_name: gpumon\n") : text.index("  # Other hosts")]
+    assert "127.0.0.1:9454" in job
+    job = job.replace("127.0.0.1:9454", served.url.removeprefix("http://")).replace("15s", "1s")
+    again = job.replace("job_name: gpumon", "job_name: again")
+    hosts = '["127.0.0.1:PORT", "localhost:PORT"]'.replace("PORT", served.url.rpartition(":")[2])
+    return [job, re.sub(r"targets: \[.*?\]", f"targets: {hosts}", again)]
+
+
+def assert_queries_of_the_docs_work(prometheus: Prometheus) -> None:
+    """Each has a result for each of the three targets of the demo, or for each of its engines there."""
+    prometheus.until('rate(gpumon_engine_tokens_total{job=~"gpumon|again"}[5s]) > 0', results=27)
+    for query in re.findall("^    ((?:sum|count) by .*)$", (DOCS / "serve-metrics.md").read_text(), re.MULTILINE):
+        wanted = 9 if "instance, engine) (gpumon" in query else 3 if query.startswith("sum") else 0
+        found = prometheus.until(query, results=wanted)
+        assert len({str(one["metric"]) for one in found}) >= wanted
+    assert query.startswith("count by (code)")
+    assert prometheus.query("scrape_samples_scraped > 300")
 
 
 def test_the_docs_are_valid() -> None:
@@ -272,6 +294,7 @@ def test_it_warns_where_it_listens_to_everybody(tmp_path: Path) -> None:
     with Served(quiet(tmp_path), *SMALL, "--listen", "0.0.0.0:0") as served:
         assert served.lines[0].startswith("0.0.0.0 is no loopback address")
         assert len(served.lines) == 2
+        assert served.end(signal.SIGINT) == (0, "")
 
 
 def test_no_command_but_this_one_loads_prometheus_client(tmp_path: Path) -> None:
@@ -280,10 +303,8 @@ def test_no_command_but_this_one_loads_prometheus_client(tmp_path: Path) -> None
     assert done.stdout == "False\n"
 
 
-def test_a_page_reads_the_same_in_both_formats(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), *SMALL, "--interval=30") as served:
-        served.until(lambda page: ups(page)["collector", ""] == 1.0)
-        assert modern(get(f"{served.url}/metrics", Accept=MODERN).body) == classic(get(f"{served.url}/metrics").body)
+def test_a_page_reads_the_same_in_both_formats(small: Served) -> None:
+    assert modern(get(f"{small.url}/metrics", Accept=MODERN).body) == classic(get(f"{small.url}/metrics").body)
 
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:

@@ -28,13 +28,14 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus
 
 STARTS = {
-    "vllm-basic": 22.0,
-    "vllm-ngram": 11.0,
-    "sglang-basic": 22.0,
-    "llamacpp-slots": 15.0,
+    "vllm-basic": 24.0,
+    "vllm-ngram": 13.0,
+    "sglang-basic": 24.0,
+    "llamacpp-slots": 17.0,
 }
-"""Second of each capture to begin at: from 4 s later on its load is steady, until after the end of the comparison."""
-FROM_S, TO_S = 14.0, 22.0
+"""Second of each capture to begin at: from 2 s later on its load is steady, until after the end of the comparison."""
+FROM_S = 12.0
+TO_S = 20.0
 """Compared after the start: when the windows of 10 s are full of that load."""
 MODEL = Model(match="tiny-llama", params_b=8.0, layers=32, hidden=4096, heads=32, kv_heads=8, vocab=128256)
 CONFIG = """
@@ -77,7 +78,7 @@ Seen = dict[tuple[str, str], list[tuple[float, float]]]
 
 
 def compared(folder: Path) -> tuple[dict[tuple[str, str], Compared], set[str]]:
-    """Each figure of each capture, when both have watched it for 22 s; and the panels that are empty then."""
+    """Each figure of each capture, when both have watched it for 20 s; and the panels that are empty then."""
     with contextlib.ExitStack() as stack:
         engines = {name: stack.enter_context(Held(name, start)) for name, start in STARTS.items()}
         scrapes = [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from gpumon.outputs.rules import Ruled
 from gpumon.triage.thresholds import Thresholds
 from tests.rules.checked import NAN, SCOPE, check, check_times, facts, spec
@@ -41,15 +39,6 @@ def test_an_xid_is_raised_when_it_is_new(tmp_path: Path):
     check(tmp_path, Ruled((), SCOPE), series, asked, "75m", evaluated="1m", groups=("gpumon-alerts",))
 
 
-def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool], at: str) -> None:
-    """Whether each alert is raised."""
-    asked = {
-        f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0': there for name, there in names.items()
-    }
-    values = {f"({expr})": 1.0 if there else NAN for expr, there in asked.items()}
-    check(folder, ruled, series, values, at, evaluated="4m")
-
-
 ALERTS = (
     "GpumonKvCacheFull",
     "GpumonLowEfficiency",
@@ -61,32 +50,44 @@ ALERTS = (
 )
 
 
-@pytest.mark.parametrize("wrong", ["", *ALERTS])
-def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path, wrong: str):
-    llm = spec(DENSE)
+def host_where(wrong: str) -> list[str]:
+    """The series of an engine and its GPU on a host of that name, where what this alert is about goes wrong."""
     load = Load(decode=12000.0, steps=(250.0,), computed=20000.0, usage=0.95 if wrong == "GpumonKvCacheFull" else 0.25)
     if wrong == "GpumonLowEfficiency":
         load = load._replace(**FEW)
-    target = 'job="vllm", instance="gpu01:8000"'
+    target = f'job="vllm", instance="{wrong}:8000"'
+    exporter = f'job="dcgm", instance="{wrong}:9400"'
+    card = f'{exporter}, Hostname="{wrong}", gpu="0"'
     up = "1x280 0x120" if wrong == "GpumonEngineDown" else "1x60"
     exporter_up = "1x280 0x120" if wrong == "GpumonGpusSilent" else "1x60"
     busy = 0.01 if wrong == "GpumonGpuIdleVramHeld" else 0.9
-    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01", gpu="0"'
     xid = "0x280 79x120" if wrong == "GpumonXid" else "43x60"
     series = [
-        *vllm(load, "m"),
-        *dcgm("gpu01", 0, busy, 300.0),
+        *vllm(load, wrong, target),
+        *dcgm(wrong, 0, busy, 300.0),
         f"  - {{series: 'up{{{target}}}', values: '{up}'}}",
-        f"  - {{series: 'up{{job=\"dcgm\", instance=\"gpu01:9400\"}}', values: '{exporter_up}'}}",
+        f"  - {{series: 'up{{{exporter}}}', values: '{exporter_up}'}}",
         f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}}}', values: '{xid}'}}",
         # 4: at its power limit, which is normal work; 64: the hardware slows down for heat.
         gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", card, 68.0 if wrong == "GpumonThrottled" else 4.0),
     ]
     if wrong == "GpumonGpusSilent":
         series = [line.replace("x60", "x280 stale") if "DCGM_FI_DEV" in line else line for line in series]
-    series = [line.replace("x60", "x400") for line in series]
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    raised(tmp_path, ruled, series, {name: name == wrong for name in ALERTS}, "76m")
+    return [line.replace("x60", "x400") for line in series]
+
+
+def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path):
+    """A host for each alert, and one where nothing is wrong; each has a model of its own."""
+    series = []
+    models = []
+    asked = {}
+    for wrong in ("nothing", *ALERTS):
+        series += host_where(wrong)
+        models.append(facts(spec(DENSE), wrong, Load()))
+        for name in ALERTS:
+            firing = f'ALERTS{{alertname="{name}", alertstate="firing", instance=~"{wrong}:.*"}}'
+            asked[f"(count({firing}) > bool 0)"] = 1.0 if name == wrong else NAN
+    check(tmp_path, Ruled(tuple(models), SCOPE), series, asked, "76m", evaluated="4m")
 
 
 LOW_USE = {
@@ -123,7 +124,8 @@ def test_the_limits_of_low_use_are_those_of_triage(tmp_path: Path):
     series = [line.replace("x60", "x200") for line in vllm(load, "m")]
     limits = Thresholds(under_used_slots_ratio=0.05)
     ruled = Ruled((facts(llm, "m", load),), SCOPE, thresholds=limits)
-    raised(tmp_path, ruled, series, {"GpumonLowEfficiency": False}, "44m")
+    firing = 'count(ALERTS{alertname="GpumonLowEfficiency", alertstate="firing"})'
+    check(tmp_path, ruled, series, {firing: NAN}, "44m", evaluated="4m")
 
 
 TARGETS = {

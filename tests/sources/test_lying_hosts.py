@@ -156,6 +156,7 @@ def test_advice_that_is_not_gpumons_own_is_the_hosts_words(action: Action) -> No
         Action("own_gpus", {"shared": "python (alice), vllm:8001"}),
         Action("end_program", {"owner": "alice", "vram_bytes": 1e9, "otherwise": "yes"}),
         Action("more_instances", {"free": "gpus 4-7, 9", "instances": 3.0, "now": 1.0}),
+        Action("more_instances", {"partly": "GPUs 4-5, 9", "fit": 1.0, "instances": 3.0, "now": 1.0}),
         Action("update_driver"),
     ],
 )
