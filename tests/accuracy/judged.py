@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -48,6 +49,25 @@ class Replay(NamedTuple):
     ticks: list[Tick]
 
 
+class Arrived(NamedTuple):
+    """What arrived, summed up to each moment at which something did."""
+
+    times_s: list[float]
+    sums: list[float]
+    """One more than there are times: the first is 0."""
+
+    @classmethod
+    def of(cls, arrivals: Sequence[tuple[float, float]]) -> Arrived:
+        """The sums of pairs of a moment and what arrived then."""
+        ordered = sorted(arrivals)
+        times_s = [at_s for at_s, _ in ordered]
+        return cls(times_s, [0.0, *itertools.accumulate(tokens for _, tokens in ordered)])
+
+    def until(self, t: float) -> float:
+        """All that arrived at a moment and before it."""
+        return self.sums[bisect_right(self.times_s, t)]
+
+
 class Truth:
     """The client's tokens and requests, by the moment that they arrived."""
 
@@ -76,10 +96,14 @@ class Truth:
                 self.ended.append((request["t_end"], 1.0))
                 items = float(request.get("batch") or 0.0) if request["status"] == 200 else 0.0
                 self.items.append((request["t_end"], items))
+        self._arrived: dict[str, Arrived] = {}
 
     def tokens(self, of: str, since_s: float, until_s: float) -> float:
         """Tokens (prompts, requests) that arrived in (since, until]."""
-        return sum(tokens for at, tokens in getattr(self, of) if since_s < at <= until_s)
+        if of not in self._arrived:
+            self._arrived[of] = Arrived.of(getattr(self, of))
+        arrived = self._arrived[of]
+        return arrived.until(until_s) - arrived.until(since_s)
 
     def in_flight(self, t: float) -> int:
         """Requests that were sent and not answered to their end."""

@@ -146,7 +146,7 @@ def least_squares(equations: Sequence[tuple[list[float], float]], soft: float = 
         now = solved(normal, right)
         moved = max(abs(new - old) / max(abs(old), 1e-12) for new, old in zip(now, found, strict=True))
         found = now
-        if moved < 1e-5:
+        if moved < 1e-4:
             break
     return [one * unit for one, unit in zip(found, scale, strict=True)]
 

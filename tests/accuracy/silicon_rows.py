@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -61,10 +62,15 @@ class Row(NamedTuple):
     @property
     def family(self) -> str:
         """Models of one name with the publisher's prefixes and formats cut off: they are left out together."""
-        name = self.model.rsplit("/", 1)[-1].lower()
-        for ending in ("-fp8", "-nvfp4", "-instruct"):
-            name = name.replace(ending, "")
-        return "deepseek-671b" if name.startswith(("deepseek-v3", "deepseek-r1")) else name
+        return _family(self.model)
+
+
+@functools.cache
+def _family(model: str) -> str:
+    name = model.rsplit("/", 1)[-1].lower()
+    for ending in ("-fp8", "-nvfp4", "-instruct"):
+        name = name.replace(ending, "")
+    return "deepseek-671b" if name.startswith(("deepseek-v3", "deepseek-r1")) else name
 
 
 def ranks(tp: int, ep: int, dp: int) -> tuple[int, int]:
@@ -83,6 +89,7 @@ def ranks(tp: int, ep: int, dp: int) -> tuple[int, int]:
     return tp, dp
 
 
+@functools.cache
 def read(file: Path) -> tuple[list[Row], Counter[str]]:
     """The rows that can be predicted, and why others cannot."""
     gpus, llms = gpu_catalogue(), llm_catalogue()

@@ -310,11 +310,11 @@ def first_token_s(row: Row, at: EngineEfficiency, costs: Costs) -> float:
     return ttft_of(row, at, costs, row.engine).ttft_s(1.0)
 
 
-def rows_as_shipped(every: int) -> list[RowJudged]:
-    """Every so many rows of silicon.csv, by the constants that gpumon has."""
+def rows_as_shipped(engine: str, every: int) -> list[RowJudged]:
+    """The rows of an engine among every so many of silicon.csv, by the constants that gpumon has."""
     rows, _ = silicon_rows.read(silicon_rows.DATA)
-    costs = {engine: first_token_cost(engine) for engine in ("", "vllm", "trtllm", "sglang")}
-    return [judge_row(row, REACHED, costs) for row in rows[::every]]
+    costs = {name: first_token_cost(name) for name in ("", engine)}
+    return [judge_row(row, REACHED, costs) for row in rows[::every] if row.engine == engine]
 
 
 def rows_judged() -> list[RowJudged]:

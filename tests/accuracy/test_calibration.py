@@ -14,7 +14,7 @@ MOST_ERROR = 0.15
 
 @functools.cache
 def walked_up(name: str) -> Outcome:
-    return simulated(name, seconds=40.0)
+    return simulated(name, seconds=20.0)
 
 
 @pytest.mark.parametrize("name", STAIRS)

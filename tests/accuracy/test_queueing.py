@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,17 +29,23 @@ class Watched(NamedTuple):
     computed: float
 
 
-def queueing(*, without: bytes = b"") -> list[Watched]:
-    """An engine of 8 places and 400 clients, from its first request on; `without` the lines that hold this."""
-    stairs = Staircase(ACTOR, [(QUEUED_S, 400)], max_num_seqs=8)
-    pages = list(_pages(stairs, without))
+@functools.cache
+def whole_pages() -> list[Page]:
+    """The pages of an engine of 8 places and 400 clients, from its first request on."""
+    return list(Staircase(ACTOR, [(QUEUED_S, 400)], max_num_seqs=8).pages())
+
+
+@functools.cache
+def queueing(without: bytes = b"") -> list[Watched]:
+    """What is shown of that engine; `without` the lines that hold this."""
+    pages = list(_pages(without))
     where = Where(llm_catalogue().find(ACTOR.model), GPU, 1)
     engines = [snapshot.engines[0] for snapshot in snapshots(pages, where)]
     return [Watched(page.t, engine, _computed(page)) for page, engine in zip(pages, engines, strict=True)]
 
 
-def _pages(stairs: Staircase, without: bytes) -> Iterator[Page]:
-    for page in stairs.pages():
+def _pages(without: bytes) -> Iterator[Page]:
+    for page in whole_pages():
         assert page.body is not None
         lines = page.body.splitlines(keepends=True)
         yield Page(page.t, b"".join(line for line in lines if not without or without not in line))
@@ -53,7 +60,7 @@ def _computed(page: Page) -> float:
 
 @pytest.mark.parametrize("without", [b"", b"request_prefill_time_seconds"])
 def test_mfu_is_there_while_requests_wait(without: bytes):
-    seen = queueing(without=without)
+    seen = queueing(without)
     ttft = seen[-1].engine.latency.ttft_s.mean
     assert not isinstance(ttft, Missing)
     # The queue is what makes the first token late.

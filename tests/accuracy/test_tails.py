@@ -28,6 +28,10 @@ MIX: dict[str, Any] = {
 """Long prompts and short answers: prefills interrupt the decoding, so p95 / mean changes with the load."""
 STEPS = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 MOST_ERROR = 0.25
+LEARNT_S = 40.0
+"""Seconds of each step."""
+LOOKED_S = 200.0
+"""Seconds of the planned load, of which few pages are made, and none is read."""
 
 
 class Gaps(Histogram):
@@ -55,16 +59,16 @@ class Gaps(Histogram):
 @functools.cache
 def seen(seed: int) -> Observed:
     """What is learnt of the engine while it is walked up the stairs."""
-    stairs, calibration = Staircase(ACTOR, [(80.0, clients) for clients in STEPS], seed=seed, **MIX), Calibration()
+    stairs, calibration = Staircase(ACTOR, [(LEARNT_S, clients) for clients in STEPS], seed=seed, **MIX), Calibration()
     for snapshot in snapshots(stairs.pages(), Where(llm_catalogue().find(ACTOR.model), GPU, 1)):
         calibration.take(snapshot)
     return calibration.observed()[0]
 
 
 def truth_s(clients: int, seed: int) -> float:
-    stairs = Staircase(ACTOR, [(200.0, clients)], seed=seed, **MIX)
+    stairs = Staircase(ACTOR, [(LOOKED_S, clients)], seed=seed, **MIX)
     stairs.model.counters.itl = gaps = Gaps(stairs.model.counters.itl.bounds)
-    for _ in stairs.pages():
+    for _ in stairs.pages(every_s=LOOKED_S / 20):
         pass
     return gaps.p95_s()
 

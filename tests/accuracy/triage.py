@@ -67,12 +67,12 @@ BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: e
 class Poll:
     """One engine or run, polled: its page's bytes read by the real adapter, as the endpoint source does."""
 
-    def __init__(self, act: SimulatedEndpoint, url: str, name: str, feed: Feed | None) -> None:
+    def __init__(self, act: SimulatedEndpoint, url: str, name: str, feed: Feed | None, interval_s: float) -> None:
         self._act = act
         self._feed = feed
         self._failures, self._next_s = 0, 0.0
         self._adapt()
-        blank = EngineReading(name, url, EndpointState.STARTING, BEGIN_S, interval_s=POLL_S, found_by="config")
+        blank = EngineReading(name, url, EndpointState.STARTING, BEGIN_S, interval_s=interval_s, found_by="config")
         self.reading = as_feed(blank, feed, "") if feed else blank
 
     def _adapt(self) -> None:
@@ -114,7 +114,7 @@ class _NoHost:
 def frames(scenario: Scenario, to_s: float, seed: int = 1, every_s: int = 1) -> Iterator[tuple[float, Frame]]:
     """Frames from the end of the warm-up on, with their simulated time. Nothing listens and nothing waits.
 
-    `every_s` divides POLL_S.
+    Engines are polled every POLL_S seconds, or for each frame where frames come less often.
     """
     now_s = [0.0]
     server = SimulatedServer(scenario, seed, lambda: BEGIN_S + now_s[0], lambda: WALL_S + now_s[0])
@@ -129,8 +129,9 @@ def frames(scenario: Scenario, to_s: float, seed: int = 1, every_s: int = 1) -> 
 def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: int) -> Iterator[tuple[float, Frame]]:
     endpoints = [*server.endpoints, *map(endpoint_of, server.feeds)]
     feeds = [None] * len(server.endpoints) + list(server.feeds)
+    poll_s = max(POLL_S, every_s)
     polls = [
-        Poll(act, endpoint.url, endpoint.name, feed)
+        Poll(act, endpoint.url, endpoint.name, feed, poll_s)
         for act, endpoint, feed in zip(server.ports, endpoints, feeds, strict=True)
     ]
     facts = EngineFacts(
@@ -142,7 +143,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: i
         now_s[0] = at_s = float(second)
         server.advance(at_s)
         gpus = server.readings(BEGIN_S + at_s)
-        if second % POLL_S == 0:
+        if second % poll_s == 0:
             for poll in polls:
                 poll.read(BEGIN_S + at_s)
                 _look_up(facts, poll)
