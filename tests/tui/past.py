@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -94,9 +95,15 @@ class Player(Still):
         self.held, self.from_s = False, wall_s
 
 
+@functools.cache
+def _snapshot(tick: int) -> Snapshot:
+    """The server at one tick, made once for all pasts: 120 of them take as long as half a start of the screen."""
+    return scenes.snapshot(tick=tick)
+
+
 def recorded(ticks: int = 120, change: Callable[[int, Snapshot], Snapshot] = lambda _, snapshot: snapshot) -> Still:
     """A live feed with so many seconds behind it, which ends at `scenes.WALL_S`."""
-    snapshots = [change(tick, scenes.snapshot(tick=tick)) for tick in range(1 - ticks, 1)]
+    snapshots = [change(tick, _snapshot(tick)) for tick in range(1 - ticks, 1)]
     feed = Still(snapshots[-1], scenes.history(snapshots[-1]))
     feed.timeline = Kept(snapshots)
     return feed

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from textual import events
 from textual.app import ScreenStackError
 from textual.command import CommandPalette
 from textual.pilot import Pilot, WaitForScreenTimeout
@@ -89,13 +90,10 @@ def commands_of(app: MonitorApp) -> list[str]:
     return [str(option.prompt).splitlines()[0] for option in options if option.prompt]
 
 
-_NAMED = {":": "colon", "-": "minus", " ": "space"}
-"""Characters that Textual's Pilot knows by a name."""
-
-
 async def run_named(app: MonitorApp, pilot: Pilot[int], text: str) -> None:
-    """Run a command by its name."""
-    await pilot.press("colon", *(_NAMED.get(character, character) for character in text))
+    """Run a command by its name, which is pasted: the palette searches all commands again at every key."""
+    await pilot.press("colon")
+    app.post_message(events.Paste(text))
     await until(lambda: any(text in name for name in commands_of(app)) and len(commands_of(app)) < 9, pilot)
     await pilot.press("enter")
     await until(lambda: not isinstance(app.screen, CommandPalette), pilot)

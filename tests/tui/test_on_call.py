@@ -44,7 +44,7 @@ TASKS = {
         *("engine-mute", 120, "", "TIMEOUT", "unresponsive", "py-spy dump --pid 9000001"),
     ),
     "why do requests wait: the KV cache": (
-        *("kv-cache-full", 130, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "56 wait"),
+        *("kv-cache-full", 130, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "55 wait"),
     ),
     "why do requests wait: the server's own limit": (
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
@@ -153,7 +153,7 @@ def course_of(name: str, seconds: int) -> Course:
     history = History()
     store = MemoryStore(1800.0, 24e6)
     calibration = Calibration()
-    for _, frame in frames(played, seconds, every_s=2):
+    for _, frame in frames(played, seconds, every_s=4):
         snapshot, points = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         history.append(frame.wall_s, points, frame.interval_s)

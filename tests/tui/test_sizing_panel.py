@@ -11,6 +11,7 @@ from textual import events
 
 from gpumon.config.scenario_file import read_scenario, save_scenario
 from gpumon.config.schema import Config, Prometheus
+from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.latency import Speculation
@@ -769,7 +770,7 @@ async def test_other_weights_are_never_those_that_the_model_has() -> None:
 async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
     feed = watched()
     hour = [snapshot(60.0 * minute - 3600.0, 100.0 if 20 <= minute < 24 else 24.0) for minute in range(60)]
-    feed.timeline = Kept(hour)
+    feed.timeline = Kept(hour, History())
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "P")
         assert names_of(app) == ["what runs now", "p95 of what is recorded"]
@@ -787,7 +788,7 @@ async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
 async def test_each_past_to_plan_for_takes_one_line_at_80_columns(tmp_path: Path) -> None:
     config = Config(prometheus=Prometheus(url=f"http://127.0.0.1:{free_port()}"))
     feed = watched()
-    feed.timeline = Kept([snapshot(60.0 * minute - 3600.3) for minute in range(60)])
+    feed.timeline = Kept([snapshot(60.0 * minute - 3600.3) for minute in range(60)], History())
     async with running(feed, 80, 24, config=config, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", "P")
         recorded = next(line for line in text_of(app) if "p95 of what is recorded" in line)
@@ -827,7 +828,7 @@ async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None
 async def test_plan_for_keeps_goals_tp_and_what_else_was_typed() -> None:
     feed = watched()
     hour = [snapshot(60.0 * minute - 3600.0, 100.0 if 20 <= minute < 24 else 24.0) for minute in range(60)]
-    feed.timeline = Kept(hour)
+    feed.timeline = Kept(hour, History())
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "i", *"70", "enter", "T", *"900", "enter", "t", "d")
         typed = desk_of(app).present
