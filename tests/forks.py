@@ -175,6 +175,7 @@ class Run:
         self._config = session.config
         self._forks: list[Fork] = []
         self._numbers = itertools.count(1)
+        self._programs = program.Server()
 
     def all_tests(self) -> None:
         """Run them. Raises what pytest's own loop raises when it is to stop early."""
@@ -188,6 +189,7 @@ class Run:
         finally:
             for fork in self._forks:
                 fork.kill()
+            self._programs.close()
 
     def _pools(self) -> Iterator[tuple[Pool, int]]:
         """Each kind of units with its number of forks."""
@@ -205,13 +207,19 @@ class Run:
 
     def _start(self, pool: Pool) -> None:
         """Fork once more."""
+        program.share(self._programs.address)
         fork = Fork(self._session, pool, next(self._numbers), self._forks)
         self._forks.append(fork)
         fork.assign()
 
     def _look(self) -> None:
         """Take what the forks say, once one of them does."""
-        ready = wait([*(fork.connection for fork in self._forks), *(fork.end for fork in self._forks)])
+        watched: list[Any] = [*(fork.connection for fork in self._forks), *(fork.end for fork in self._forks)]
+        if not self._programs.is_started:
+            watched.append(self._programs.listening)
+        ready = wait(watched)
+        if self._programs.listening in ready:
+            self._programs.start()
         for fork in [*self._forks]:
             if fork.connection in ready:
                 self._take(fork)

@@ -19,6 +19,7 @@ import pkgutil
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,9 @@ UTF_8: Final = ("", "c.utf-8", "en_us.utf-8")
 
 LOST_OUTPUT: Final = 120
 """Exit code of an interpreter that could not write the rest of its output."""
+
+PEER: Final = struct.Struct("3i")
+"""Process, user and group at the other end of a connection."""
 
 _spent_s = 0.0
 
@@ -303,16 +307,43 @@ def _read_all(pipe: IO[str], read: list[str], number: int) -> None:
         read[number] = pipe.read()
 
 
-class Loaded:
-    """The process that has loaded the commands."""
+class Server:
+    """The process that has loaded the commands; it forks one for each process of the tests that connects to it."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listening.bind("")
+        self.listening.listen()
+        self.address: bytes = self.listening.getsockname()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it. It ends when its stdin is closed, by `close` or with the processes of the tests."""
+        descriptor = self.listening.fileno()
+        command = [sys.executable, "-m", "tests.program", str(descriptor)]
+        self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.PIPE)
+        self.listening.close()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started."""
+        return self._process is not None
+
+    def close(self) -> None:
+        """End it."""
+        self.listening.close()
+        if self._process is not None:
+            self._process.communicate(timeout=60.0)
+
+
+class Loaded:
+    """The process that has loaded the commands, as one process of the tests asks it."""
+
+    def __init__(self, address: bytes) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        self._socket.connect(address)
         self._one_at_a_time = threading.Lock()
-        command = [sys.executable, "-m", "tests.program", str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        theirs.close()
 
     def start(self, run: Run, descriptors: list[int]) -> int:
         """Process of a run; the last descriptor gets its exit code and its processor seconds, once it has ended."""
@@ -321,24 +352,43 @@ class Loaded:
             return int(self._socket.recv(64))
 
     def close(self) -> None:
-        """End the process, and all that runs."""
-        self._socket.close()
-        self._process.wait(60.0)
+        """End all that runs."""
+        with self._socket:
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(60.0)
+            self._socket.recv(1)
 
 
+_SERVERS: list[Server] = []
+"""The server of this process, unless it shares one."""
+_ADDRESSES: list[bytes] = []
+"""Where the server listens."""
 _LOADED: list[Loaded] = []
 
 
+def share(address: bytes) -> None:
+    """Ask the server that listens there, and start none."""
+    _ADDRESSES[:] = [address]
+
+
 def _loaded() -> Loaded:
+    if not _ADDRESSES:
+        server = Server()
+        server.start()
+        _SERVERS.append(server)
+        _ADDRESSES.append(server.address)
     if not _LOADED:
-        _LOADED.append(Loaded())
+        _LOADED.append(Loaded(_ADDRESSES[0]))
     return _LOADED[0]
 
 
 def close() -> None:
-    """End the process that has the commands, where there is one."""
+    """End what this process has run, and its server."""
     while _LOADED:
         _LOADED.pop().close()
+    while _SERVERS:
+        _SERVERS.pop().close()
+        _ADDRESSES.clear()
 
 
 def load(names: Sequence[str]) -> None:
@@ -361,6 +411,27 @@ class Child(NamedTuple):
 
     pid: int
     report: int
+
+
+def accept(listening: socket.socket) -> socket.socket | None:
+    """Fork a process for each that connects. Returns the connection in that process, None at the end."""
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return None
+        asked, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, peer(asked)))
+            return asked
+        asked.close()
+
+
+def peer(asked: socket.socket) -> int:
+    """Process at the other end of a connection."""
+    credentials = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+    pid, _, _ = PEER.unpack(credentials)
+    return int(pid)
 
 
 def serve(asked: socket.socket) -> Run | None:
@@ -469,13 +540,17 @@ def leave(work: Callable[[], object]) -> NoReturn:
 
 
 def main() -> None:
-    """Serve runs on the socket whose descriptor is the argument."""
-    asked = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(asked.fileno(), False)
+    """Serve runs on the listening socket whose descriptor is the argument."""
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(listening.fileno(), False)
     load([*LOADED, *all_of_gpumon()])
+    asked = accept(listening)
+    if asked is None:
+        return
     run = serve(asked)
-    if run is not None:
-        leave(importlib.import_module(run.module).main)
+    if run is None:
+        os._exit(0)
+    leave(importlib.import_module(run.module).main)
 
 
 if __name__ == "__main__":
