@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import struct
 import subprocess
 import sys
@@ -28,6 +29,8 @@ ROOT = os.geteuid() == 0
 VALUE = SECRET if ROOT else "x"
 """Without root's rights the forged engines are of gpumon's own user, whose files may be quoted."""
 OTHER = 54321
+KEY_S = 0.2
+"""Most processor time of the screen until a key is answered, forged files or not."""
 EVIL = "\x1b]0;owned\x07\x1b[31m\u202e"
 WATCH = """
 import os, sys
@@ -171,13 +174,15 @@ def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: P
         screen = PtyProcess(words, 160, 50, **environ)
         try:
             screen.read(60.0, lambda written: b"127.0.0.1" in written or b"vllm:" in written)
-            screen.read(6.0)
-            waits = []
-            for _ in range(5):
-                before, began_s = len(screen.written), time.monotonic()
+            screen.read(4.0)
+            costs_s = []
+            for _ in range(3):
+                before = len(screen.written)
+                cpu_s = screen.cpu_s()
                 screen.type(b"?")
                 screen.read(60.0, lambda written, before=before: b"never quits" in written[before:])  # type: ignore[misc]
-                waits.append(time.monotonic() - began_s)
+                assert b"never quits" in screen.written[before:]
+                costs_s.append(screen.cpu_s() - cpu_s)
                 screen.type(b"\x1b")
                 screen.read(0.7)
             most = psutil.Process(screen.pid).memory_info().rss
@@ -203,7 +208,7 @@ def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: P
         kept = [frames, *(path.read_bytes() for path in Path(home).rglob("*") if path.is_file())]
         seen = {tuple(line.split(" ", 1)) for line in log.read_text().splitlines()}
     texts = (screen.written, done.stdout, done.stderr, doctor.stdout, doctor.stderr, *kept)
-    print(f"memory {most / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB; keys up to {1e3 * max(waits):.0f} ms")
+    print(f"memory {most / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB; keys up to {1e3 * max(costs_s):.0f} ms")
     assert not [text for text in texts if SECRET.encode() in text]
     assert not [text for text in texts if b"\x1b]0;owned" in text or "\u202e".encode() in text]
     assert b"TypeError" not in doctor.stdout
@@ -211,4 +216,4 @@ def test_nothing_of_a_private_file_gets_out_and_the_screen_stays_quick(config: P
     assert {what for _, what in seen} <= {"connect 127.0.0.1", "look up 127.0.0.1"}
     assert ("0" if ROOT else str(os.geteuid()), "connect 127.0.0.1") in seen
     assert peak < 150e6
-    assert sorted(waits)[len(waits) // 2] < 1.0
+    assert statistics.median(costs_s) < KEY_S

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpumon.config.schema import Config, General, Host
@@ -151,17 +152,28 @@ def children(words: str, environment: Mapping[str, str]) -> list[int]:
 ENDS = {
     "the runner is killed": ("def _watch_input", signal.SIGKILL),
     "the shell is killed": ("sh -c eval", signal.SIGKILL),
-    "the connection drops": ("", signal.SIGKILL),
 }
-"""Words of the command line of what gets a signal, and the signal. No words: ssh here, the only end of the connection
-that could have said good-bye. The shell alone can remove the folder of the first one, the runner alone that of the
-second one.
+"""Words of the command line of what gets a signal, and the signal. The shell alone can remove the folder of the first
+one, the runner alone that of the second one.
 """
 MORE_ENDS = {
+    "the connection drops": ("", signal.SIGKILL),
     "gpumon there is killed": ("-m gpumon watch", signal.SIGKILL),
     "the runner is told to end": ("def _watch_input", signal.SIGTERM),
     "the shell is told to end": ("sh -c eval", signal.SIGHUP),
 }
+"""Further ends, for `make properties`. No words: ssh here, the only end of the connection that could have said
+good-bye; a gpumon here that is killed drops the connection, too.
+"""
+
+
+def assert_nothing_runs(there: There, fleet: Watched) -> None:
+    """The host's row says what would be needed, and there is nothing of gpumon there."""
+    assert fleet.host is not None
+    assert fleet.host.state is HostState.UNREACHABLE
+    assert "--host-install" in fleet.faults
+    assert not there.folders()
+    assert fleet.control.fleet.lacks_gpumon("bare")
 
 
 def assert_private(there: There, fleet: Watched) -> None:
@@ -176,7 +188,7 @@ def assert_private(there: There, fleet: Watched) -> None:
 
 
 @pytest.mark.parametrize("ends", [ENDS, pytest.param(MORE_ENDS, marks=pytest.mark.wide)], ids=["killed", "told"])
-async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
+async def test_nothing_runs_there_unless_asked_for_and_the_folder_goes_whatever_ends(
     tmp_path: Path,
     there: There,
     monkeypatch: pytest.MonkeyPatch,
@@ -184,7 +196,13 @@ async def test_the_folder_goes_whatever_ends_and_the_host_comes_back(
 ) -> None:
     monkeypatch.setattr("gpumon.sources.remote.BACK_OFF_S", (0.1,))
     with login(tmp_path, there) as server:
-        async with watched(without_gpumon(monkeypatch, server, tmp_path)) as fleet:
+        config = without_gpumon(monkeypatch, server, tmp_path)
+        host = msgspec.structs.replace(config.host[0], install=False)
+        async with watched(msgspec.structs.replace(config, host=(host,))) as fleet:
+            await until(lambda: "its shell finds no 'gpumon'" in fleet.faults, lambda: fleet.faults)
+            assert_nothing_runs(there, fleet)
+            fleet.control.fleet.install("bare")
+            assert not fleet.control.fleet.lacks_gpumon("bare")
             await until(lambda: has_gpm(fleet), lambda: fleet.faults)
             assert_private(there, fleet)
             for what, (words, number) in ends.items():
@@ -236,25 +254,6 @@ def works_in(folder: Path) -> list[int]:
             if str(folder) in str((process / "cwd").readlink()):
                 found.append(int(process.name))
     return found
-
-
-async def test_nothing_runs_there_unless_it_is_asked_for(
-    tmp_path: Path, there: There, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with login(tmp_path, there) as server:
-        config = without_gpumon(monkeypatch, server, tmp_path)
-        (host,) = config.host
-        asked_later = Config(general=config.general, host=(Host(address=host.address),))
-        async with watched(asked_later) as fleet:
-            await until(lambda: "its shell finds no 'gpumon'" in fleet.faults, lambda: fleet.faults)
-            assert fleet.host is not None
-            assert fleet.host.state is HostState.UNREACHABLE
-            assert "--host-install" in fleet.faults
-            assert not there.folders()
-            assert fleet.control.fleet.lacks_gpumon("bare")
-            fleet.control.fleet.install("bare")
-            assert not fleet.control.fleet.lacks_gpumon("bare")
-            await until(there.folders, lambda: fleet.faults)
 
 
 async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ssh(

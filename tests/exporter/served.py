@@ -38,6 +38,14 @@ def quiet(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1", **more}
 
 
+def quick(folder: Path, **more: str) -> dict[str, str]:
+    """The same, with engines that are polled twice a second."""
+    settings = folder / ".config" / "gpumon"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "config.toml").write_text("[general]\nengine_interval_s = 0.5\n")
+    return quiet(folder, **more)
+
+
 def get(
     url: str, *, tls: ssl.SSLContext | None = None, method: str = "GET", timeout_s: float = 30.0, **headers: str
 ) -> Got:

@@ -16,7 +16,7 @@ import pytest
 
 from gpumon.readings.exported import METRICS
 from tests.exporter.metrics_table import table
-from tests.exporter.served import MODERN, Served, classic, get, modern, quiet, ups
+from tests.exporter.served import MODERN, Served, classic, get, modern, quick, ups
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, self_signed
 from tests.fakes.nvml.driver import FakeDriver
@@ -32,7 +32,7 @@ DECODES = "gpumon_engine_decode_tokens_per_second"
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that the tests only ask."""
-    with Served(quiet(tmp_path_factory.mktemp("small")), *SMALL, "--interval=30") as served:
+    with Served(quick(tmp_path_factory.mktemp("small")), *SMALL, "--interval=30") as served:
         served.until(lambda page: ups(page)["collector", ""] == 1.0)
         yield served
 
@@ -42,7 +42,7 @@ def names(page: list[tuple[str, dict[str, str], float]]) -> set[str]:
 
 
 def test_a_demo_is_served_in_both_formats_and_promtool_has_nothing_to_say(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), "--demo", "--interval=0.25") as served:
+    with Served(quick(tmp_path), "--demo", "--interval=0.25") as served:
         assert len(served.lines) == 1
         page = served.until(lambda page: "gpumon_engine_mfu_ratio" in names(page))
         old = get(f"{served.url}/metrics")
@@ -86,7 +86,7 @@ def test_a_page_under_a_name_of_its_own_gets_nothing_of_a_server_of_this_host_al
 
 
 def test_with_nothing_to_monitor_it_goes_on_and_says_so(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), "--no-nvml", "--interval=0.25") as served:
+    with Served(quick(tmp_path), "--no-nvml", "--interval=0.25") as served:
         assert served.line().startswith("nothing to monitor yet")
         page = served.page()
         assert ups(page) == {("collector", ""): 1.0}
@@ -97,7 +97,7 @@ def test_with_nothing_to_monitor_it_goes_on_and_says_so(tmp_path: Path) -> None:
 def test_a_hung_driver_has_no_series_and_comes_back(tmp_path: Path, fake_driver: FakeDriver) -> None:
     well = "gpus 2\ngpu * busy 50\n"
     fake_driver.write(well)
-    with Served(fake_driver.env(**quiet(tmp_path)), "--interval=0.25") as served:
+    with Served(fake_driver.env(**quick(tmp_path)), "--interval=0.25") as served:
         served.until(lambda page: "gpumon_gpu_busy_ratio" in names(page))
         fake_driver.write(f"{well}gpu * call nvmlDeviceGetUtilizationRates hang\n")
         hung = served.until(lambda page: ups(page).get(("nvml", "")) == 0.0)
@@ -114,14 +114,14 @@ def test_a_hung_driver_has_no_series_and_comes_back(tmp_path: Path, fake_driver:
 
 def test_a_driver_that_hangs_from_the_start_is_down(tmp_path: Path, fake_driver: FakeDriver) -> None:
     fake_driver.write("init hang\n")
-    with Served(fake_driver.env(**quiet(tmp_path)), "--interval=0.25") as served:
+    with Served(fake_driver.env(**quick(tmp_path)), "--interval=0.25") as served:
         page = served.until(lambda page: ups(page).get(("nvml", "")) == 0.0)
         assert ups(page)["collector", ""] == 1.0
 
 
 def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path, fake_driver: FakeDriver) -> None:
     fake_driver.write("init driver_not_loaded\n")
-    with Served(fake_driver.env(**quiet(tmp_path)), "--interval=0.25") as served:
+    with Served(fake_driver.env(**quick(tmp_path)), "--interval=0.25") as served:
         served.until(lambda page: ups(page).get(("nvml", "")) == 0.0)
         assert served.line().startswith("nothing to monitor yet")
         fake_driver.write("gpus 2\n")
@@ -139,7 +139,7 @@ def test_a_hung_engine_has_no_series_and_the_other_of_its_model_goes_on(tmp_path
     second = FakeEngine("vllm-staircase", speed=4.0, start_s=60.0)
     with first, second:
         options = ("--no-nvml", "--interval=0.25", "--endpoint", first.url, "--endpoint", second.url)
-        with Served(quiet(tmp_path), *options) as served:
+        with Served(quick(tmp_path), *options) as served:
             page = served.until(lambda page: len([one for one in page if one.name == DECODES]) == 2)
             engines = {one.labels["engine"] for one in page if one.name == "gpumon_engine_info"}
             models = {one.labels["model"] for one in page if one.name == "gpumon_model_replica_info"}
@@ -171,7 +171,7 @@ def test_labels_from_outside_stay_inside_their_quotes(tmp_path: Path) -> None:
 
     with FakeEngine("vllm-staircase", speed=4.0, start_s=60.0, change=change) as engine:
         options = ("--no-nvml", "--interval=0.25", "--endpoint", engine.url)
-        with Served(quiet(tmp_path), *options) as served:
+        with Served(quick(tmp_path), *options) as served:
             page = served.until(lambda page: "gpumon_engine_requests_running" in names(page))
             old = get(f"{served.url}/metrics").body
     model = next(one.labels["model"] for one in page if one.name == "gpumon_engine_info")
@@ -192,8 +192,8 @@ def test_the_scrape_configs_of_the_docs_work(tmp_path: Path) -> None:
         f'tls_cert = "{certificate}"\ntls_key = "{key}"\n'
     )
     with (
-        Served(quiet(tmp_path), "--demo", "--interval=0.25") as plain,
-        Served(quiet(tmp_path), *SMALL, "--interval=0.25", "--config", str(config)) as secured,
+        Served(quick(tmp_path), "--demo", "--interval=0.25") as plain,
+        Served(quick(tmp_path), *SMALL, "--interval=0.25", "--config", str(config)) as secured,
     ):
         assert_refuses_strangers(secured, certificate)
         jobs = [*plain_jobs(plain), secured_job(secured, certificate, password)]
@@ -277,7 +277,7 @@ REFUSED = {
 def test_it_refuses_to_start_in_one_line(settings: str, tmp_path: Path) -> None:
     config = tmp_path / "gpumon.toml"
     config.write_text(f"[exporter]\n{settings}\n")
-    done = run_gpumon("serve-metrics", "--demo", "--config", str(config), env=quiet(tmp_path))
+    done = run_gpumon("serve-metrics", "--demo", "--config", str(config), env=quick(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(REFUSED[settings], done.stderr)
     assert done.stderr.count("\n") == 1
@@ -285,13 +285,13 @@ def test_it_refuses_to_start_in_one_line(settings: str, tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with LoopbackServer(lambda _: Reply()) as other:
-        done = run_gpumon("serve-metrics", "--demo", "--listen", f"127.0.0.1:{other.port}", env=quiet(tmp_path))
+        done = run_gpumon("serve-metrics", "--demo", "--listen", f"127.0.0.1:{other.port}", env=quick(tmp_path))
     assert done.returncode == 2
     assert "the port is in use" in done.stderr
 
 
 def test_it_warns_where_it_listens_to_everybody(tmp_path: Path) -> None:
-    with Served(quiet(tmp_path), *SMALL, "--listen", "0.0.0.0:0") as served:
+    with Served(quick(tmp_path), *SMALL, "--listen", "0.0.0.0:0") as served:
         assert served.lines[0].startswith("0.0.0.0 is no loopback address")
         assert len(served.lines) == 2
         assert served.end(signal.SIGINT) == (0, "")
@@ -299,7 +299,7 @@ def test_it_warns_where_it_listens_to_everybody(tmp_path: Path) -> None:
 
 def test_no_command_but_this_one_loads_prometheus_client(tmp_path: Path) -> None:
     code = "import sys, gpumon.cli, gpumon.session; print('prometheus_client' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=quiet(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=quick(tmp_path))
     assert done.stdout == "False\n"
 
 
