@@ -9,10 +9,10 @@ from typing import Final
 
 from gpumon.commands import command
 from gpumon.commands.options import UsageError, understood
-from gpumon.commands.streams import FAILED, OK, USAGE, Failed, complain, forget_stdout, write
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, USAGE, Failed, complain, forget_stdout, write
 
 INTERRUPTED: Final = 130
-NOT_HERE: Final = "Linux only, and this is {}: run it on the server, through ssh"
+_NOT_HERE: Final = "Linux only, and this is {}: run it on the server, through ssh"
 NO_PROC: Final = "Linux only, with /proc, and that is not mounted here"
 _MOST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on stderr."""
     _open_streams()
     if not sys.platform.startswith("linux"):
-        return complain(NOT_HERE.format(sys.platform), FAILED)
+        return complain(_NOT_HERE.format(sys.platform), EXIT_FAILED)
     if arguments is None:
         arguments = sys.argv[1:]
     try:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         forget_stdout()
-        return OK
+        return EXIT_OK
     except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
         if isinstance(bug.__context__, KeyboardInterrupt):
             return INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
@@ -54,10 +54,10 @@ def _run(arguments: list[str]) -> int:
         try:
             chosen, name = understood(arguments)
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
-                return complain(NO_PROC, FAILED)
+                return complain(NO_PROC, EXIT_FAILED)
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
-            code = OK
+            code = EXIT_OK
         write(b"")
     except UsageError as refused:
         return complain(str(refused), USAGE)
@@ -66,7 +66,7 @@ def _run(arguments: list[str]) -> int:
             complain(line, USAGE)
         return USAGE
     except Failed as failure:
-        return complain(str(failure), FAILED)
+        return complain(str(failure), EXIT_FAILED)
     return code
 
 
@@ -81,4 +81,4 @@ def _report(bug: Exception) -> int:
             place = f" ({file[len(package) + 1 :]}:{traceback.tb_lineno})"
         traceback = traceback.tb_next
     text = " ".join(str(bug).split())[:_MOST_TEXT]
-    return complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", FAILED, "")
+    return complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", EXIT_FAILED, "")

@@ -14,7 +14,7 @@ from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
-from gpumon.readings.merge import merged, told_apart
+from gpumon.readings.merge import merge_dcgm, told_apart
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import AtHand, Contribution, PcieMeter, Round, Source
 from gpumon.triage.alerts import AlertChange, Alerts
@@ -23,7 +23,7 @@ from gpumon.triage.triage import Triage
 POLL_DEADLINE_S = 0.5
 """A source that has not answered by then has broken its promise; the tick goes on without it."""
 
-EARLY_S = (1.0, 3.0)
+_EARLY_S = (1.0, 3.0)
 """Ticks after the start that come beside those of a longer interval: rates need two readings, models a look-up."""
 
 STOP_S = 0.25
@@ -220,7 +220,7 @@ class Collector:
 
     async def _run(self, sink: Callable[[Snapshot], None], *, early: bool) -> None:
         slot_s = time.monotonic()
-        early_s = [slot_s + after_s for after_s in EARLY_S]
+        early_s = [slot_s + after_s for after_s in _EARLY_S]
         while True:
             sink(await self.tick())
             slot_s = _next_slot(slot_s, self._interval_s, time.monotonic())
@@ -231,7 +231,7 @@ class Collector:
 
     async def _tick_early(self, early_s: Sequence[float], sink: Callable[[Snapshot], None] | None) -> bool:
         """Make the early ticks that are still to come; returns whether a refresh ended that."""
-        if self._interval_s <= EARLY_S[-1]:
+        if self._interval_s <= _EARLY_S[-1]:
             return False
         now_s = time.monotonic()
         for slot_s in early_s:
@@ -348,7 +348,7 @@ class Collector:
         self._seq += 1
         parts = polled.parts
         host = self._host.read(tuple(chain.from_iterable(part.pids for part in parts)))
-        gpus = merged(list(chain.from_iterable(part.gpus for part in parts)), host.name)
+        gpus = merge_dcgm(list(chain.from_iterable(part.gpus for part in parts)), host.name)
         driver = _first_named(part.driver for part in parts)
         cuda = _first_named(part.cuda for part in parts)
         gpus, gpu_faults = self._remembered_gpus(gpus, driver, polled)

@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import MOMENT, UsageError, add_config, add_forms, length, settings
-from gpumon.commands.streams import OK, tell_progress, width, write
+from gpumon.commands.options import MOMENT, UsageError, add_config, add_forms, seconds_option, settings
+from gpumon.commands.streams import EXIT_OK, tell_progress, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -28,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--for",
         metavar="LENGTH",
         dest="length_s",
-        type=length,
+        type=seconds_option,
         default=300.0,
         help="length of the span that ends at each moment (default 5m)",
     )
@@ -56,18 +56,18 @@ def run(chosen: argparse.Namespace) -> int:
         write(printed.markdown(answer))
     else:
         write(printed.report(answer, width()))
-    return OK
+    return EXIT_OK
 
 
 def _of_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
     """The comparison of two spans of a recording. Raises ConfigError."""
-    from gpumon.commands.stretch import opened, tell_damage
-    from gpumon.history.compared import compared
+    from gpumon.commands.stretch import open_recording, tell_damage
+    from gpumon.history.compared import compare_spans
     from gpumon.session.build import maker
 
-    recording, held = opened(chosen.file, None, None)
+    recording, held = open_recording(chosen.file, None, None)
     before, after = _spans(chosen, held)
-    answer = compared(recording, maker(config), before, after)
+    answer = compare_spans(recording, maker(config), before, after)
     tell_damage(recording)
     return answer
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon import __version__
-from gpumon.commands.options import actions, program, subcommands
-from gpumon.commands.streams import OK, write
+from gpumon.commands.options import actions, command_parser, subcommands
+from gpumon.commands.streams import EXIT_OK, write
 
-FORMS: Final = ("bash", "zsh", "fish", "man")
+_FORMS: Final = ("bash", "zsh", "fish", "man")
 FILES: Final = frozenset(("FILE", "NAME|FILE"))
 """Names of values that are files."""
 
@@ -52,7 +52,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "form",
         metavar="SHELL",
-        choices=FORMS,
+        choices=_FORMS,
         help='bash, zsh or fish: eval "$(gpumon completion bash)" in ~/.bashrc; man prints the manual page',
     )
 
@@ -60,7 +60,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print it."""
     write({"bash": bash, "zsh": zsh, "fish": fish, "man": man}[chosen.form]())
-    return OK
+    return EXIT_OK
 
 
 def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[WordLevel]:
@@ -161,7 +161,7 @@ def _values(every: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterato
 
 def bash() -> str:
     """A completion function; bash 4 and newer."""
-    every = list(levels(program()))
+    every = list(levels(command_parser()))
     return "\n".join(
         (
             f"# Completes gpumon in bash. Made by `gpumon completion bash` (gpumon {__version__}).",
@@ -200,7 +200,7 @@ def _bash_value(word: Word | None) -> str:
 
 def zsh() -> str:
     """A completion function, for a file `_gpumon` on the `fpath` or for `eval`."""
-    every = list(levels(program()))
+    every = list(levels(command_parser()))
     return "\n".join(
         (
             "#compdef gpumon",
@@ -244,7 +244,7 @@ def _zsh_described(level: WordLevel) -> str:
 
 def fish() -> str:
     """Commands of `complete`."""
-    every = list(levels(program()))
+    every = list(levels(command_parser()))
     lines = [
         f"# Completes gpumon in fish. Made by `gpumon completion fish` (gpumon {__version__}).",
         f"set -g __gpumon_paths {' '.join(map(_fish_quoted, _deeper(every)))}",
@@ -302,7 +302,7 @@ def _fish_quoted(text: str) -> str:
 
 def man() -> str:
     """The manual page, in man(7)."""
-    parser = program()
+    parser = command_parser()
     every = list(levels(parser))
     lines = [
         f'.TH GPUMON 1 "" "gpumon {__version__}" "User Commands"',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpumon.commands.options import add_fleet, add_monitor, settings
-from gpumon.commands.streams import OK, write
+from gpumon.commands.streams import EXIT_OK, write
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +21,11 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.config.resources import resource
 
         write(resource("config.example.toml").read_bytes())
-        return OK
+        return EXIT_OK
     from gpumon.config.effective import effective
     from gpumon.config.themes import load_theme, themes_folder
 
     loaded = settings(chosen).loaded
     load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # the screen refuses it, too
     write(effective(loaded))
-    return OK
+    return EXIT_OK

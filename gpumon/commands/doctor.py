@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from gpumon.commands.options import add_monitor, settings
-from gpumon.commands.streams import FAILED, OK, colour, width, write
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 
 options = add_monitor
 
@@ -24,5 +24,5 @@ def run(chosen: argparse.Namespace) -> int:
         checks += webhook_checks(loaded.config.webhook)
     write(report(checks, colour=colour(), width=width()))
     if failed(checks):
-        return FAILED
-    return OK
+        return EXIT_FAILED
+    return EXIT_OK

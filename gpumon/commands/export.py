@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.commands.options import add_config, add_forms, add_recording, add_span, length, settings
-from gpumon.commands.streams import OK, write
-from gpumon.commands.stretch import opened, tell_damage
+from gpumon.commands.options import add_config, add_forms, add_recording, add_span, seconds_option, settings
+from gpumon.commands.streams import EXIT_OK, write
+from gpumon.commands.stretch import open_recording, tell_damage
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every",
         metavar="S",
-        type=length,
+        type=seconds_option,
         default=0.0,
         help="one moment per S seconds, or 5m, 1h (default 0: all)",
     )
@@ -36,10 +36,10 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.outputs.json import encode
     from gpumon.session.build import maker
 
-    recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
+    recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
     if chosen.form != "jsonl":
-        write(export.header())
+        write(export.csv_header())
     for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
         write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
     tell_damage(recording)
-    return OK
+    return EXIT_OK

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpumon.sources.prometheus.source import FleetSource
     from gpumon.triage.fresh import Make
 
-USUAL_S: Final = 7 * 86400.0
+_USUAL_S: Final = 7 * 86400.0
 """Seconds of a Prometheus that are reported without --from."""
 STEPS_S: Final = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
 """Seconds between two looks at a fleet: the shortest with no more than `MOST_LOOKS` looks, at most the last one."""
@@ -31,7 +31,7 @@ LEAST_LOOKS: Final = 30
 """A short time is looked at so often at least, as far as it was scraped so often."""
 MOST_FAILED: Final = 3
 """Hosts whose queries fail one after the other: then the server does, and not what is asked."""
-EARLY_S: Final = 0.01
+_EARLY_S: Final = 0.01
 """Seconds that rounding may put a look before its time."""
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
 
@@ -60,12 +60,12 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
     from gpumon.commands.past_load import prometheus_source, scraped_span
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.grouping import ReportGrouping
-    from gpumon.fleet.period import ReportedTime, summed_up
+    from gpumon.fleet.period import ReportedTime, fleet_period
     from gpumon.session.build import maker
     from gpumon.sources.prometheus.incidents import recorded_incidents
 
     async with prometheus_source(config) as (source, newest):
-        begin_s, end_s = (round(at_s, 3) for at_s in scraped_span(chosen, newest.wall_s, USUAL_S))
+        begin_s, end_s = (round(at_s, 3) for at_s in scraped_span(chosen, newest.wall_s, _USUAL_S))
         if begin_s >= end_s:
             raise ConfigError(f"--from {chosen.since or '-7d'} is not before --to {chosen.until or 'now'}")
         names, notes = await source.hosts_between(begin_s, end_s)
@@ -78,19 +78,19 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
             raise ConfigError(_nothing(begin_s, end_s, step_s, bool(names)))
         recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
     return _with_label(
-        summed_up(hosts, ReportedTime(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
+        fleet_period(hosts, ReportedTime(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
     )
 
 
 def _nothing(begin_s: float, end_s: float, step_s: float, hosts: bool) -> str:
     """Why there is nothing to report."""
-    from gpumon.outputs.period import length
+    from gpumon.outputs.period import duration_text
     from gpumon.readings.format import rfc3339
 
     span = f"from {rfc3339(begin_s)} to {rfc3339(end_s)}"
     if hosts:
         return (
-            f"prometheus: of no host it has scrapes at two looks, {length(step_s)} apart, {span}: "
+            f"prometheus: of no host it has scrapes at two looks, {duration_text(step_s)} apart, {span}: "
             "if it scrapes them since shortly only, take a shorter time (--from -10m), else a longer one"
         )
     return f"prometheus: it scraped no GPU and no engine {span}: does it keep data for so long, and does match fit?"
@@ -158,7 +158,7 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
     async for frames in source.stretches(name, begin_s - step_s, end_s, step_s, own=not work.grouping.by_label):
         for at_s, frame in frames:
             moment = course.take(frame, at_s, max(frame.interval_s, step_s))
-            if at_s < begin_s - EARLY_S:
+            if at_s < begin_s - _EARLY_S:
                 continue
             shown = HostShown(
                 name=name,
@@ -187,7 +187,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     """A stretch of a recording by model, host or namespace. Reads a disk."""
     from gpumon.efficiency.deriver import Deriver
     from gpumon.fleet.grouping import ReportGrouping
-    from gpumon.fleet.period import HostLook, HostSums, ReportedTime, summed_up
+    from gpumon.fleet.period import HostLook, HostSums, ReportedTime, fleet_period
     from gpumon.fleet.snapshot import HostShown
     from gpumon.history.summary import SAMPLE_S, derived_samples
     from gpumon.sources.packaged import gpu_catalogue
@@ -201,7 +201,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
         name = sample.snapshot.host.name
         frame = sample.frame
         sums.take(HostLook(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))
-    period = summed_up({name: sums}, ReportedTime(*span, by), basis, _recorded(recording, name, *span))
+    period = fleet_period({name: sums}, ReportedTime(*span, by), basis, _recorded(recording, name, *span))
     return _with_label(period, grouping)
 
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gpumon.commands.options import add_action, number, settings
-from gpumon.commands.streams import FAILED, OK, width, write
+from gpumon.commands.options import add_action, number_option, settings
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, width, write
 
 CONTEXT_TOKENS: Final = 4096.0
 """Context of the derived figures where none is asked for."""
@@ -23,7 +23,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     showing = add_action(nested, "show", "facts of one model and their sources", _show)
     showing.add_argument("name", metavar="NAME", help="a model's name, its folder, or its .gguf file")
     showing.add_argument(
-        "--context", metavar="N", type=number(1, 1e8), default=CONTEXT_TOKENS, help="context length for the figures"
+        "--context",
+        metavar="N",
+        type=number_option(1, 1e8),
+        default=CONTEXT_TOKENS,
+        help="context length for the figures",
     )
     for action in (listing, searching, showing):
         action.add_argument("--json", action="store_true", help="one JSON object (docs/models.md)")
@@ -36,21 +40,21 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _list(chosen: argparse.Namespace) -> int:
     config = settings(chosen).loaded.config
-    from gpumon.outputs.models import as_json, encoded, listed
+    from gpumon.outputs.models import encode, list_models, model_as_json
     from gpumon.sources.packaged import llm_catalogue
 
     rows = llm_catalogue().rows
     configured = [entry.match for entry in config.model]
     if chosen.json:
-        write(encoded({"models": [as_json(row) for row in rows], "configured": configured}))
+        write(encode({"models": [model_as_json(row) for row in rows], "configured": configured}))
     else:
-        write(listed(rows, configured, width()))
-    return OK
+        write(list_models(rows, configured, width()))
+    return EXIT_OK
 
 
 def _search(chosen: argparse.Namespace) -> int:
     settings(chosen)
-    from gpumon.outputs.models import as_json, encoded, listed, not_found
+    from gpumon.outputs.models import encode, list_models, model_as_json, not_found
     from gpumon.sources.packaged import llm_catalogue
 
     llms = llm_catalogue()
@@ -61,15 +65,15 @@ def _search(chosen: argparse.Namespace) -> int:
     else:
         near = []
     if chosen.json:
-        write(encoded({"models": [as_json(row) for row in rows], "nearest": near}))
+        write(encode({"models": [model_as_json(row) for row in rows], "nearest": near}))
     else:
-        write(listed(rows, (), width()) if rows else not_found(words, near, width()))
-    return OK if rows else FAILED
+        write(list_models(rows, (), width()) if rows else not_found(words, near, width()))
+    return EXIT_OK if rows else EXIT_FAILED
 
 
 def _show(chosen: argparse.Namespace) -> int:
     config = settings(chosen).loaded.config
-    from gpumon.outputs.models import Shown, encoded, shown, shown_json
+    from gpumon.outputs.models import Shown, encode, show_model, shown_json
     from gpumon.sources.model_facts import POINTER, look_up
     from gpumon.sources.model_files import view
     from gpumon.sources.packaged import llm_catalogue
@@ -84,8 +88,8 @@ def _show(chosen: argparse.Namespace) -> int:
     else:
         why = facts.why.removesuffix(f"\n{POINTER}")
     model = Shown(name, facts.spec, own, why, facts.looked, near, chosen.context)
-    write(encoded(shown_json(model)) if chosen.json else shown(model, width()))
-    return OK if facts.spec is not None else FAILED
+    write(encode(shown_json(model)) if chosen.json else show_model(model, width()))
+    return EXIT_OK if facts.spec is not None else EXIT_FAILED
 
 
 def _path(name: str) -> str:

@@ -58,14 +58,14 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return nested
 
 
-def program() -> Parser:
+def command_parser() -> Parser:
     """The parser of everything, all commands under it."""
-    from gpumon.config.environment import VARIABLES
+    from gpumon.config.environment import CONFIG_VARIABLES
 
     variables = {
         "GPUMON_CONFIG": "config file",
         "GPUMON_PROFILES": "folder of imported profiles (default ~/.local/share/gpumon/profiles)",
-        **{name: meaning for name, (_, meaning) in VARIABLES.items()},
+        **{name: meaning for name, (_, meaning) in CONFIG_VARIABLES.items()},
         "GPUMON_INTEGRATED_GPUS": "1: show the GPU in an Intel CPU",
     }
     lines = "\n".join(f"  {name:<24}{meaning}" for name, meaning in variables.items())
@@ -106,7 +106,7 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     if name:
         parser, above = _parser_of_action(parser_of(name), words)
     elif _asks_help(words):
-        parser = program()
+        parser = command_parser()
     else:
         parser = parser_of("")
     if _asks_help(words):
@@ -116,7 +116,7 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     chosen, unknown = parser.parse_known_intermixed_args(_joined(parser, words))
     if unknown:
         if not name:
-            above = program()
+            above = command_parser()
         parser.error(_unrecognized(unknown) + _hint(unknown, parser, above))
     return chosen, name
 
@@ -131,7 +131,7 @@ def _take_command(words: list[str]) -> str:
             options.append(word)
     if any(word.partition("=")[0] not in takes for word in options):
         # An option that the screen has not may belong to the command behind it.
-        everything = program()
+        everything = command_parser()
         place = _first_word(words, _takes_value(everything))
         _check_known(words[:place], everything)
     if place is None:
@@ -298,7 +298,7 @@ def struck(word: str) -> str:
     return without_secrets(word)[:40]
 
 
-def number(low: float, high: float, kind: type[float] | type[int] = float) -> Callable[[str], float]:
+def number_option(low: float, high: float, kind: type[float] | type[int] = float) -> Callable[[str], float]:
     """A type of option: a number in a range."""
 
     def read(text: str) -> float:
@@ -314,7 +314,7 @@ def number(low: float, high: float, kind: type[float] | type[int] = float) -> Ca
     return read
 
 
-def length(text: str) -> float:
+def seconds_option(text: str) -> float:
     """A type of option: seconds, with a unit as in `--at -10m` or without one."""
     from gpumon.readings.when import length_of
 
@@ -478,7 +478,7 @@ def add_forms(parser: argparse.ArgumentParser, **forms: str) -> None:
         group.add_argument(f"--{name}", action="store_const", dest="form", const=name, default="", help=meaning)
 
 
-SETTINGS: Final = (
+_SETTINGS: Final = (
     ("endpoint", "--endpoint", ("endpoint",), None),
     ("interval", "--interval", ("general", "interval_s"), None),
     ("dcgm", "--dcgm", ("dcgm", "url"), None),
@@ -550,7 +550,7 @@ def _overrides(chosen: argparse.Namespace) -> list[Override]:
     from gpumon.config.environment import from_text
 
     overrides = []
-    for name, option, path, switched in SETTINGS:
+    for name, option, path, switched in _SETTINGS:
         value = getattr(chosen, name, None)
         if value is None or value is False:
             continue

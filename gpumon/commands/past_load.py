@@ -33,16 +33,16 @@ _CHUNK_S: Final = 60.0
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
     """Load of the engines of a recording at their p95, in the scenario `base`, and their models."""
-    from gpumon.commands.stretch import opened, tell_damage
+    from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.config.errors import ConfigError
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.history.derivation import Derivation, moments
     from gpumon.session.build import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
-    recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
+    recording, (from_s, to_s) = open_recording(chosen.recording, chosen.since, chosen.until)
     calibration = Calibration()
     loads = PastLoads()
     last = None
@@ -53,7 +53,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
             last = snapshot
     tell_damage(recording)
     if last is None or not loads.found():
-        raise ConfigError(f"{named(chosen.recording)}: no engine was seen in it")
+        raise ConfigError(f"{file_name(chosen.recording)}: no engine was seen in it")
     return from_live(last, calibration.observed(), base, loads.found()), own_models(last)
 
 
@@ -63,7 +63,7 @@ async def scraped_load(
     """The p95 of what all engines of a Prometheus carried, of 7 days unless asked otherwise, in the scenario `base`, as
     those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
     from gpumon.fleet.fleet import Fleet
-    from gpumon.fleet.whole import whole
+    from gpumon.fleet.whole import whole_fleet
     from gpumon.session.build import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
@@ -75,24 +75,24 @@ async def scraped_load(
         for back in range(_MOMENTS, -1, -1):
             for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
                 pass
-            calibration.take(whole(fleet.snapshot))
+            calibration.take(whole_fleet(fleet.snapshot))
         start_s, end_s = scraped_span(chosen, newest.wall_s, LOAD_S)
         loads = await _loads(source, newest, config, start_s, end_s)
-    last = whole(fleet.snapshot)
+    last = whole_fleet(fleet.snapshot)
     return from_live(last, calibration.observed(), base, loads), own_models(last)
 
 
 def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tuple[float, float]:
     """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
-    from gpumon.commands.stretch import moment
+    from gpumon.commands.stretch import time_of_option
 
     span = now_s - LONGEST_S, now_s
     if chosen.until:
-        end_s = moment("--to", chosen.until, span)
+        end_s = time_of_option("--to", chosen.until, span)
     else:
         end_s = now_s
     if chosen.since:
-        start_s = moment("--from", chosen.since, span)
+        start_s = time_of_option("--from", chosen.since, span)
     else:
         start_s = end_s - usual_s
     return start_s, end_s
@@ -157,11 +157,11 @@ async def _loads(
 
 def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, RecordedTraffic]:
     """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
-    from gpumon.commands.stretch import opened
+    from gpumon.commands.stretch import open_recording
     from gpumon.config.errors import ConfigError
     from gpumon.sizing.simulate.traffic import TrafficSeen
 
-    recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
+    recording, (from_s, to_s) = open_recording(chosen.recording, chosen.since, chosen.until)
     traffic = TrafficSeen()
     for frame in _frames(recording, from_s, to_s):
         traffic.take(frame.wall_s, frame.engines)
@@ -205,7 +205,7 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
     return found
 
 
-def known_of(
+def sizing_look_ups(
     config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
 ) -> Catalogues:
     """The look-ups of sizing for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.

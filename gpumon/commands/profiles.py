@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from gpumon.commands.options import UsageError, add_action, number, settings
-from gpumon.commands.streams import FAILED, OK, USAGE, complain, width, write
+from gpumon.commands.options import UsageError, add_action, number_option, settings
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, USAGE, complain, width, write
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.config.profile_store import (
     absent,
     builtin,
@@ -25,7 +25,7 @@ from gpumon.config.profile_store import (
     stored_profiles,
 )
 from gpumon.config.save import NotSavedError
-from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
+from gpumon.outputs.profiles import added, encode, list_profiles, profile_as_json, show_profile
 from gpumon.readings.text import clean
 from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, imported
@@ -52,13 +52,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     ):
         adding.add_argument(option, metavar=metavar, help=meaning)
     for option, metavar, kind, meaning in (
-        ("--gpus", "N", number(1, 1024, int), "GPUs of the instance"),
-        ("--tp", "N", number(1, 1024, int), "tensor parallel size"),
-        ("--pp", "N", number(1, 1024, int), "pipeline parallel size"),
-        ("--prompt-tokens", "N", number(1, 1e7), "mean prompt, if the files lack it"),
-        ("--answer-tokens", "N", number(1, 1e7), "mean answer, if the files lack it"),
-        ("--memory-gb", "GB", number(0.001, 1e6), "GPU memory of the instance, in 1e9 bytes"),
-        ("--busy", "SHARE", number(0, 1), "busy share of its GPUs, 0 to 1"),
+        ("--gpus", "N", number_option(1, 1024, int), "GPUs of the instance"),
+        ("--tp", "N", number_option(1, 1024, int), "tensor parallel size"),
+        ("--pp", "N", number_option(1, 1024, int), "pipeline parallel size"),
+        ("--prompt-tokens", "N", number_option(1, 1e7), "mean prompt, if the files lack it"),
+        ("--answer-tokens", "N", number_option(1, 1e7), "mean answer, if the files lack it"),
+        ("--memory-gb", "GB", number_option(0.001, 1e6), "GPU memory of the instance, in 1e9 bytes"),
+        ("--busy", "SHARE", number_option(0, 1), "busy share of its GPUs, 0 to 1"),
     ):
         adding.add_argument(option, metavar=metavar, type=kind, help=meaning)
     adding.add_argument("--replace", action="store_true", help="replace profiles of the same name")
@@ -80,8 +80,8 @@ def run(chosen: argparse.Namespace) -> int:
             complain(line, USAGE)
         return USAGE
     except NotSavedError as failure:
-        return complain(str(failure), FAILED)
-    return OK
+        return complain(str(failure), EXIT_FAILED)
+    return EXIT_OK
 
 
 def _add(chosen: argparse.Namespace) -> None:
@@ -104,8 +104,8 @@ def _add(chosen: argparse.Namespace) -> None:
     profiles = [_renamed(profile) for profile in files.profiles]
     paths = store(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
-        objects = [as_json(profile) for profile in profiles]
-        write(encoded({"added": objects, "notes": list(files.notes)}))
+        objects = [profile_as_json(profile) for profile in profiles]
+        write(encode({"added": objects, "notes": list(files.notes)}))
     else:
         write(added(profiles, files.notes, str(paths[0].parent), width()))
 
@@ -117,10 +117,10 @@ def _list(chosen: argparse.Namespace) -> None:
     if chosen.json:
         objects = []
         for name, profile in everything.items():
-            objects.append(as_json(profile, _notes(stored.profiles, name), built=name in own))
-        write(encoded({"profiles": objects, "problems": list(stored.broken)}))
+            objects.append(profile_as_json(profile, _notes(stored.profiles, name), built=name in own))
+        write(encode({"profiles": objects, "problems": list(stored.broken)}))
     else:
-        write(listed(everything, frozenset(own), stored.broken, width()))
+        write(list_profiles(everything, frozenset(own), stored.broken, width()))
 
 
 def _show(chosen: argparse.Namespace) -> None:
@@ -132,14 +132,14 @@ def _show(chosen: argparse.Namespace) -> None:
         raise ConfigError(absent(name, stored))
     notes = _notes(stored.profiles, name)
     if chosen.json:
-        write(encoded({"profile": as_json(everything[name], notes, built=name in own)}))
+        write(encode({"profile": profile_as_json(everything[name], notes, built=name in own)}))
     else:
-        write(shown(everything[name], notes, built=name in own, width=width()))
+        write(show_profile(everything[name], notes, built=name in own, width=width()))
 
 
 def _remove(chosen: argparse.Namespace) -> None:
     path = remove(chosen.name, os.environ)
-    write(encoded({"removed": path.stem}) if chosen.json else f"removed {path.stem} ({named(path)})\n")
+    write(encode({"removed": path.stem}) if chosen.json else f"removed {path.stem} ({file_name(path)})\n")
 
 
 def _notes(stored: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _content(word: str) -> bytes:
         why = "is no file name"
         if isinstance(failure, OSError) and failure.strerror:
             why = failure.strerror
-        raise ConfigError(f"{named(word)}: cannot be read: {why}") from None
+        raise ConfigError(f"{file_name(word)}: cannot be read: {why}") from None
 
 
 def _gpu(text: str | None) -> str:

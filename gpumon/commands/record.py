@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_demo, add_monitor, settings
-from gpumon.commands.streams import NOTHING, NOTHING_HERE, complain, write
+from gpumon.commands.streams import EXIT_NOTHING, NOTHING_HERE, complain, write
 from gpumon.commands.watch import watch
 
 if TYPE_CHECKING:
     from gpumon.history.recorder import Recorder
     from gpumon.readings.snapshot import Snapshot
 
-DAY_S: Final = 86400.0
+_DAY_S: Final = 86400.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Record until a signal."""
     loaded, given = settings(chosen)
-    from gpumon.config.load import named
-    from gpumon.history.file import facts
+    from gpumon.config.load import file_name
+    from gpumon.history.file import recording_facts
     from gpumon.history.recorder import Recorder
 
     host = socket.gethostname()
@@ -45,12 +45,12 @@ def run(chosen: argparse.Namespace) -> int:
     else:
         path = _own_file(host, simulated=given.demo)
     recorder = Recorder(
-        path, facts(host, simulated=given.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9
+        path, recording_facts(host, simulated=given.demo), keep_s=keep.keep_days * _DAY_S, keep_bytes=keep.keep_gb * 1e9
     )
     what = "the simulated server" if given.demo else "this host"
     how = "into" if recorder.is_new else "on into"
     kept = f"the last {keep.keep_days:g} day{'' if keep.keep_days == 1 else 's'}, at most {keep.keep_gb:g} GB"
-    write(f"recording {what} {how} {named(path)}: {kept}; Ctrl+C ends it\n")
+    write(f"recording {what} {how} {file_name(path)}: {kept}; Ctrl+C ends it\n")
     shown = ""
 
     def tell(_: Snapshot) -> None:
@@ -65,10 +65,10 @@ def run(chosen: argparse.Namespace) -> int:
         code = watch(loaded.config, given, tell, (recorder,))
     finally:
         recorder.close()
-    if code == NOTHING:
+    if code == EXIT_NOTHING:
         if recorder.is_new:
             path.unlink(missing_ok=True)
-        return complain(NOTHING_HERE, NOTHING)
+        return complain(NOTHING_HERE, EXIT_NOTHING)
     write(_summary(recorder, path))
     return code
 
@@ -76,19 +76,19 @@ def run(chosen: argparse.Namespace) -> int:
 def _own_file(host: str, *, simulated: bool) -> Path:
     """In a folder that is made. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.history.file import own_file
 
     path = own_file(os.environ, host, simulated=simulated)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
-        raise ConfigError(f"{named(path.parent)}: cannot be made: {failure.strerror}; name a file") from None
+        raise ConfigError(f"{file_name(path.parent)}: cannot be made: {failure.strerror}; name a file") from None
     return path
 
 
 def _summary(recorder: Recorder, path: Path) -> str:
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.readings.format import counted
 
     try:
@@ -98,4 +98,4 @@ def _summary(recorder: Recorder, path: Path) -> str:
     lost = ""
     if recorder.dropped:
         lost = f", {recorder.dropped} were lost"
-    return f"recorded {counted(recorder.written, 'frame')}{lost}; {named(path)} has {size_mb:.2f} MB\n"
+    return f"recorded {counted(recorder.written, 'frame')}{lost}; {file_name(path)} has {size_mb:.2f} MB\n"

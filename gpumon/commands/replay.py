@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpumon.commands.options import add_config, add_recording, add_screen, number, settings
+from gpumon.commands.options import add_config, add_recording, add_screen, number_option, settings
 from gpumon.commands.screen import refuse_terminal, show
-from gpumon.commands.stretch import moment
+from gpumon.commands.stretch import time_of_option
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.config.schema import Config
 from gpumon.history.file import to_read
 from gpumon.history.player import Player
@@ -32,7 +32,7 @@ from gpumon.session.session import Take
 if TYPE_CHECKING:
     from gpumon.tui.control import EngineLog, Playback, Timeline
 
-SPEEDS: Final = (0.1, 100.0)
+_SPEEDS: Final = (0.1, 100.0)
 """Least and most seconds of a recording per second."""
 
 
@@ -41,14 +41,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_recording(parser)
     add_config(parser)
     parser.add_argument("--at", metavar="TIME", help="start at 03:10, 2026-11-22T03:10Z, or -10m (default: start)")
-    parser.add_argument("--speed", metavar="N", type=number(*SPEEDS), default=1.0, help="speed factor (0.1 to 100)")
+    parser.add_argument(
+        "--speed", metavar="N", type=number_option(*_SPEEDS), default=1.0, help="speed factor (0.1 to 100)"
+    )
     add_screen(parser)
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Play it until the screen is left."""
     loaded = settings(chosen).loaded
-    replay = opened(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
+    replay = open_player(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
     refuse_terminal(recording=True)
     return show(HostSession(loaded.config, replay), loaded)
 
@@ -87,7 +89,7 @@ class Replay:
 
     def set_speed(self, speed: float) -> None:
         """Play faster or slower from now on."""
-        self._player.speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
+        self._player.speed = min(max(speed, _SPEEDS[0]), _SPEEDS[1])
 
     def pause(self) -> None:
         """Send no more moments until `go_on`."""
@@ -135,7 +137,7 @@ def _nobody(snapshot: Snapshot) -> None:
     """Takes what nobody waits for."""
 
 
-def opened(file: str, at: str, speed: float, config: Config) -> Replay:
+def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
     """A recording (empty: the host's own), ready to play from a time in it (empty: its start).
 
     Raises ConfigError in one line.
@@ -144,5 +146,5 @@ def opened(file: str, at: str, speed: float, config: Config) -> Replay:
     recording = Recording(path)
     span = recording.span()
     if span is None:
-        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
-    return Replay(recording, path.name, config, moment("--at", at, span) if at else span[0], speed)
+        raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
+    return Replay(recording, path.name, config, time_of_option("--at", at, span) if at else span[0], speed)

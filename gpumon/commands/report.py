@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, length, settings
-from gpumon.commands.streams import OK, width, write
-from gpumon.commands.stretch import opened, tell_damage
+from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, seconds_option, settings
+from gpumon.commands.streams import EXIT_OK, width, write
+from gpumon.commands.stretch import open_recording, tell_damage
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -35,7 +35,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--every",
         metavar="LENGTH",
         dest="every_s",
-        type=length,
+        type=seconds_option,
         default=0.0,
         help="look at the fleet so often, such as 5m (default: by its size and the time)",
     )
@@ -48,13 +48,13 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.prometheus or chosen.by:
         return _by_group(chosen, config)
     from gpumon.config.prices import goals_of, running_prices
-    from gpumon.history.summary import summed_up
+    from gpumon.history.summary import summary_of
     from gpumon.outputs import period
     from gpumon.sources.packaged import gpu_catalogue
 
-    recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
+    recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
     gpus = gpu_catalogue(config.gpu)
-    summed = summed_up(recording, gpus, running_prices(config, gpus), from_s, to_s, goals_of(config.goals))
+    summed = summary_of(recording, gpus, running_prices(config, gpus), from_s, to_s, goals_of(config.goals))
     if chosen.form == "json":
         write(period.encode(summed).decode() + "\n")
     elif chosen.form == "markdown":
@@ -62,7 +62,7 @@ def run(chosen: argparse.Namespace) -> int:
     else:
         write(period.report(summed, width()))
     tell_damage(recording)
-    return OK
+    return EXIT_OK
 
 
 def _check(chosen: argparse.Namespace) -> None:
@@ -82,7 +82,7 @@ def _by_group(chosen: argparse.Namespace, config: Config) -> int:
     if chosen.prometheus:
         summed = fleet_report(chosen, config, by)
     else:
-        recording, span = opened(chosen.file, chosen.since, chosen.until)
+        recording, span = open_recording(chosen.file, chosen.since, chosen.until)
         summed = recording_report(recording, config, by, span)
         tell_damage(recording)
     if chosen.form == "json":
@@ -91,4 +91,4 @@ def _by_group(chosen: argparse.Namespace, config: Config) -> int:
         write(fleet_period.markdown(summed))
     else:
         write(fleet_period.report(summed, width()))
-    return OK
+    return EXIT_OK

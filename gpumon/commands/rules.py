@@ -10,34 +10,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from gpumon.commands.options import add_config, settings
-from gpumon.commands.options import number as number_of
-from gpumon.commands.streams import OK, Failed, complain, write
+from gpumon.commands.options import add_config, number_option, settings
+from gpumon.commands.streams import EXIT_OK, Failed, complain, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.prices import running_prices
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
 from gpumon.config.schema import Config
 from gpumon.efficiency.flops import compute_peak
-from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
+from gpumon.efficiency.promql import model_constants, peak_constants, untold_constants
 from gpumon.outputs.dashboard import dashboard_json
-from gpumon.outputs.rules import ModelFacts, Ruled, RulePrices, Scope, number, rules_yaml
+from gpumon.outputs.rules import ModelFacts, Ruled, RulePrices, Scope, promql_number, rules_yaml
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.inventory import KvPool, ScrapedThings, seen
+from gpumon.sources.prometheus.inventory import KvPool, ScrapedThings, ask_inventory
 from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 
-LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-MOST_GPUS: Final = 1024
+_LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_MOST_GPUS: Final = 1024
 """Most GPUs of one engine."""
-MOST_MODELS: Final = 500
+_MOST_MODELS: Final = 500
 """Models that rules are printed for."""
-MOST_NAMED: Final = 5
+_MOST_NAMED: Final = 5
 """Models that a warning names."""
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
@@ -72,17 +71,17 @@ def options(parser: argparse.ArgumentParser) -> None:
         ),
     ):
         parser.add_argument(option, metavar=metavar, action="append", help=meaning)
-    parser.add_argument("--price", metavar="P", type=number_of(1e-6, 1e9), help="price of one GPU hour")
+    parser.add_argument("--price", metavar="P", type=number_option(1e-6, 1e9), help="price of one GPU hour")
     parser.add_argument(
         "--interval",
         metavar="S",
         dest="scrape_s",
-        type=number_of(0.25, 3600),
+        type=number_option(0.25, 3600),
         default=15.0,
         help="scrape interval in seconds (default 15)",
     )
     parser.add_argument(
-        "--context", metavar="N", type=number_of(1, 1e8), help="mean context in tokens, if no series has it"
+        "--context", metavar="N", type=number_option(1, 1e8), help="mean context in tokens, if no series has it"
     )
     parser.add_argument(
         "--join", metavar="LABEL", help="label that an engine and its GPUs share, e.g. pod (default: their host)"
@@ -93,7 +92,7 @@ def run(chosen: argparse.Namespace) -> int:
     """Print the rules, or with `--dashboard` the dashboard, or write them into a new file."""
     config = settings(chosen).loaded.config
     join = chosen.join or ""
-    if join and not LABEL.fullmatch(join):
+    if join and not _LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
     has = _prometheus_contents(config)
     warnings: list[str] = []
@@ -108,8 +107,8 @@ def run(chosen: argparse.Namespace) -> int:
         text = rules_yaml(Ruled(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
     _put_out(text, chosen.output)
     for warning in warnings:  # the rules go into a file: nobody sees its comments
-        complain(warning, OK)
-    return OK
+        complain(warning, EXIT_OK)
+    return EXIT_OK
 
 
 def _prometheus_contents(config: Config) -> ScrapedThings:
@@ -117,7 +116,7 @@ def _prometheus_contents(config: Config) -> ScrapedThings:
     if not config.prometheus.url:
         return ScrapedThings()
     try:
-        return asyncio.run(seen(config))
+        return asyncio.run(ask_inventory(config))
     except ApiFault as fault:
         raise Failed(f"rules: {fault}") from None
     except ValueError as malformed:
@@ -146,7 +145,7 @@ def _models(
     models: list[ModelFacts] = []
     unknown: list[tuple[str, str]] = []
     assumed: list[str] = []
-    for name in names[:MOST_MODELS]:
+    for name in names[:_MOST_MODELS]:
         try:
             model, size = _facts_of(name, given, config, has, warnings)
         except _LeftOut as left_out:
@@ -188,9 +187,9 @@ def _model_names(chosen: argparse.Namespace, config: Config, has: ScrapedThings)
 def _assumed_warning(assumed: Sequence[str]) -> str:
     """The models that are taken to run on one GPU per engine, and how to say otherwise."""
     more = ""
-    if len(assumed) > MOST_NAMED:
-        more = f" and {len(assumed) - MOST_NAMED} more"
-    names = ", ".join(clean(name, 80) for name in assumed[:MOST_NAMED])
+    if len(assumed) > _MOST_NAMED:
+        more = f" and {len(assumed) - _MOST_NAMED} more"
+    names = ", ".join(clean(name, 80) for name in assumed[:_MOST_NAMED])
     return (
         f"rules: assumed 1 GPU per engine, as no label says how many: {names}{more}; where that is wrong MFU and MBU "
         f"are too high: give --gpus-per-engine '{clean(assumed[0], 80)}=N'"
@@ -287,7 +286,7 @@ def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool:
     constants = (
         *model_constants(llm, size.gpus),
         *peak_constants(flops_per_s, bandwidth_bytes_per_s),
-        *told_constants(pool_tokens, context, size.ranks),
+        *untold_constants(pool_tokens, context, size.ranks),
     )
     gpus = f"{counted(size.gpus, 'GPU')} per engine, {size.source}"
     return ModelFacts(name, llm.source, constants, gpu_name, gpus)
@@ -336,9 +335,9 @@ def _size(text: str) -> EngineSize:
         size = EngineSize(int(numbers[1]), int(numbers[2] or 0))
     else:
         size = EngineSize(0)
-    if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
+    if not 1 <= size.gpus <= _MOST_GPUS or size.gpus % (size.ranks or 1):
         raise ConfigError(
-            f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "
+            f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {_MOST_GPUS}, or GPUS/RANKS, "
             "such as 8/4: the GPUs of an engine and the data-parallel ranks that share them evenly"
         )
     return size
@@ -371,8 +370,8 @@ def _prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
     for name, specs in catalogue.by_name.items():
         priced = [spec.name for spec in specs if spec.name in prices]
         if priced:
-            by_price.setdefault(number(prices[priced[0]]), []).append(name)
+            by_price.setdefault(promql_number(prices[priced[0]]), []).append(name)
     other = ""
     if "" in prices:
-        other = number(prices[""])
+        other = promql_number(prices[""])
     return RulePrices({price: tuple(names) for price, names in by_price.items()}, other)

@@ -18,19 +18,19 @@ from gpumon.commands.options import add_demo, add_monitor, settings
 from gpumon.commands.streams import note, write
 from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
-from gpumon.outputs.http import HttpResponse, HttpServer, Login, bound, host_of
+from gpumon.outputs.http import HttpResponse, HttpServer, Login, bound, host_in_header
 from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.session.build import build, nothing, open_hardware
+from gpumon.session.build import build, has_nothing_to_show, open_hardware
 
 MOST_PASSWORD: Final = 4096
-NOTHING: Final = "nothing to monitor yet: no GPU was found and no endpoint is given; it goes on looking"
+_NOTHING: Final = "nothing to monitor yet: no GPU was found and no endpoint is given; it goes on looking"
 FRONT: Final = (
     b'<!DOCTYPE html><html lang="en"><title>gpumon</title><h1>gpumon</h1>'
     b'<p><a href="/metrics">Metrics</a> for a Prometheus</p>'
@@ -66,9 +66,9 @@ def run(chosen: argparse.Namespace) -> int:
     def take(snapshot: Snapshot) -> None:
         nonlocal told
         page.take(snapshot)
-        empty = nothing(snapshot)
+        empty = has_nothing_to_show(snapshot)
         if empty and not told:
-            write(f"{NOTHING}\n")
+            write(f"{_NOTHING}\n")
         told = empty
 
     alone = _is_loopback(address) and login is None
@@ -166,7 +166,7 @@ def is_own(headers: Mapping[str, str]) -> bool:
     """
     host = "localhost"
     if "host" in headers:
-        host = host_of(headers["host"])
+        host = host_in_header(headers["host"])
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -190,7 +190,7 @@ def _login(settings: Exporter, environ: Mapping[str, str]) -> Login | None:
             raise ConfigError(f"{where} is not set: export it before starting gpumon")
     else:
         path = Path(settings.password_file).expanduser()
-        where = f"exporter.password_file: {named(path)}"
+        where = f"exporter.password_file: {file_name(path)}"
         try:
             if not path.is_file():
                 raise ConfigError(f"{where} is no file: put the path of the file that holds the password")
@@ -217,7 +217,7 @@ def _tls(settings: Exporter) -> ssl.SSLContext | None:
                 file.read(1)
         except OSError as failure:
             raise ConfigError(
-                f"exporter.{key}: {named(path)} cannot be read: {failure.strerror}: check path and permission"
+                f"exporter.{key}: {file_name(path)} cannot be read: {failure.strerror}: check path and permission"
             ) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -10,16 +10,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span, length, number, settings
+from gpumon.commands.options import (
+    UsageError,
+    add_config,
+    add_forms,
+    add_span,
+    check_span,
+    number_option,
+    seconds_option,
+    settings,
+)
 from gpumon.commands.past_load import (
     TRAFFIC_S,
-    known_of,
     recorded_load,
     recorded_traffic,
     scraped_load,
     scraped_traffic,
+    sizing_look_ups,
 )
-from gpumon.commands.streams import INFEASIBLE, OK, width, write
+from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -28,35 +37,35 @@ if TYPE_CHECKING:
     from gpumon.sizing.simulate.traffic import RecordedTraffic
     from gpumon.specs.llm import LlmSpec
 
-ROUTERS: Final = ("least-loaded", "round-robin", "prefix-aware")
-_TOKENS: Final = number(1, 1e8)
-_GOAL_MS: Final = number(1e-3, 1e9)
+ROUTER_NAMES: Final = ("least-loaded", "round-robin", "prefix-aware")
+_TOKENS: Final = number_option(1, 1e8)
+_GOAL_MS: Final = number_option(1e-3, 1e9)
 _FIGURES: Final = (
-    ("--rate", "R", number(1e-6, 1e6), "requests per second, in place of the scenario's target"),
-    ("--concurrency", "N", number(1, 200_000, int), "requests in flight, in place of the scenario's target"),
-    ("--burstiness", "B", number(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"),
+    ("--rate", "R", number_option(1e-6, 1e6), "requests per second, in place of the scenario's target"),
+    ("--concurrency", "N", number_option(1, 200_000, int), "requests in flight, in place of the scenario's target"),
+    ("--burstiness", "B", number_option(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"),
     ("--prompt", "N", _TOKENS, "mean tokens of a prompt"),
     ("--answer", "N", _TOKENS, "mean tokens of an answer"),
     (
         "--prompt-variation",
         "V",
-        number(0, 10),
+        number_option(0, 10),
         "standard deviation / mean of the prompts (default: as measured)",
     ),
-    ("--answer-variation", "V", number(0, 10), "the same of the answers"),
-    ("--hits", "SHARE", number(0, 1), "share of the prompt tokens in the prefix cache"),
-    ("--prefix-groups", "N", number(1, 1e6, int), "groups of requests that begin with the same tokens"),
-    ("--shared-tokens", "N", number(1, 1e7, int), "tokens that the requests of one group begin with"),
-    ("--replicas", "N", number(1, 512, int), "instances (default: those of the plan by formula)"),
-    ("--tp", "N", number(1, 1024, int), "tensor parallel size"),
-    ("--max-num-seqs", "N", number(1, 1e6, int), "most requests that an engine runs at once"),
-    ("--max-num-batched-tokens", "N", number(1, 1e7, int), "most tokens of one step"),
-    ("--kv-tokens", "N", number(1, 1e12), "tokens that the KV cache of one instance holds"),
-    ("--prefill-rate", "R", number(1e-3, 1e9), "prompt tokens per second of one instance"),
+    ("--answer-variation", "V", number_option(0, 10), "the same of the answers"),
+    ("--hits", "SHARE", number_option(0, 1), "share of the prompt tokens in the prefix cache"),
+    ("--prefix-groups", "N", number_option(1, 1e6, int), "groups of requests that begin with the same tokens"),
+    ("--shared-tokens", "N", number_option(1, 1e7, int), "tokens that the requests of one group begin with"),
+    ("--replicas", "N", number_option(1, 512, int), "instances (default: those of the plan by formula)"),
+    ("--tp", "N", number_option(1, 1024, int), "tensor parallel size"),
+    ("--max-num-seqs", "N", number_option(1, 1e6, int), "most requests that an engine runs at once"),
+    ("--max-num-batched-tokens", "N", number_option(1, 1e7, int), "most tokens of one step"),
+    ("--kv-tokens", "N", number_option(1, 1e12), "tokens that the KV cache of one instance holds"),
+    ("--prefill-rate", "R", number_option(1e-3, 1e9), "prompt tokens per second of one instance"),
     ("--ttft", "MS", _GOAL_MS, "goal for the p95 of the TTFT"),
     ("--itl", "MS", _GOAL_MS, "goal for the p95 of the ITL"),
     ("--e2e", "MS", _GOAL_MS, "goal for the p95 of the whole request"),
-    ("--seed", "N", number(0, 2**31, int), "seed of the random numbers (default 1)"),
+    ("--seed", "N", number_option(0, 2**31, int), "seed of the random numbers (default 1)"),
 )
 """Options with a number: name, value, type and meaning."""
 _OF_WORKLOAD: Final = (
@@ -86,8 +95,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB" or H100')
     for option, metavar, kind, meaning in _FIGURES:
         parser.add_argument(option, metavar=metavar, type=kind, help=meaning)
-    parser.add_argument("--router", metavar="NAME", choices=ROUTERS, help=f"{', '.join(ROUTERS)} (default: the first)")
-    parser.add_argument("--duration", metavar="S", type=length, help="simulated time, such as 90s or 1h (default 10m)")
+    parser.add_argument(
+        "--router", metavar="NAME", choices=ROUTER_NAMES, help=f"{', '.join(ROUTER_NAMES)} (default: the first)"
+    )
+    parser.add_argument(
+        "--duration", metavar="S", type=seconds_option, help="simulated time, such as 90s or 1h (default 10m)"
+    )
     parser.add_argument("--from-recording", metavar="FILE", dest="recording", help="play the traffic of a recording")
     parser.add_argument(
         "--from-prometheus",
@@ -108,10 +121,10 @@ def run(chosen: argparse.Namespace) -> int:
 
     scenario, own, traffic = _asked_scenario(chosen, config)
     if chosen.gpu:
-        scenario = _on_gpu(chosen.gpu, scenario, known_of(config, scenario, os.environ, own))
+        scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, own))
     scenario = _changed(chosen, config, scenario, bool(traffic))
     conditions = _conditions(chosen)
-    known = known_of(config, scenario, os.environ, own)
+    known = sizing_look_ups(config, scenario, os.environ, own)
     answers = []
     for workload in scenario.workload:
         answers.append(simulate(workload, scenario, known, conditions, traffic.get(workload.model)))
@@ -124,8 +137,8 @@ def run(chosen: argparse.Namespace) -> int:
 
         write(report(answers, width()))
     if all(answer.holds and not answer.problem for answer in answers):
-        return OK
-    return INFEASIBLE
+        return EXIT_OK
+    return EXIT_INFEASIBLE
 
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
@@ -182,7 +195,7 @@ def _asked_scenario(
     """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
     from msgspec.structs import replace
 
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
     from gpumon.sizing.scenario import Workload
 
@@ -196,7 +209,7 @@ def _asked_scenario(
     traffic: Mapping[str, RecordedTraffic] = MappingProxyType({})
     if chosen.recording:
         scenario, own = recorded_load(chosen, config, scenario)
-        traffic = recorded_traffic(chosen, named(chosen.recording))
+        traffic = recorded_traffic(chosen, file_name(chosen.recording))
     elif chosen.scraped:
         scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
         traffic = asyncio.run(scraped_traffic(chosen, config, TRAFFIC_S))
@@ -278,6 +291,6 @@ def _conditions(chosen: argparse.Namespace) -> Conditions:
         answer_variation=chosen.answer_variation,
         groups=chosen.prefix_groups or 0,
         shared_tokens=chosen.shared_tokens or 0,
-        router=chosen.router or ROUTERS[0],
+        router=chosen.router or ROUTER_NAMES[0],
         replicas=chosen.replicas,
     )

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span, settings
-from gpumon.commands.past_load import LOAD_S, known_of, recorded_load, recorded_traffic, scraped_load, scraped_traffic
-from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
+from gpumon.commands.past_load import (
+    LOAD_S,
+    recorded_load,
+    recorded_traffic,
+    scraped_load,
+    scraped_traffic,
+    sizing_look_ups,
+)
+from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, complain, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -88,7 +95,7 @@ def run(chosen: argparse.Namespace) -> int:
     config = settings(chosen).loaded.config
     _check(chosen, config)
     scenario, own = _scenario(chosen, config)
-    known = known_of(config, scenario, os.environ, own)
+    known = sizing_look_ups(config, scenario, os.environ, own)
     _check_profiles(scenario, known, _place(chosen))
     whole = planned(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
     answer = whole.answer
@@ -99,7 +106,7 @@ def run(chosen: argparse.Namespace) -> int:
         answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
     _name_unknown_models(chosen, answer, known)
     _print(chosen.form, answer, scenario)
-    return INFEASIBLE if answer.problem else OK
+    return EXIT_INFEASIBLE if answer.problem else EXIT_OK
 
 
 def _check(chosen: argparse.Namespace, config: Config) -> None:
@@ -125,12 +132,12 @@ def _check_load(chosen: argparse.Namespace) -> None:
 
 def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, ModelEngines]:
     """Engines of each model in the recording of --against. Raises ConfigError."""
-    from gpumon.commands.stretch import opened, tell_damage
+    from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.derivation import Derivation, moments
     from gpumon.session.build import maker
     from gpumon.sizing.running import USUAL_S, ServedMeans
 
-    recording, (from_s, to_s) = opened(chosen.against, chosen.since, chosen.until)
+    recording, (from_s, to_s) = open_recording(chosen.against, chosen.since, chosen.until)
     if not chosen.since:
         from_s = max(from_s, to_s - USUAL_S)
     means = ServedMeans()
@@ -142,11 +149,11 @@ def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Mod
 
 def _place(chosen: argparse.Namespace) -> str:
     """Place of the scenario, as errors name it."""
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
 
     if chosen.file == "-":
         return "standard input"
-    return named(chosen.file or "the settings")
+    return file_name(chosen.file or "the settings")
 
 
 def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Mapping[str, LlmSpec]]:
@@ -206,7 +213,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
             line = line_among(places(text), ("workload", number, "model"))
-            complain(f"{_place(chosen)}:{line}: workload[{number}].model: {unknown}", OK)
+            complain(f"{_place(chosen)}:{line}: workload[{number}].model: {unknown}", EXIT_OK)
 
 
 def _print(form: str, answer: Answer, scenario: Scenario) -> None:
@@ -220,9 +227,9 @@ def _print(form: str, answer: Answer, scenario: Scenario) -> None:
 
         write(markdown(answer, scenario))
     elif form == "csv":
-        from gpumon.outputs.sizing_data import table
+        from gpumon.outputs.sizing_data import csv_table
 
-        write(table(answer))
+        write(csv_table(answer))
     else:
         from gpumon.outputs.sizing import report
 
@@ -246,11 +253,11 @@ def _simulation(chosen: argparse.Namespace, config: Config) -> Decide:
     """Gives the needs of a workload by simulation, of the recorded traffic where there is such. Raises ConfigError."""
     from functools import partial
 
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.sizing.simulate.experiment import decide_by_simulation
 
     if chosen.recording:
-        return partial(decide_by_simulation, traffic=recorded_traffic(chosen, named(chosen.recording)))
+        return partial(decide_by_simulation, traffic=recorded_traffic(chosen, file_name(chosen.recording)))
     if chosen.scraped:
         return partial(decide_by_simulation, traffic=asyncio.run(scraped_traffic(chosen, config, LOAD_S)))
     return decide_by_simulation

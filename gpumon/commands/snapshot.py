@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, WORKER_FAILED, Failed, complain, width, write
+from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number_option, settings
+from gpumon.commands.streams import EXIT_NOTHING, EXIT_OK, NOTHING_HERE, WORKER_FAILED, Failed, complain, width, write
 from gpumon.commands.watch import READY_S, print_fleet
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         metavar="S",
-        type=number(0, 3600),
+        type=number_option(0, 3600),
         default=2.0,
         help="seconds between the two readings that rates need (default 2); 0: one reading, no rates",
     )
@@ -44,14 +44,14 @@ def run(chosen: argparse.Namespace) -> int:
 
         return print_fleet(loaded.config, replace(given, count=1), chosen.form)
     config = loaded.config
-    snapshot = asyncio.run(taken(config, given))
+    snapshot = asyncio.run(take_snapshot(config, given))
     if snapshot is None:
-        return complain(NOTHING_HERE, NOTHING)
+        return complain(NOTHING_HERE, EXIT_NOTHING)
     if chosen.form == "json":
         from gpumon.outputs.json import encode
 
         write(encode(snapshot) + b"\n")
-        return OK
+        return EXIT_OK
     from gpumon.outputs.brief import brief, too_soon
 
     write(brief(snapshot, width()))
@@ -62,21 +62,21 @@ def run(chosen: argparse.Namespace) -> int:
     general = config.general
     slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
     if hint := too_soon(snapshot, given.window_s, slowest_s):
-        complain(hint, OK)
-    return OK
+        complain(hint, EXIT_OK)
+    return EXIT_OK
 
 
 def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
     return False
 
 
-async def taken(config: Config, given: Options, enough: Callable[[Snapshot], bool] = _never) -> Snapshot | None:
+async def take_snapshot(config: Config, given: Options, enough: Callable[[Snapshot], bool] = _never) -> Snapshot | None:
     """After two readings `given.window_s` apart, or the first one that is `enough`; None where there is nothing to
     monitor.
 
     Raises Failed if the GPUs cannot be asked for.
     """
-    from gpumon.session.build import build, failed_worker, nothing, open_hardware
+    from gpumon.session.build import build, failed_worker, has_nothing_to_show, open_hardware
 
     collector = build(config, given, await open_hardware(config, given))
     try:
@@ -89,7 +89,7 @@ async def taken(config: Config, given: Options, enough: Callable[[Snapshot], boo
         while (left_s := end_s - time.monotonic()) > 0 and not enough(snapshot):
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()
-        if not nothing(snapshot):
+        if not has_nothing_to_show(snapshot):
             return snapshot
         if why := failed_worker(snapshot):
             raise Failed(f"{WORKER_FAILED}{why}")

@@ -8,8 +8,8 @@ import time
 
 import msgspec
 
-from gpumon.commands.options import add_demo, add_forms, add_monitor, number, settings
-from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, write
+from gpumon.commands.options import add_demo, add_forms, add_monitor, number_option, settings
+from gpumon.commands.streams import EXIT_FAILED, EXIT_NOTHING, EXIT_OK, NOTHING_HERE, complain, write
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
@@ -18,10 +18,10 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Snapshot
 
-SERVED = "serve-metrics"
-READ = "reading"
+_SERVED = "serve-metrics"
+_READ = "reading"
 """Sources of a status: the exporter of this host, or two readings of its own."""
-ANSWER_S = 0.3
+_ANSWER_S = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host."""
 MOST_AGE_S = 15.0
 """A served snapshot that is older is not of now."""
@@ -36,7 +36,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window",
         metavar="S",
-        type=number(0, 3600),
+        type=number_option(0, 3600),
         help="longest wait for rates and verdicts (default: for rates only; verdicts need 35)",
     )
 
@@ -44,20 +44,20 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
     loaded, given = settings(chosen)
-    source = SERVED
+    source = _SERVED
     shot = _served_shot(loaded.config, given, chosen)
     if shot is None:
-        source = READ
+        source = _READ
         shot = _own_shot(loaded.config, given, chosen.window)
     if shot is None:
-        return complain(NOTHING_HERE, NOTHING)
+        return complain(NOTHING_HERE, EXIT_NOTHING)
     if chosen.form == "json":
         write(msgspec.json.encode(status_of(shot, source)) + b"\n")
     else:
         write(status_line(shot) + "\n")
     if is_critical(shot):
-        return FAILED
-    return OK
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def _served_shot(config: Config, options: Options, chosen: argparse.Namespace) -> Shot | None:
@@ -74,14 +74,14 @@ def _own_shot(config: Config, options: Options, window_s: float | None) -> Shot 
     """A snapshot of two readings; None where there is nothing to monitor."""
     import asyncio
 
-    from gpumon.commands.snapshot import taken
+    from gpumon.commands.snapshot import take_snapshot
     from gpumon.outputs.json import encode
 
     enough = _is_judged
     if window_s is None:
         window_s = config.general.engine_interval_s + 1.0
         enough = _has_rates
-    snapshot = asyncio.run(taken(config, msgspec.structs.replace(options, window_s=window_s), enough))
+    snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(options, window_s=window_s), enough))
     if snapshot is None:
         return None
     return msgspec.json.decode(encode(snapshot), type=Shot)
@@ -111,7 +111,7 @@ def _served(address: str) -> Shot | None:
     """The newest snapshot of the `gpumon serve-metrics` that runs here; it has seen enough for rates and verdicts."""
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
-    connection = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S)
+    connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_S)
     try:
         connection.request("GET", "/snapshot.json")
         answer = connection.getresponse()

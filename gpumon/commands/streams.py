@@ -6,11 +6,11 @@ import os
 import sys
 from typing import Final
 
-OK = 0
-FAILED = 1
+EXIT_OK = 0
+EXIT_FAILED = 1
 USAGE = 2
-NOTHING = 3
-INFEASIBLE = 4
+EXIT_NOTHING = 3
+EXIT_INFEASIBLE = 4
 """Exit codes: done; failed at run time; bad usage or config; nothing to monitor; no plan meets what was asked."""
 NOTHING_HERE: Final = (
     "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; `gpumon demo` shows a "
@@ -58,7 +58,7 @@ def complain(text: str, code: int, name: str = "gpumon: ") -> int:
 
 def note(text: str) -> None:
     """One line on stderr about what goes wrong, or right again, while the command goes on."""
-    complain(text, OK)
+    complain(text, EXIT_OK)
 
 
 def tell_progress(done: int, of: int) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from gpumon.commands.streams import OK, complain
+from gpumon.commands.streams import EXIT_OK, complain
 
 if TYPE_CHECKING:
     from gpumon.history.reader import Recording
@@ -16,16 +16,16 @@ def tell_damage(recording: Recording) -> None:
     """Say on stderr what could not be read, where there is such."""
     if recording.damaged:
         parts = "part is" if recording.damaged == 1 else "parts are"
-        complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", OK)
+        complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", EXIT_OK)
 
 
-def opened(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
+def open_recording(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
     """A recording (none named: the host's own), and the stretch from a time to another (none: its ends).
 
     Raises ConfigError.
     """
     from gpumon.config.errors import ConfigError
-    from gpumon.config.load import named
+    from gpumon.config.load import file_name
     from gpumon.history.file import to_read
     from gpumon.history.reader import Recording
 
@@ -33,13 +33,13 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
     recording = Recording(path)
     span = recording.span()
     if span is None:
-        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
+        raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
     if since:
-        from_s = moment("--from", since, span)
+        from_s = time_of_option("--from", since, span)
     else:
         from_s = span[0]
     if until:
-        to_s = moment("--to", until, span)
+        to_s = time_of_option("--to", until, span)
     else:
         to_s = span[1]
     if from_s > to_s:
@@ -47,7 +47,7 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
     return recording, (from_s, to_s)
 
 
-def moment(option: str, text: str, span: tuple[float, float]) -> float:
+def time_of_option(option: str, text: str, span: tuple[float, float]) -> float:
     """The Unix time that an option names. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.when import OutsideError, moment_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.commands.streams import OK, Failed, width, write
+from gpumon.commands.streams import EXIT_OK, Failed, width, write
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -30,4 +30,4 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.outputs.topology import report
 
         write(report(found, width()))
-    return OK
+    return EXIT_OK

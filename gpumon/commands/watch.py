@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpumon import __version__
-from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
+from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number_option, settings
 from gpumon.commands.streams import (
-    FAILED,
-    NOTHING,
+    EXIT_FAILED,
+    EXIT_NOTHING,
+    EXIT_OK,
     NOTHING_HERE,
-    OK,
     WORKER_FAILED,
     Failed,
     complain,
@@ -57,8 +57,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         "differences only, and no end where there is no GPU",
     )
     add_demo(parser)
-    parser.add_argument("--count", metavar="N", type=number(1, 1e9, int), default=0, help="stop after N snapshots")
-    parser.add_argument("--duration", metavar="S", type=number(0.25, 1e9), default=0.0, help="stop after S seconds")
+    parser.add_argument(
+        "--count", metavar="N", type=number_option(1, 1e9, int), default=0, help="stop after N snapshots"
+    )
+    parser.add_argument(
+        "--duration", metavar="S", type=number_option(0.25, 1e9), default=0.0, help="stop after S seconds"
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -84,11 +88,11 @@ def run(chosen: argparse.Namespace) -> int:
 
         code = watch(loaded.config, given, lambda snapshot: write(encode(snapshot) + b"\n"))
     else:
-        from gpumon.outputs.plain import lines
+        from gpumon.outputs.plain import snapshot_lines
 
-        code = watch(loaded.config, given, lambda snapshot: write(lines(snapshot)))
-    if code == NOTHING:
-        return complain(NOTHING_HERE, NOTHING)
+        code = watch(loaded.config, given, lambda snapshot: write(snapshot_lines(snapshot)))
+    if code == EXIT_NOTHING:
+        return complain(NOTHING_HERE, EXIT_NOTHING)
     return code
 
 
@@ -125,11 +129,11 @@ class _Watched:
 
     def take(self, snapshot: Snapshot) -> None:
         """Pass one snapshot on."""
-        from gpumon.session.build import failed_worker, nothing
+        from gpumon.session.build import failed_worker, has_nothing_to_show
 
         if self.done.is_set():
             return
-        if self.written == 0 and not self._although_nothing and nothing(snapshot):
+        if self.written == 0 and not self._although_nothing and has_nothing_to_show(snapshot):
             self.has_nothing = True
             self.failure = failed_worker(snapshot)
             self.done.set()
@@ -148,10 +152,10 @@ class _Watched:
         if self.failure:
             raise Failed(f"{WORKER_FAILED}{self.failure}")
         if self.has_nothing:
-            return NOTHING
+            return EXIT_NOTHING
         if self.written == 0 and not self.done.is_set():
             raise Failed(TOO_SHORT)
-        return OK
+        return EXIT_OK
 
 
 async def _watch(config: Config, options: Options, keepers: Sequence[TickKeeper], watched: _Watched) -> int:
@@ -215,8 +219,8 @@ def print_fleet(
     It is 1 if the Prometheus, or every host, never answered, 3 where the Prometheus has nothing of any host.
     """
     code = asyncio.run(_fleet(config, options, form, sink, columns or width()))
-    if code == NOTHING:
-        return complain("nothing to monitor: the Prometheus has nothing of any host now", NOTHING)
+    if code == EXIT_NOTHING:
+        return complain("nothing to monitor: the Prometheus has nothing of any host now", EXIT_NOTHING)
     return code
 
 
@@ -268,9 +272,9 @@ async def _unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T | No
 def _fleet_exit_code(config: Config, snapshot: FleetSnapshot) -> int:
     """Exit code by the last snapshot."""
     if not snapshot.wall_s:
-        return FAILED
+        return EXIT_FAILED
     if config.host and not any(map(_has_answered, snapshot.hosts)):
-        return FAILED
+        return EXIT_FAILED
     if snapshot.hosts:
-        return OK
-    return NOTHING
+        return EXIT_OK
+    return EXIT_NOTHING

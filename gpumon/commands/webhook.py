@@ -7,14 +7,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import add_config, settings
-from gpumon.commands.streams import FAILED, OK, colour, width, write
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 from gpumon.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Webhook
     from gpumon.push.delivery import Attempt
 
-NONE: Final = "there is no [[webhook]] in the config (docs/alerts.md): gpumon config --example shows one"
+_NONE: Final = "there is no [[webhook]] in the config (docs/alerts.md): gpumon config --example shows one"
 MOST_BODY: Final = 4000
 """Characters of a body that are printed."""
 
@@ -31,11 +31,11 @@ def run(chosen: argparse.Namespace) -> int:
     loaded, _ = settings(chosen)
     webhooks = loaded.config.webhook
     if not webhooks:
-        raise ConfigError(NONE)
-    from gpumon.push.webhooks import names_of
+        raise ConfigError(_NONE)
+    from gpumon.push.webhooks import webhook_names
     from gpumon.readings.text import clean
 
-    names = names_of(webhooks)
+    names = webhook_names(webhooks)
     if chosen.name and chosen.name not in names:
         raise ConfigError(f"no webhook is called {clean(chosen.name, 60)!r}; known: {', '.join(names)}")
     meant = []
@@ -44,10 +44,10 @@ def run(chosen: argparse.Namespace) -> int:
             meant.append((webhook, name))
     if not chosen.test:
         return _print_state(webhooks, chosen.name)
-    code = OK
+    code = EXIT_OK
     for webhook, name in meant:
         if not asyncio.run(_tested(webhook, name)):
-            code = FAILED
+            code = EXIT_FAILED
     return code
 
 
@@ -58,8 +58,8 @@ def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
     shown = [check for check in checks(webhooks) if name in ("", check.name)]
     write(report(shown, colour=colour(), width=width()))
     if failed(shown):
-        return FAILED
-    return OK
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 async def _tested(webhook: Webhook, name: str) -> bool:
@@ -75,7 +75,7 @@ async def _tested(webhook: Webhook, name: str) -> bool:
 
 def _printed(name: str, kind: str, attempt: Attempt) -> str:
     from gpumon.readings.text import clean
-    from gpumon.sources.api_key import UNVERIFIED
+    from gpumon.sources.api_key import SENT_UNVERIFIED
 
     lines = []
     if attempt.sent:
@@ -83,5 +83,5 @@ def _printed(name: str, kind: str, attempt: Attempt) -> str:
         lines.append(clean(attempt.sent.decode(), MOST_BODY))
     lines.append(f"{name}: {attempt.text}")
     if attempt.unverified:
-        lines.append(f"{name}: {UNVERIFIED.format(secret='URL or key')}")
+        lines.append(f"{name}: {SENT_UNVERIFIED.format(secret='URL or key')}")
     return "\n".join(lines) + "\n"

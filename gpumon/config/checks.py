@@ -32,7 +32,7 @@ class FieldRule(msgspec.Struct, frozen=True):
     """The value that gpumon goes on with; `problem` is asked of this one."""
 
 
-def check(
+def _check(
     problem: Callable[[Any], str], read: Callable[[Any], Any] = lambda value: value, *, hidden: bool = False
 ) -> Meta:
     """A rule beside a type: `Annotated[str, check(...)]`."""
@@ -42,7 +42,7 @@ def check(
 def form(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
     """The same for a text that matches a pattern, or says `otherwise`."""
     compiled = re.compile(pattern)
-    return check(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
+    return _check(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
 
 
 def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
@@ -74,7 +74,7 @@ def _host_address(address: str) -> str:
 def _host_problem(address: str) -> str:
     """Whatever begins with a dash, or holds what a shell would read, is no host: it stands in a command line of ssh."""
     if "://" in address:
-        return urls.problem(address)
+        return urls.url_problem(address)
     user, at, host = address.rpartition("@")
     known_user = not at or re.fullmatch(r"\w[\w.+-]*", user, re.ASCII) is not None
     if known_user and (re.fullmatch(r"\w[\w.-]*", host, re.ASCII) or _is_ipv6(host)):
@@ -108,12 +108,12 @@ def address_problem(address: str) -> str:
 def _columns_problem(columns: tuple[str, ...]) -> str:
     if not columns:
         return ""
-    from gpumon.config.columns import NAMES  # most configs hide none, and start without the tables
+    from gpumon.config.columns import HIDEABLE_NAMES  # most configs hide none, and start without the tables
 
-    wrong = next((column for column in columns if column not in NAMES), None)
+    wrong = next((column for column in columns if column not in HIDEABLE_NAMES), None)
     if wrong is None:
         return ""
-    near = difflib.get_close_matches(wrong.lower(), NAMES, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(wrong.lower(), HIDEABLE_NAMES, n=1, cutoff=0.5)
     hint = "write pane.column, such as gpus.power"
     if near:
         hint = f"did you mean {near[0]}?"
@@ -143,8 +143,10 @@ def _webhook_url_problem(url: str) -> str:
         return ""
     if "@" in url or "?" in url:
         return _SECRET_URL
-    wrong = urls.problem(url)
-    if not wrong and urls.server(url).split("://")[1].partition("/")[0].partition(":")[0].endswith(_SECRET_HOSTS):
+    wrong = urls.url_problem(url)
+    if not wrong and urls.server_of_url(url).split("://")[1].partition("/")[0].partition(":")[0].endswith(
+        _SECRET_HOSTS
+    ):
         return _SECRET_URL
     return wrong
 
@@ -224,23 +226,23 @@ _NO_NAME: Final = "must be the name of an environment variable, never the key it
 _NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
 KeyEnv = Annotated[str, form(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
 KeyFile = Annotated[str, form(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
-Url = Annotated[str, check(urls.problem, urls.with_scheme)]
-UrlOrNone = Annotated[str, check(lambda url: urls.problem(url) if url else "", urls.with_scheme)]
+Url = Annotated[str, _check(urls.url_problem, urls.with_scheme)]
+UrlOrNone = Annotated[str, _check(lambda url: urls.url_problem(url) if url else "", urls.with_scheme)]
 """Empty: none."""
-Matchers = Annotated[str, check(matchers_problem)]
-LabelNames = Annotated[tuple[str, ...], check(_labels_problem)]
-OwnerLabels = Annotated[tuple[str, ...], check(_owners_problem)]
+Matchers = Annotated[str, _check(matchers_problem)]
+LabelNames = Annotated[tuple[str, ...], _check(_labels_problem)]
+OwnerLabels = Annotated[tuple[str, ...], _check(_owners_problem)]
 Tenant = Annotated[str, form(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
-HostAddress = Annotated[str, check(_host_problem, _host_address, hidden=True)]
+HostAddress = Annotated[str, _check(_host_problem, _host_address, hidden=True)]
 CommandText = Annotated[str, form(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
-ListenAddress = Annotated[str, check(address_problem)]
+ListenAddress = Annotated[str, _check(address_problem)]
 UserName = Annotated[str, form(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]
 FileName = Annotated[str, form(r"[^\0]+", "must be the path of a file")]
 ThemeName = Annotated[str, form(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")]
-GpuType = Annotated[str, check(gpu_type_problem)]
-GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], check(_gpus_problem)]
-ColumnNames = Annotated[tuple[str, ...], check(_columns_problem)]
-When = Annotated[str, check(_when_problem)]
-Program = Annotated[tuple[str, ...], check(_command_problem)]
-WebhookUrl = Annotated[str, check(_webhook_url_problem, urls.with_scheme, hidden=True)]
-Silences = Annotated[tuple[str, ...], check(_silences_problem)]
+GpuType = Annotated[str, _check(gpu_type_problem)]
+GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _check(_gpus_problem)]
+ColumnNames = Annotated[tuple[str, ...], _check(_columns_problem)]
+When = Annotated[str, _check(_when_problem)]
+Program = Annotated[tuple[str, ...], _check(_command_problem)]
+WebhookUrl = Annotated[str, _check(_webhook_url_problem, urls.with_scheme, hidden=True)]
+Silences = Annotated[tuple[str, ...], _check(_silences_problem)]

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.config.errors import KeyPath, Refused, error
 from gpumon.config.schema import Config
-from gpumon.config.validate import described
+from gpumon.config.validate import allowed_values
 
 
 class Override(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Override(msgspec.Struct, frozen=True):
     """As TOML would have it; for `endpoint` a list of URLs."""
 
 
-VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+CONFIG_VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "GPUMON_INTERVAL": (("general", "interval_s"), "seconds between two readings of the GPUs"),
     "GPUMON_ENGINE_INTERVAL": (("general", "engine_interval_s"), "seconds between two polls of an engine"),
     "GPUMON_THEME": (("general", "theme"), "name of the theme"),
@@ -45,7 +45,7 @@ _WORDS: Final = {
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     """The settings that the environment overrides. An empty variable counts as not set. Raises ConfigError."""
-    for variable, (path, _) in VARIABLES.items():
+    for variable, (path, _) in CONFIG_VARIABLES.items():
         if text := environ.get(variable, "").strip():
             yield from_text(variable, path, text.split() if path == ("endpoint",) else text)
 
@@ -79,5 +79,5 @@ def _read(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
         if kind is bool:
             allowed = "yes or no (1, 0, true, false, on, off)"
         else:
-            allowed = described(kind)
+            allowed = allowed_values(kind)
         raise error(origin, Refused(path, f"must be {allowed}", text)) from None

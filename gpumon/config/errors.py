@@ -12,7 +12,7 @@ from gpumon.readings.text import clean
 KeyPath = tuple[str | int, ...]
 """Place of a setting: `("endpoint", 0, "url")`."""
 
-HIDDEN: Final = object()
+HIDDEN_VALUE: Final = object()
 """Stands for a value that must not be printed, or that there is none."""
 
 MOST_REFUSED: Final = 20
@@ -37,7 +37,7 @@ class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns
     `others` are those behind it in the same file.
     """
 
-    def __init__(self, path: KeyPath, text: str, value: object = HIDDEN) -> None:
+    def __init__(self, path: KeyPath, text: str, value: object = HIDDEN_VALUE) -> None:
         super().__init__(text)
         self.path = path
         self.text = text
@@ -45,7 +45,7 @@ class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns
         self.others: tuple[Refused, ...] = ()
 
 
-def joined(faults: Iterable[Refused]) -> Refused:
+def join_faults(faults: Iterable[Refused]) -> Refused:
     """The first fault, with the others behind it, up to one more than are printed."""
     flat: list[Refused] = []
     for refused in faults:
@@ -57,7 +57,7 @@ def joined(faults: Iterable[Refused]) -> Refused:
 
 def error(where: str, refused: Refused, named: str = "") -> ConfigError:
     """The error for one refused value. `where` is `file:line`, or a variable or an option (then `named` is empty)."""
-    value = shown(refused.value)
+    value = toml_value(refused.value)
     key, equals = (f"{where}: {named}", " = ") if named else (where, "=")
     return ConfigError(f"{key}{equals if value else ''}{value}: {refused.text}")
 
@@ -74,9 +74,9 @@ def dotted(path: KeyPath) -> str:
     return clean(text, _MOST_SHOWN)
 
 
-def shown(value: object) -> str:
+def toml_value(value: object) -> str:
     """A value as the user wrote it in TOML, cut, without secrets and control characters; empty for HIDDEN."""
-    if value is HIDDEN:
+    if value is HIDDEN_VALUE:
         return ""
     if isinstance(value, str):
         value = without_secrets(value)
@@ -85,7 +85,7 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return "{...}"
     if isinstance(value, list):
-        items = ("[...]" if isinstance(item, list) else shown(item) for item in value[:8])
+        items = ("[...]" if isinstance(item, list) else toml_value(item) for item in value[:8])
         return clean(f"[{', '.join(items)}]", _MOST_SHOWN)
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of many digits"

@@ -36,7 +36,7 @@ _NAMES: Final = {
     MetricType.GAUGE: _GAUGES,
     MetricType.HISTOGRAM: _HISTOGRAMS,
 }
-QUANTITIES: Final[Mapping[str, MetricType]] = {
+FEED_QUANTITIES: Final[Mapping[str, MetricType]] = {
     **dict.fromkeys(_COUNTERS, MetricType.COUNTER),
     **dict.fromkeys(_GAUGES, MetricType.GAUGE),
     **dict.fromkeys(_HISTOGRAMS, MetricType.HISTOGRAM),
@@ -52,11 +52,11 @@ ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names i
 _KEY_PATH: Final = re.compile(r"[^.{}\s\"]+(\.[^.{}\s\"]+)*")
 
 
-def named(name: str) -> str:
+def quantity_problem(name: str) -> str:
     """Fault of a quantity's name; empty for a known one."""
-    if name in QUANTITIES:
+    if name in FEED_QUANTITIES:
         return ""
-    near = difflib.get_close_matches(name.lower(), QUANTITIES, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), FEED_QUANTITIES, n=1, cutoff=0.6)
     hint = ""
     if near:
         hint = f"; did you mean {near[0]}?"
@@ -82,16 +82,16 @@ def _is_selector(text: str) -> bool:
     return True
 
 
-def server(feed: Feed) -> str:
+def feed_server(feed: Feed) -> str:
     """A text that is equal for two feeds of one server or one file."""
     if feed.url:
-        return urls.server(feed.url)
+        return urls.server_of_url(feed.url)
     return f"file:{feed.file}"
 
 
-def shared(config: Config) -> frozenset[str]:
+def shared_sources(config: Config) -> frozenset[str]:
     """The servers and files that more than one [[feed]] or [[endpoint]] reads."""
-    places = [*map(server, config.feed), *(urls.server(endpoint.url) for endpoint in config.endpoint)]
+    places = [*map(feed_server, config.feed), *(urls.server_of_url(endpoint.url) for endpoint in config.endpoint)]
     shared = set()
     for place in places:
         if places.count(place) > 1:
@@ -132,7 +132,7 @@ def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed that reads lines of a file."""
     if not all(_KEY_PATH.fullmatch(text) for text in f.quantities.values()):
         yield "quantities", "of a file are read from keys, such as tokens or a.b: only a url has labels"
-    if any(QUANTITIES[name] is MetricType.HISTOGRAM for name in f.quantities):
+    if any(FEED_QUANTITIES[name] is MetricType.HISTOGRAM for name in f.quantities):
         yield "quantities", "of a file are single numbers: a histogram needs a url"
     if f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify:
         yield "file", "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out"
@@ -158,5 +158,5 @@ def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
 
 def config(c: Config) -> Iterator[tuple[str, str]]:
     """Faults of feeds and endpoints together."""
-    if any(not feed.name and server(feed) in shared(c) for feed in c.feed):
+    if any(not feed.name and feed_server(feed) in shared_sources(c) for feed in c.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

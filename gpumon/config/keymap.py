@@ -114,23 +114,23 @@ COMMANDS: Final[tuple[Command, ...]] = (
 """In the order of the help."""
 
 IDS: Final = tuple(command.id for command in COMMANDS)
-NEEDED: Final = frozenset(("help", "quit", "back"))
+NEEDED_COMMANDS: Final = frozenset(("help", "quit", "back"))
 """Commands without which there is no way on or out: they keep at least one key."""
-KEPT: Final = (*sorted(NEEDED), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
+KEPT: Final = (*sorted(NEEDED_COMMANDS), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
 """Commands whose keys keep their meaning in every scope."""
 _TYPED: Final = frozenset("0123456789.,")
 """Characters that begin a number where numbers are typed: the sizing panel."""
 TAKEN: Final = "ctrl+c"
 """Quits, whatever the keys are."""
-NAMES: Final = (
+KEY_NAMES: Final = (
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "enter", "escape", "space"),
     *("backspace", "delete", "insert", "comma"),
 )
 """Keys that have a name; besides them f1 to f24 and every character."""
-ALLOWED: Final = f"a character, f1 to f24, {', '.join(NAMES)}, or one of these after ctrl+, alt+ or shift+"
+ALLOWED: Final = f"a character, f1 to f24, {', '.join(KEY_NAMES)}, or one of these after ctrl+, alt+ or shift+"
 _SCOPES: Final = {command.id: command.scope for command in COMMANDS if command.scope}
 _KEY: Final = re.compile(
-    rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
+    rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(KEY_NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
 )
 _SENT_AS: Final = {"ctrl+h": "backspace", "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape"}
 """Keys that most terminals cannot tell from another."""
@@ -158,11 +158,11 @@ class Keymap:
     def __init__(self, own: Mapping[str, str] = MappingProxyType({})) -> None:
         """`own`: id -> keys with commas between them, as `[keys]` has them, already validated."""
         self.keys: dict[str, tuple[str, ...]] = {command.id: command.keys for command in COMMANDS}
-        self.keys.update({name: split(keys) for name, keys in own.items()})
+        self.keys.update({name: split_keys(keys) for name, keys in own.items()})
 
     def shown(self, name: str) -> str:
         """All keys of a command as a person reads them: `? F1`."""
-        return " ".join(map(shown, self.keys[name]))
+        return " ".join(map(shown_key, self.keys[name]))
 
     def holds(self, key: str) -> bool:
         """Whether a key does something on the whole screen."""
@@ -175,11 +175,11 @@ class Keymap:
         """Its first key as a person reads it; empty where it has none."""
         keys = self.keys[name]
         if keys:
-            return shown(keys[0])
+            return shown_key(keys[0])
         return ""
 
 
-def split(keys: str) -> tuple[str, ...]:
+def split_keys(keys: str) -> tuple[str, ...]:
     """`q, Ctrl+Q` as `q`, `ctrl+q`: a single character stays as it is, the rest is lower case. A comma is `comma`."""
     names: dict[str, None] = {}
     for key in keys.split(","):
@@ -191,11 +191,11 @@ def split(keys: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def problem(name: str, keys: str) -> str:
+def keys_problem(name: str, keys: str) -> str:
     """Fault of the keys given to the command `name`; empty: none."""
-    wanted = split(keys)
+    wanted = split_keys(keys)
     if not wanted:
-        if name in NEEDED:
+        if name in NEEDED_COMMANDS:
             return f"{name} needs at least one key"
         return ""
     for key in wanted:
@@ -251,7 +251,7 @@ def _take_key(commands: dict[tuple[str, str], str], name: str, key: str) -> str:
     return other
 
 
-def shown(key: str) -> str:
+def shown_key(key: str) -> str:
     """One key as a person reads it."""
     if key in _SHOWN:
         return _SHOWN[key]

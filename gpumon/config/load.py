@@ -51,17 +51,17 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     path, must_exist = _place(file, environ)
     text = None
     if path is not None:
-        text = read(path, must_exist)
+        text = read_file(path, must_exist)
     raw: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if text is not None:
-        raw = parsed(text, str(path))
-        checked(raw, {}, str(path), text)
+        raw = parse_toml(text, str(path))
+        config_of(raw, {}, str(path), text)
         origins = dict.fromkeys(_leaves(raw), "file")
     for override in (*from_environment(environ), *overrides):
         _lay_over(raw, override)
         origins[dotted(override.path)] = override.origin
-    config = checked(raw, origins, str(path), text or "")
+    config = config_of(raw, origins, str(path), text or "")
     return Loaded(
         config=config,
         file=str(path) if text is not None else "",
@@ -85,20 +85,20 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     return (Path(base, "gpumon", "config.toml") if base else None), False
 
 
-def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
+def read_file(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
     """The text of a file that is `what`; None where there is none and none has to be. Raises ConfigError."""
     try:
         content = _content(path)
     except (FileNotFoundError, NotADirectoryError):
         if must_exist:
-            raise ConfigError(f"{named(path)}: there is no such file") from None
+            raise ConfigError(f"{file_name(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
         why = "is no file name"
         if isinstance(failure, OSError) and failure.strerror:
             why = failure.strerror
-        raise ConfigError(f"{named(path)}: cannot be read: {why}") from None
-    return decoded(content, path, what)
+        raise ConfigError(f"{file_name(path)}: cannot be read: {why}") from None
+    return text_of_bytes(content, path, what)
 
 
 def _content(path: Path) -> bytes:
@@ -127,24 +127,24 @@ def _piped(descriptor: int) -> bytes:
     return content
 
 
-def decoded(content: bytes, path: Path | str, what: str) -> str:
+def text_of_bytes(content: bytes, path: Path | str, what: str) -> str:
     """The bytes of a file as text. Raises ConfigError for more than MOST_CONFIG_BYTES, and for what is no UTF-8."""
     if len(content) > MOST_CONFIG_BYTES:
-        raise ConfigError(f"{named(path)}: is larger than 1 MiB: this is no {what}")
+        raise ConfigError(f"{file_name(path)}: is larger than 1 MiB: this is no {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         line = content[: failure.start].count(b"\n") + 1
-        raise ConfigError(f"{named(path)}:{line}: is not UTF-8 text") from None
+        raise ConfigError(f"{file_name(path)}:{line}: is not UTF-8 text") from None
 
 
-def named(path: Path | str) -> str:
+def file_name(path: Path | str) -> str:
     """A file's name for a message; a URL given as one may hold a password."""
     text = str(path)
     return clean(urls.without_secrets(text) if ":" in text.partition("/")[0] else text)
 
 
-def parsed(text: str, path: str) -> dict[str, Any]:
+def parse_toml(text: str, path: str) -> dict[str, Any]:
     """A TOML text; `path` is its file, for errors. Raises ConfigError with the line."""
     try:
         return tomli.loads(text)
@@ -160,26 +160,28 @@ def parsed(text: str, path: str) -> dict[str, Any]:
         column = ", end of the file"
         if numbers:
             column = f", column {numbers[2]}"
-        raise ConfigError(f"{named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
+        raise ConfigError(f"{file_name(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
     except (RecursionError, ValueError):
-        raise ConfigError(f"{named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
+        raise ConfigError(
+            f"{file_name(path)}: is not TOML: nested too deep, or a number with too many digits"
+        ) from None
 
 
-def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
+def config_of(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
     """Raw settings as `Config`. Raises ConfigError: with the origin of the value to blame, else its line in `text`."""
     try:
         return validated(raw, Config)
     except Refused as refused:
-        raise refusal(refused, path, text, origins) from None
+        raise config_error(refused, path, text, origins) from None
 
 
-def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
+def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
     """The error for all that was refused in the file at `path`; `text` is what it holds."""
     faults = (refused, *refused.others)
     known = places(text)
     lines = [str(_error(fault, path, known, origins)) for fault in faults[:MOST_REFUSED]]
     if len(faults) > MOST_REFUSED:
-        lines.append(f"{named(path)}: more is wrong: these were the first {MOST_REFUSED}")
+        lines.append(f"{file_name(path)}: more is wrong: these were the first {MOST_REFUSED}")
     return ConfigError(lines[0], lines[1:])
 
 
@@ -190,9 +192,9 @@ def _error(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: M
             return error(origin, refused)
     line = line_among(lines, refused.path)
     if line:
-        where = f"{named(path)}:{line}"
+        where = f"{file_name(path)}:{line}"
     else:
-        where = named(path)
+        where = file_name(path)
     return error(where, refused, dotted(refused.path))
 
 
@@ -220,12 +222,12 @@ def _lay_over(raw: dict[str, Any], override: Override) -> None:
 
 def _endpoints(raw: Mapping[str, Any], chosen: list[str]) -> list[dict[str, Any]]:
     """The entries for the URLs chosen: a server that the file describes keeps its description (name, key, model)."""
-    described = {urls.server(entry["url"]): entry for entry in raw.get("endpoint", ())}
+    described = {urls.server_of_url(entry["url"]): entry for entry in raw.get("endpoint", ())}
     entries: dict[str, dict[str, Any]] = {}
     for url in chosen:
-        if urls.problem(url):
+        if urls.url_problem(url):
             server = url
         else:
-            server = urls.server(url)
+            server = urls.server_of_url(url)
         entries.setdefault(server, deepcopy(described.get(server, {"url": url})))
     return list(entries.values())

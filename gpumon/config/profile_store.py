@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.errors import ConfigError, Refused, dotted, error
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
-from gpumon.config.scenario_rules import observed
+from gpumon.config.scenario_rules import checked_observed
 from gpumon.readings.text import clean
 from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 _MOST_PROFILE_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 2000
 _MOST_NAME: Final = 80
@@ -87,7 +87,7 @@ def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
     except FileNotFoundError:
         return ProfileFolder({}, ())
     except OSError as failure:
-        return ProfileFolder({}, (f"{named(place)}: cannot be read: {failure.strerror}",))
+        return ProfileFolder({}, (f"{file_name(place)}: cannot be read: {failure.strerror}",))
     stored: dict[str, Profile] = {}
     broken = []
     for path in paths[:_MOST_FILES]:
@@ -95,9 +95,9 @@ def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
         if isinstance(read, Profile):
             stored[path.stem] = read
         else:
-            broken.append(f"{named(path)}: {read}")
+            broken.append(f"{file_name(path)}: {read}")
     if len(paths) > _MOST_FILES:
-        broken.append(f"{named(place)}: {len(paths) - _MOST_FILES} of its files are left out")
+        broken.append(f"{file_name(place)}: {len(paths) - _MOST_FILES} of its files are left out")
     return ProfileFolder(stored, tuple(broken))
 
 
@@ -129,7 +129,7 @@ def store(
     written: list[Path] = []
     try:
         for profile, path in zip(new, paths, strict=True):
-            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, profile, tuple(notes))), indent=1)
+            text = msgspec.json.format(msgspec.json.encode(Profile(_SCHEMA, profile, tuple(notes))), indent=1)
             save_text(path, text.decode() + "\n", replace=replace)
             written.append(path)
     except NotSavedError:
@@ -150,7 +150,7 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
     except FileNotFoundError:
         raise ConfigError(unknown(name, profiles(environ))) from None
     except OSError as failure:
-        raise NotSavedError(f"{named(path)} cannot be removed: {failure.strerror}") from None
+        raise NotSavedError(f"{file_name(path)} cannot be removed: {failure.strerror}") from None
     return path
 
 
@@ -240,7 +240,7 @@ def _taken(names: Sequence[str]) -> str:
 
 def _possible(profile: Observed) -> None:
     try:
-        observed(profile)
+        checked_observed(profile)
     except Refused as refused:
         raise error(f"profile {clean(profile.name, _MOST_NAME)}", refused, dotted(refused.path)) from None
 
@@ -254,8 +254,8 @@ def _read(path: Path) -> Profile | str:
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
             return "is no profile: larger than 4 MiB"
-        if (schema := _schema(content)) > SCHEMA:
-            return f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+        if (schema := _schema(content)) > _SCHEMA:
+            return f"was written by a newer gpumon (schema {schema}; this one reads {_SCHEMA})"
         read = msgspec.json.decode(content, type=Profile)
     except OSError as failure:
         return f"cannot be read: {failure.strerror}"
@@ -264,7 +264,7 @@ def _read(path: Path) -> Profile | str:
     if not _NAME.fullmatch(path.stem):
         return "has a name that no profile may have"
     try:
-        observed(read.profile)
+        checked_observed(read.profile)
     except Refused as refused:
         return str(error("is no profile", refused, dotted(refused.path)))
     return msgspec.structs.replace(read, profile=_cleaned(read.profile, path.stem))

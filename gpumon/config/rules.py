@@ -26,7 +26,7 @@ from gpumon.config.schema import (
     Reached,
     Webhook,
 )
-from gpumon.specs.dimensions import size
+from gpumon.specs.dimensions import used_parameters
 
 SECRET_NAMES: Final = frozenset(
     ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
@@ -40,7 +40,7 @@ class OpenTable(msgspec.Struct, frozen=True):
     """A table whose keys are no fields of the schema; names with dots may be written without quotes, too."""
 
     names: tuple[str, ...]
-    """Known names, for hints; empty: `named` decides."""
+    """Known names, for hints; empty: `problem` decides."""
     problem: Callable[[str, Any], str]
     """Fault of a name's value; empty: none."""
     clash: Callable[[Mapping[str, Any]], tuple[str, str] | None]
@@ -164,7 +164,7 @@ def _model_size(m: Model) -> Wrong:
     """Refuses a figure ten times too high: it would make the MFU so, too."""
     kv_heads = m.kv_heads or m.heads
     head_dim = m.head_dim or m.hidden // m.heads
-    parameters = size(m.layers, m.hidden, m.heads, kv_heads, head_dim, m.vocab)
+    parameters = used_parameters(m.layers, m.hidden, m.heads, kv_heads, head_dim, m.vocab)
     least = parameters.least / 1e9
     typical = parameters.typical / 1e9
     most = parameters.most / 1e9
@@ -198,7 +198,7 @@ def _model_parts(m: Model) -> Wrong:
         yield "rope_dim", "is of MLA models: it needs kv_lora_rank"
 
 
-CONFIG: Final = Rulebook(
+CONFIG_RULES: Final = Rulebook(
     root=Config,
     fields={},
     tables={
@@ -215,7 +215,7 @@ CONFIG: Final = Rulebook(
         Gpu: (_gpu,),
     },
     unique={
-        "endpoint": (("url", urls.server), ("name", str)),
+        "endpoint": (("url", urls.server_of_url), ("name", str)),
         "feed": (("name", str),),
         "host": (("address", str), ("name", str)),
         "model": (("match", str),),
@@ -223,8 +223,8 @@ CONFIG: Final = Rulebook(
         "webhook": (("name", str),),
     },
     open_tables={
-        "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),
-        "quantities": OpenTable((), feed_rules.mapped, lambda _: None, named=feed_rules.named),
+        "keys": OpenTable(keymap.IDS, keymap.keys_problem, keymap.clash),
+        "quantities": OpenTable((), feed_rules.mapped, lambda _: None, named=feed_rules.quantity_problem),
         "gpus_per_engine": OpenTable((), lambda *_: "", lambda _: None, PerEngine),
         "by_type": OpenTable((), lambda *_: "", same_gpu, Price, gpu_type_problem),
         "kwh_hours": OpenTable((), lambda *_: "", same_hours, Price, hours_problem),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError
 from gpumon.config.lines import end_of
-from gpumon.config.load import checked, parsed, read
+from gpumon.config.load import config_of, parse_toml, read_file
 from gpumon.config.schema import Config
 from gpumon.readings.text import clean
 
@@ -40,7 +40,7 @@ def save(file: str, changes: Changes) -> Config:
     path = Path(os.path.realpath(file))
     try:
         for _ in range(_TRIES):
-            before = read(path, must_exist=False)
+            before = read_file(path, must_exist=False)
             if before is not None and not os.access(
                 path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
             ):
@@ -81,8 +81,8 @@ def key_text(key: str) -> str:
 def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
     """The new text, and what it says. Raises ConfigError where the old text or a value is not valid."""
     try:
-        raw = parsed(before, path)
-        checked(raw, {}, path, before)
+        raw = parse_toml(before, path)
+        config_of(raw, {}, path, before)
     except ConfigError as refused:
         raise NotSavedError(f"the file is not valid now: {refused}") from None
     wanted = deepcopy(raw)
@@ -91,12 +91,12 @@ def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
         for (section, key), value in changes.items():
             after = _with(after, section, key, value)
             _put(wanted, section, key, value)
-        written = parsed(after, path)
+        written = parse_toml(after, path)
     except Exception:  # a writer of TOML that does not manage somebody's file must not end the screen
         written = {}
     if _plain(written) != _plain(wanted):
         raise NotSavedError(f"{path} is written in a way that gpumon cannot change safely")
-    return after, checked(written, {}, path, after)
+    return after, config_of(written, {}, path, after)
 
 
 def _with(text: str, section: str, key: str, value: object) -> str:
@@ -159,14 +159,14 @@ def _plain(raw: Mapping[str, Any]) -> str:
 
 def _replaced(path: Path, before: str | None, after: str) -> bool:
     """Put the new text in the file's place; False where the file is another one by now. Raises OSError."""
-    with beside(path) as (descriptor, written):
+    with new_file_beside(path) as (descriptor, written):
         with open(descriptor, "wb", closefd=False) as stream:
             stream.write(after.encode("utf-8"))
             stream.flush()
             os.fsync(descriptor)
-        if read(written, must_exist=True) != after:
+        if read_file(written, must_exist=True) != after:
             raise NotSavedError("what was written could not be read back")
-        if read(path, must_exist=False) != before:
+        if read_file(path, must_exist=False) != before:
             return False
         written.replace(path)
     keep_folder(path)
@@ -184,7 +184,7 @@ def keep_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[tuple[int, Path]]:
+def new_file_beside(path: Path) -> Iterator[tuple[int, Path]]:
     """A new file in the same folder with the mode and the owner of `path`; taken away unless it was moved."""
     new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

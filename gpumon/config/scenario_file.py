@@ -14,8 +14,8 @@ import msgspec
 
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError, Refused
-from gpumon.config.load import MOST_CONFIG_BYTES, decoded, parsed, read, refusal
-from gpumon.config.save import NotSavedError, beside, keep_folder
+from gpumon.config.load import MOST_CONFIG_BYTES, config_error, parse_toml, read_file, text_of_bytes
+from gpumon.config.save import NotSavedError, keep_folder, new_file_beside
 from gpumon.config.scenario_rules import SCENARIO
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
@@ -30,23 +30,23 @@ _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizi
 
 def read_scenario(path: str | Path) -> Scenario:
     """The scenario in a file. Raises ConfigError: one line with file, line, key, value and what is allowed. Blocks."""
-    text = read(Path(path), must_exist=True, what=WHAT)
+    text = read_file(Path(path), must_exist=True, what=WHAT)
     assert text is not None
     return parse_scenario(text, str(path))
 
 
 def scenario_from_stream(stream: BinaryIO, name: str) -> Scenario:
     """The scenario in a stream such as standard input; `name` is what errors call it. Raises ConfigError. Blocks."""
-    return parse_scenario(decoded(stream.read(MOST_CONFIG_BYTES + 1), name, WHAT), name)
+    return parse_scenario(text_of_bytes(stream.read(MOST_CONFIG_BYTES + 1), name, WHAT), name)
 
 
 def parse_scenario(text: str, name: str = "scenario") -> Scenario:
     """The scenario in a TOML text; `name` is what errors call it. Raises ConfigError."""
-    raw = parsed(text, name)
+    raw = parse_toml(text, name)
     try:
         return _check_together(validated(raw, Scenario, book=SCENARIO))
     except Refused as refused:
-        raise refusal(refused, name, text) from None
+        raise config_error(refused, name, text) from None
 
 
 def scenario_toml(scenario: Scenario) -> str:
@@ -81,7 +81,7 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
     try:
         place = Path(os.path.realpath(path))
         place.parent.mkdir(parents=True, exist_ok=True)
-        with beside(place) as (descriptor, written):
+        with new_file_beside(place) as (descriptor, written):
             with open(descriptor, "wb", closefd=False) as stream:
                 stream.write(text.encode("utf-8"))
                 stream.flush()

@@ -105,7 +105,7 @@ def _most(most: int, what: str) -> Callable[[Any], str]:
 _PRECISIONS: Final = FieldRule(_precision_problem)
 
 
-def observed(seen: Observed) -> Observed:
+def checked_observed(seen: Observed) -> Observed:
     """A measurement that a scenario file can hold. Raises Refused for the first figure that is out of its range."""
     raw = {**msgspec.to_builtins(seen), "points": [msgspec.to_builtins(point) for point in seen.points]}
     if seen.lengths is not None:

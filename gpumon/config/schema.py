@@ -10,12 +10,12 @@ from gpumon.config import checks
 from gpumon.triage.thresholds import Thresholds
 
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
-Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Price = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
 PerEngine = Annotated[int, msgspec.Meta(ge=1, le=1024)]
-Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
     gpu_type: checks.GpuType = ""
     """GPU type of an engine on another host, e.g. "H100 SXM 80GB"; with gpu_count."""
     gpu_count: Count = 0
-    context_tokens: Positive | None = None
+    context_tokens: _Positive | None = None
     """Mean tokens in context of a running request, used where the engine does not tell."""
 
 
@@ -120,15 +120,15 @@ class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
     gpu_count: Count = 0
     interval_s: Interval = 2.0
     """Seconds between two looks."""
-    params_b: Positive | None = None
+    params_b: _Positive | None = None
     """Training: parameters in 1e9, of a mixture of experts those used per token; default those of `model`."""
-    flops_per_token: Positive | None = None
+    flops_per_token: _Positive | None = None
     """Training: FLOPs of one token, forward and backward; default 6 x the parameters."""
     tokens_per_sample: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     """Training: tokens of one sample, where the run counts samples; 0: not known."""
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
     """Training: format that the matmuls run in; it decides the FLOP/s peak."""
-    context_tokens: Positive | None = None
+    context_tokens: _Positive | None = None
     """Mean tokens in context of a running request, where no metric tells."""
     at_end: tuple[str, ...] = ()
     """Token counters that move only when a request ends: no rate of now is made of them."""
@@ -143,12 +143,12 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     match: str
     """Served model name, or a glob such as "acme/*-70b"."""
-    params_b: Positive
+    params_b: _Positive
     """All parameters, in 1e9."""
     layers: Annotated[int, msgspec.Meta(ge=1)]
     hidden: Annotated[int, msgspec.Meta(ge=1)]
     heads: Annotated[int, msgspec.Meta(ge=1)]
-    active_params_b: Positive | None = None
+    active_params_b: _Positive | None = None
     """Parameters used per token (MoE); default params_b."""
     kv_heads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Default heads."""
@@ -175,15 +175,15 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     """As the driver gives it (`nvidia-smi -L`), e.g. "NVIDIA H20 NVL16"."""
-    bf16_tflops: Positive | None = None
+    bf16_tflops: _Positive | None = None
     """Dense (half of what data sheets give with sparsity), in 1e12 FLOP/s, with FP32 accumulation; of FP16, too."""
-    fp8_tflops: Positive | None = None
-    int8_tops: Positive | None = None
-    fp4_tflops: Positive | None = None
-    fp32_tflops: Positive | None = None
-    bandwidth_gbs: Positive | None = None
+    fp8_tflops: _Positive | None = None
+    int8_tops: _Positive | None = None
+    fp4_tflops: _Positive | None = None
+    fp32_tflops: _Positive | None = None
+    bandwidth_gbs: _Positive | None = None
     """Bandwidth of the memory, in 1e9 bytes/s; default: by the driver's clock and bus width."""
-    memory_gb: Positive | None = None
+    memory_gb: _Positive | None = None
     """Memory in 1024^3 bytes, for sizing."""
 
 
@@ -301,27 +301,27 @@ class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From where on a figure is marked. Shares are 0..1."""
 
-    vram_warn: Share = 0.95
+    vram_warn: _Share = 0.95
     """Engines fill their pool on purpose: only a nearly full GPU is worth a mark."""
-    vram_critical: Share = 0.99
-    kv_warn: Share = 0.9
+    vram_critical: _Share = 0.99
+    kv_warn: _Share = 0.9
     """KV cache: above this, requests wait or are preempted soon."""
-    kv_critical: Share = 0.98
-    temperature_warn_c: Positive = 83.0
+    kv_critical: _Share = 0.98
+    temperature_warn_c: _Positive = 83.0
     """Celsius; data centre GPUs slow down at about 87."""
-    temperature_critical_c: Positive = 90.0
-    low_use: Share = 0.1
+    temperature_critical_c: _Positive = 90.0
+    low_use: _Share = 0.1
     """A GPU that is busy while its MFU and its MBU are both below this is marked `low eff.`."""
-    low_use_busy: Share = 0.5
+    low_use_busy: _Share = 0.5
     """Busy from this share on, for that mark."""
 
 
 class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Latencies that are promised to users, as p95 in milliseconds: what is above is marked. None by default."""
 
-    ttft_p95_ms: Positive | None = None
-    itl_p95_ms: Positive | None = None
-    e2e_p95_ms: Positive | None = None
+    ttft_p95_ms: _Positive | None = None
+    itl_p95_ms: _Positive | None = None
+    e2e_p95_ms: _Positive | None = None
 
 
 class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

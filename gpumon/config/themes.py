@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import msgspec
 
 from gpumon.config.checks import form
-from gpumon.config.errors import ConfigError, Refused, shown
-from gpumon.config.load import parsed, read, refusal
+from gpumon.config.errors import ConfigError, Refused, toml_value
+from gpumon.config.load import config_error, parse_toml, read_file
 from gpumon.config.resources import resource
 from gpumon.config.rules import Rulebook
 from gpumon.config.validate import validated
@@ -20,12 +20,12 @@ from gpumon.readings.text import clean
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _EIGHT: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-NAMES: Final = ("default", *_EIGHT, *(f"bright_{name}" for name in _EIGHT))
+COLOUR_NAMES: Final = ("default", *_EIGHT, *(f"bright_{name}" for name in _EIGHT))
 """The terminal's own colours; `default` is that of its plain text or ground."""
 
 
 class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Colours by what they mean: all `#rrggbb`, or all names of the terminal's own (`NAMES`)."""
+    """Colours by what they mean: all `#rrggbb`, or all names of the terminal's own (`COLOUR_NAMES`)."""
 
     background: str
     foreground: str
@@ -58,13 +58,13 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return set(msgspec.structs.astuple(self)) == {"default"}
 
 
-KEYS: Final = tuple(field.name for field in msgspec.structs.fields(Theme))
+THEME_KEYS: Final = tuple(field.name for field in msgspec.structs.fields(Theme))
 _COLOUR: Final = (
     'must be a colour such as "#56b4e9", or one of the terminal\'s own: '
-    f"{', '.join(NAMES[:9])}, or bright_ and one of these"
+    f"{', '.join(COLOUR_NAMES[:9])}, or bright_ and one of these"
 )
-_Colour = Annotated[str, form(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(NAMES)}", _COLOUR)]
-_File = msgspec.defstruct("_File", [("base", str, ""), *((key, _Colour, "") for key in KEYS)], frozen=True)
+_Colour = Annotated[str, form(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_NAMES)}", _COLOUR)]
+_File = msgspec.defstruct("_File", [("base", str, ""), *((key, _Colour, "") for key in THEME_KEYS)], frozen=True)
 _FILE: Final = Rulebook(_File, fields={}, tables={}, unique={}, open_tables={}, text=lambda _: "")
 
 
@@ -75,7 +75,7 @@ def load_theme(name: str, folder: Path | None = None) -> Theme:
         more = ""
         if folder is not None:
             more = f" (your own go into {clean(str(folder))})"
-        raise ConfigError(f"there is no theme {shown(name)}; {theme}{more}")
+        raise ConfigError(f"there is no theme {toml_value(name)}; {theme}{more}")
     return theme
 
 
@@ -115,7 +115,7 @@ def _text(path: Path) -> str | None:
     """Text of a theme's file; None if there is none. Raises ConfigError."""
     if path.exists() and not path.is_file():  # a pipe would wait for its writer
         raise ConfigError(f"{clean(str(path))}: is not a file")
-    return read(path, must_exist=False, what="theme")
+    return read_file(path, must_exist=False, what="theme")
 
 
 def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = load_theme) -> Theme:
@@ -123,7 +123,7 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
 
     `base_of` gives the theme that `base` names, or says why not.
     """
-    raw = parsed(text, where)
+    raw = parse_toml(text, where)
     try:
         file = msgspec.structs.asdict(validated(raw, _File, book=_FILE))
         own = {}
@@ -135,14 +135,14 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
         _check_complete(colours, where)
         _check_one_kind(own, base)
     except Refused as refused:
-        raise refusal(refused, where, text) from None
+        raise config_error(refused, where, text) from None
     return Theme(**colours)
 
 
 def _check_complete(colours: Mapping[str, str], where: str) -> None:
     """Refuse a theme without some of the colours. Raises ConfigError."""
     missing = []
-    for key in KEYS:
+    for key in THEME_KEYS:
         if key not in colours:
             missing.append(key)
     if missing:

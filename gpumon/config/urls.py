@@ -16,7 +16,7 @@ def with_scheme(url: str) -> str:
     return url
 
 
-def problem(url: str) -> str:
+def url_problem(url: str) -> str:
     """Fault of an endpoint's base URL or host:port, as the end of a sentence; empty: none.
 
     The text never repeats the URL: it may hold a password.
@@ -42,10 +42,10 @@ def problem(url: str) -> str:
     return next((text for wrong, text in checks if wrong), "")
 
 
-def server(url: str) -> str:
+def server_of_url(url: str) -> str:
     """A text that is equal for two URLs of the same server: scheme, host, port, and a gateway's path.
 
-    `url` must have no `problem`. A final `/metrics` is no part of it.
+    `url` must have no `url_problem`. A final `/metrics` is no part of it.
     """
     split = urlsplit(with_scheme(url))
     scheme = split.scheme.lower()

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import inspect
 
 from gpumon.config.checks import FieldRule
-from gpumon.config.errors import HIDDEN, MOST_REFUSED, KeyPath, Refused, dotted, joined
-from gpumon.config.rules import CONFIG, SECRET_ADVICE, SECRET_NAMES, OpenTable, Rulebook
+from gpumon.config.errors import HIDDEN_VALUE, MOST_REFUSED, KeyPath, Refused, dotted, join_faults
+from gpumon.config.rules import CONFIG_RULES, SECRET_ADVICE, SECRET_NAMES, OpenTable, Rulebook
 from gpumon.config.schema import Config
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -22,13 +22,13 @@ _MOST_DEPTH: Final = 4
 _ANY: Final = FieldRule(lambda _: "")
 
 
-def validated(raw: Mapping[str, Any], kind: type[T], path: KeyPath = (), book: Rulebook = CONFIG) -> T:
+def validated(raw: Mapping[str, Any], kind: type[T], path: KeyPath = (), book: Rulebook = CONFIG_RULES) -> T:
     """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order,
     with the others behind it; what settings say together is looked at once each fits."""
     reader = _Reader(book)
     table = reader.table(raw, kind, path)
     if table is None:
-        raise joined(reader.refused)
+        raise join_faults(reader.refused)
     return table
 
 
@@ -39,7 +39,7 @@ class _Reader:
         self.book = book
         self.refused: list[Refused] = []
 
-    def refuse(self, path: KeyPath, text: str, value: object = HIDDEN) -> None:
+    def refuse(self, path: KeyPath, text: str, value: object = HIDDEN_VALUE) -> None:
         """Note what is wrong."""
         self.refused.append(Refused(path, text, value))
 
@@ -51,7 +51,7 @@ class _Reader:
         if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
             for name in _needed(kind):
                 if name not in raw:
-                    self.refuse(path, f"needs {name}: {described(types[name])}")
+                    self.refuse(path, f"needs {name}: {allowed_values(types[name])}")
         if len(self.refused) > before:
             return None
         table = kind(**values)
@@ -59,9 +59,9 @@ class _Reader:
         if fault is None:
             return table
         key, text = fault
-        refused: object = raw.get(key, HIDDEN)
+        refused: object = raw.get(key, HIDDEN_VALUE)
         if _rule(kind, key, self.book).hidden:
-            refused = HIDDEN
+            refused = HIDDEN_VALUE
         self.refuse((*path, key), text, refused)
         return None
 
@@ -167,13 +167,13 @@ class _Reader:
         """A number, a text, or a list of them."""
         shown = value
         if rule.hidden:
-            shown = HIDDEN
+            shown = HIDDEN_VALUE
         try:
             if isinstance(value, float) and not math.isfinite(value):
                 raise msgspec.ValidationError
             converted = msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            return self.refuse(path, f"must be {described(kind)}", shown)
+            return self.refuse(path, f"must be {allowed_values(kind)}", shown)
         if isinstance(converted, str):
             fault = self.book.text(converted)
             if fault:
@@ -219,7 +219,7 @@ def _own_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
     return rules
 
 
-def changed(config: Config, section: str, key: str, value: object) -> Config:
+def with_setting(config: Config, section: str, key: str, value: object) -> Config:
     """`config` with one setting changed; None is for what has no default. Raises Refused for what does not fit."""
     return all_changed(config, {(section, key): value})
 
@@ -316,7 +316,7 @@ def entry_of(kind: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def described(kind: Any) -> str:
+def allowed_values(kind: Any) -> str:
     """Allowed values of a field, as the end of "must be ..."; e.g. `a number from 0.25 to 3600`."""
     return _described(inspect.type_info(kind))
 

@@ -96,7 +96,7 @@ def _names_by_server(engines: Iterable[Engine]) -> dict[HostPort, str]:
     """Server -> name of the engine that is polled there; of several models of one server that of the first."""
     names: dict[HostPort, str] = {}
     for engine in engines:
-        server = server_of(engine.url)
+        server = host_port_of(engine.url)
         if server is not None:
             names.setdefault(server, engine.name)
     return names
@@ -104,7 +104,7 @@ def _names_by_server(engines: Iterable[Engine]) -> dict[HostPort, str]:
 
 def _named(front_end: Engine, names: dict[HostPort, str]) -> Iterable[Backend]:
     for backend in front_end.backends:
-        server = server_of(backend.address)
+        server = host_port_of(backend.address)
         name = ""
         if server is not None:
             name = names.get(server, "")
@@ -113,7 +113,7 @@ def _named(front_end: Engine, names: dict[HostPort, str]) -> Iterable[Backend]:
         yield msgspec.structs.replace(backend, engine=name)
 
 
-def server_of(address: str) -> HostPort | None:
+def host_port_of(address: str) -> HostPort | None:
     """Host and port of an address such as `http://127.0.0.1:8000/v1`; None where it is none, such as a pod's name."""
     if "://" not in address:
         return None
@@ -131,16 +131,16 @@ def server_of(address: str) -> HostPort | None:
     return (parts.hostname, port)
 
 
-def url_of(address: str) -> str:
+def backend_url(address: str) -> str:
     """The URL of a backend's server, without a path such as `/v1`, a user and a password; empty for what is none of
     HTTP, such as a pod's name."""
-    if server_of(address) is None or urlsplit(address).scheme not in USUAL_PORT:
+    if host_port_of(address) is None or urlsplit(address).scheme not in USUAL_PORT:
         return ""
     return clean(f"{urlsplit(address).scheme}://{short_name(address)}")
 
 
 def short_name(address: str) -> str:
     """Host and port of a backend's address; any other name as it is."""
-    if server_of(address) is None:
+    if host_port_of(address) is None:
         return clean(address)
     return clean(urlsplit(address).netloc.rpartition("@")[2])

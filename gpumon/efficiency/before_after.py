@@ -1,6 +1,6 @@
 """Two spans held against each other: figures with their noise, what was set differently, and verdicts of each side.
 
-A difference is a change if it is larger than the noise, and than `LEAST` of the figure. The noise is the mean of two
+A difference is a change if it is larger than the noise, and than `_LEAST` of the figure. The noise is the mean of two
 spreads: of each span the highest less the lowest of the means of its parts. Two quantiles in one bucket of a histogram
 are the same.
 """
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.facts import OPTION, STARTED, differing
 from gpumon.efficiency.goodput import share_within
-from gpumon.efficiency.quantiles import ENOUGH, quantile
+from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
 from gpumon.efficiency.ratio import per, plus, times
 from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
 from gpumon.readings import quantities as q
@@ -33,7 +33,7 @@ from gpumon.readings.verdict import URGENCY, Kind, Level
 
 LEAST_PARTS: Final = 3
 """Parts of a span that must have a figure for its noise to be known."""
-LEAST: Final = 0.03
+_LEAST: Final = 0.03
 """Share of a figure below which a difference is none, however steady both sides are: windows do not end exactly with
 their spans."""
 LOADS_ALIKE: Final = 1.2
@@ -98,14 +98,14 @@ def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
             return NOT_EXPOSED
         if observed.count < ENOUGH:
             return Missing(Reason.FEW if observed.count else Reason.IDLE)
-        value, _, _ = quantile(observed, share)
+        value, _, _ = histogram_quantile(observed, share)
         return value
 
     def bucket(parts: SpanParts) -> object:
         observed = parts.histogram(quantity)
         if observed is None or observed.count < ENOUGH or len(observed.bounds) < 2:
             return None
-        _, low, high = quantile(observed, share)
+        _, low, high = histogram_quantile(observed, share)
         return low, high
 
     return FigureSpec(code, "s", "lower", of, bucket)
@@ -149,7 +149,7 @@ _LOAD: Final = (
     _mean("running", "number"),
     _mean("waiting", "number", "lower"),
 )
-FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
+COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
     Kind.HOST: (
         *_LOAD,
         _mean("prefill_tokens_per_s", "tokens_per_s"),
@@ -247,7 +247,7 @@ def _span(span: TakenSpan) -> ComparedSpan:
 def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | None) -> ThingChange:
     """A thing on both sides, or on the one where it was seen."""
     figures = []
-    for spec in FIGURES[thing.kind]:
+    for spec in COMPARED_FIGURES[thing.kind]:
         figure = figure_change(spec, before, after)
         if not isinstance(figure.before, Missing) or not isinstance(figure.after, Missing):
             figures.append(figure)
@@ -376,7 +376,7 @@ def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucke
     if isinstance(noise, Missing):
         return Judgement.NOT_JUDGED
     apart = abs(after - before)
-    if apart > noise and apart > LEAST * max(abs(before), abs(after)):
+    if apart > noise and apart > _LEAST * max(abs(before), abs(after)):
         return Judgement.CHANGED
     return Judgement.WITHIN_NOISE
 

@@ -18,7 +18,7 @@ SURE_ANSWERS: Final = 2
 
 One is not enough: the first one may have lacked what the engine has counted for days.
 """
-PARTS: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
+_PARTS: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
 """Counter that an adapter may work out -> the one that it is a part of, which may have counted long before."""
 
 
@@ -70,7 +70,7 @@ def _is_engines_own(name: str, reading: EngineReading, before: RankReading) -> b
     """Whether the engine counts it itself. What an adapter works out may begin anywhere."""
     if reading.advance.get(name) is Advance.DERIVED:
         return False
-    whole = PARTS.get(name, "")
+    whole = _PARTS.get(name, "")
     return not before.counters.get(whole, 0.0)
 
 

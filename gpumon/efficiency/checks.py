@@ -23,7 +23,7 @@ have no reading in common. With one, equal replicas near their limit are accused
 arrivals happen to fall on them."""
 LEAST_RUNNING: Final = 4.0
 """Requests per rank or replica below which they differ because there are too few requests to share."""
-FULL: Final = 0.9
+_FULL: Final = 0.9
 """Share of its window that must be there before ranks or replicas are compared: a shorter one is chance."""
 
 ClaimT = TypeVar("ClaimT", bound=Hashable)
@@ -59,7 +59,7 @@ class Hysteresis(Generic[ClaimT]):
 
 SLACK: Final = 1.25
 """A modelled rate may be that much above the measured one: the two windows are not quite the same."""
-MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
+_MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
 BEYOND_CACHES_BYTES: Final = 0.5e9
 """Weights of a step on one GPU that no cache holds: the largest L2 have some 130 MB."""
 
@@ -110,7 +110,7 @@ class Contradictions:
 def _are_measured(gpus: Sequence[Gpu]) -> bool:
     """Whether the bandwidth of all these GPUs is measured, and no other engine is on one of them."""
     for gpu in gpus:
-        if gpu.bandwidth_source not in MEASURED or len(gpu.engines) > 1:
+        if gpu.bandwidth_source not in _MEASURED or len(gpu.engines) > 1:
             return False
     return bool(gpus)
 
@@ -133,15 +133,15 @@ def _read(engine: Engine) -> float | None:
 
 COMPARED_S: Final = 15.0
 """How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
-LEAST_POLLS: Final = 5
+_LEAST_POLLS: Final = 5
 """Fewer samples of a gauge in the window have no mean that tells anything."""
 LEAST_REQUESTS: Final = 5.0
 """Fewer requests in the window, or running at a time, tell nothing of who gets how many."""
-FAR_BELOW: Final = 1 / 3
+_FAR_BELOW: Final = 1 / 3
 """A balancer that counts connections or goes round gives equal replicas within some ten per cent of each other."""
 HALF: Final = 0.5
 """One that runs so much of what the others run is not out of work."""
-CHANCE: Final = 3.0
+_CHANCE: Final = 3.0
 """Standard deviations that two numbers of requests, which come by chance, lie apart."""
 EMPTY: Final = 0.5
 """Mean requests waiting up to which there is no queue: now and then one waits for a step."""
@@ -191,7 +191,7 @@ class Minute(NamedTuple):
 def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) -> Minute | None:
     """The minute of one replica; None while its window is not full. `gpus` are all its GPUs."""
     window = track.long
-    if not window.points or window.length_s < FULL * QUANTILE_S:
+    if not window.points or window.length_s < _FULL * QUANTILE_S:
         return None
     per_s = number(window.rate(q.REQUESTS))
     usage = _gauge_mean(window, q.KV_USAGE)
@@ -223,7 +223,7 @@ def _role(reading: EngineReading) -> str:
 def _gauge_mean(window: CounterWindow, gauge: str) -> float | None:
     """Mean of a gauge's samples; None where there are too few."""
     samples = window.samples(gauge)
-    if len(samples) < LEAST_POLLS:
+    if len(samples) < _LEAST_POLLS:
         return None
     return sum(samples) / len(samples)
 
@@ -266,7 +266,7 @@ def _decode(replica: Minute) -> float | None:
     return None if replica.gpus else replica.decode
 
 
-ROWS: Final = (
+_ROWS: Final = (
     # Equal replicas behind one balancer stay within some ten per cent of each other.
     ReplicaCheck("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less=True, loaded=True),
     ReplicaCheck("replica_decode", _decode, 1 / 0.7, 20.0, less=True, loaded=True),
@@ -351,7 +351,7 @@ def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
             starved.add(replica.key)
     fed = [replica for replica in minutes if replica.key not in starved]
     loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
-    for row in ROWS:
+    for row in _ROWS:
         claims.update(_compared_by(row, fed, loaded=loaded))
     return claims
 
@@ -411,7 +411,7 @@ def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence
         if own is None or not usual.each:
             continue
         share = usual.share(own, replica.gpus)
-        is_far_below = is_far_below or (usual.is_certain(own) and share <= FAR_BELOW)
+        is_far_below = is_far_below or (usual.is_certain(own) and share <= _FAR_BELOW)
         is_at_most_half = is_at_most_half and share <= HALF
         shown = _traffic_evidence(quantity, replica, own, usual)
     has_no_queue = (replica.waiting or 0.0) <= EMPTY
@@ -430,7 +430,7 @@ class _Usual(NamedTuple):
 
     def is_certain(self, own: float) -> bool:
         """Whether the difference is more than chance gives."""
-        return self.each >= LEAST_REQUESTS and self.each - own >= CHANCE * (self.each + own) ** 0.5
+        return self.each >= LEAST_REQUESTS and self.each - own >= _CHANCE * (self.each + own) ** 0.5
 
 
 def _usual(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _Usual:
@@ -456,12 +456,12 @@ def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _Usual)
 
 # A data-parallel rank beside the others.
 
-LEAST_SHARE: Final = 0.7
+_LEAST_SHARE: Final = 0.7
 """A rank that gives less than this share of the mean works less than the others: tokens/s of equal ranks differ by
 some per cent, and by one request in four where a balancer does its best with the fewest below."""
 LEAST_TOKENS_PER_S: Final = 20.0
 """Per rank; below it one request more or less is the whole difference."""
-QUEUED: Final = 1.0
+_QUEUED: Final = 1.0
 """Mean requests waiting on a rank that make it a queue."""
 FREE_SHARE: Final = 0.5
 """A rank without a queue that runs less than this share of what the queueing one runs could have taken some."""
@@ -495,10 +495,10 @@ def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:
     return NOT_EXPOSED
 
 
-def uneven(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
+def figures_uneven_by_rank(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
     """The figures that the ranks share unevenly; nothing before the window is full for all of them."""
     points = track.short.points
-    if len(loads) < 2 or not points or track.short.length_s < FULL * RATE_S:
+    if len(loads) < 2 or not points or track.short.length_s < _FULL * RATE_S:
         return ()
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
@@ -529,7 +529,7 @@ def _uneven_decode(loads: Sequence[RankLoad]) -> Evidence | None:
         return None
     mean = sum(rate for rate, _ in rates) / len(rates)
     least, rank = min(rates)
-    if mean >= LEAST_TOKENS_PER_S and least < LEAST_SHARE * mean:
+    if mean >= LEAST_TOKENS_PER_S and least < _LEAST_SHARE * mean:
         return Evidence("rank_decode", least, mean, parameters={"rank": rank})
     return None
 
@@ -553,7 +553,7 @@ def _uneven_queue(loads: Sequence[RankLoad]) -> Evidence | None:
         queues.append(_RankQueue(queued, runs, rank))
     longest = max(queues)
     free = min(queues, key=lambda queue: (queue.waiting > 0.0, queue.running))
-    if longest.waiting < QUEUED or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:
+    if longest.waiting < _QUEUED or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:
         return None
     parameters: Parameters = {
         "rank": longest.rank,

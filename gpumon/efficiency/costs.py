@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
 from gpumon.efficiency.ratio import per, plus, times
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.tracks import GAP
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import (
@@ -25,7 +25,7 @@ from gpumon.readings.missing import (
 from gpumon.readings.prices import HOUR_S, KWH_J, NO_PRICE, Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, EngineCosts, Gpu, HostCosts
 
-SHARED: Final = Missing(Reason.NOT_MODELLED, "another engine runs on one of its GPUs")
+SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine runs on one of its GPUs")
 _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _NO_GPU: Final = Missing(Reason.NO_GPU)
 _IDLE: Final = Missing(Reason.IDLE)
@@ -150,7 +150,7 @@ class CostLedger:
         elif not cards:
             without_energy = _NO_GPU
         elif sharers > 1:
-            without_energy = SHARED
+            without_energy = SHARED_GPU
         else:
             without_energy = count.add_energy([self._grown[gpu.uuid] for gpu in cards], self._per_kwh)
         rates = engine.rates
@@ -204,7 +204,7 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     per_hour = plus(*(gpu.cost_per_hour for gpu in cards))
     output = []
     every = []
-    for engine in adding_up(engines):
+    for engine in engines_in_sums(engines):
         rates = engine.rates
         output.append(number(rates.decode_tokens_per_s))
         every += [number(rates.prefill_tokens_per_s), number(rates.cached_tokens_per_s)]
@@ -234,7 +234,7 @@ def _engine_per_hour(
     if not prices.per_gpu_hour:
         return NO_PRICE
     if sharers > 1:
-        return SHARED
+        return SHARED_GPU
     if reading.gpu_count > len(cards):
         if not engine.hardware.gpu_type:
             return _NO_GPU

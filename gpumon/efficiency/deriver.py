@@ -11,7 +11,7 @@ import msgspec
 from gpumon.efficiency.backends import with_polled_backends
 from gpumon.efficiency.checks import Contradictions, Member
 from gpumon.efficiency.costs import CostLedger, host_costs
-from gpumon.efficiency.engine import EngineView, known_of, without_figures
+from gpumon.efficiency.engine import EngineView, engine_without_figures, known_engine
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.peaks import Peak, Peaks
@@ -159,9 +159,9 @@ class Deriver:
             engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
         except (ValueError, ArithmeticError) as error:
             # What an engine exports is anybody's text: absurd counters cost its own row.
-            known = known_of(reading, track, indices, since)
+            known = known_engine(reading, track, indices, since)
             age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-            engine = msgspec.structs.replace(without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
+            engine = msgspec.structs.replace(engine_without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
             rates = None
             self._wrong[reading.key] = f"its figures make no sense: {error}"
         if track.several_servers:

@@ -12,16 +12,16 @@ import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.backends import BackendsView
-from gpumon.efficiency.checks import rank_loads, uneven
+from gpumon.efficiency.checks import figures_uneven_by_rank, rank_loads
 from gpumon.efficiency.goodput import goodput, no_goodput
-from gpumon.efficiency.lengths import answer_mean, length_steps, pool_tokens, prompt_mean
+from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import minus, per, plus
-from gpumon.efficiency.served import no_served, seen_load, served
+from gpumon.efficiency.served import no_served, seen_load, served_figures
 from gpumon.efficiency.service import (
     BY_NATURE,
     DENOISES,
@@ -71,7 +71,7 @@ SHORTEST_STALE_S: Final = 3.0
 """An engine that is polled more often than it can answer is not stale for that."""
 EVERY_GAP: Final = 0.5
 """Gaps / tokens below which not every gap is in the histogram: first tokens have none, and short answers many."""
-TWICE: Final = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
+_TWICE: Final = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
 IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 OWN_OFF: Final = Missing(
     Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
@@ -115,9 +115,9 @@ class EngineView:
         made_of = why, peaks, indices, since
         if self._engine is None or reading is not self._reading or made_of != self._made_of:
             self._rates = None
-            self._engine = known_of(reading, self.track, indices, since)
+            self._engine = known_engine(reading, self.track, indices, since)
             if why is not None:
-                self._engine = without_figures(self._engine, why)
+                self._engine = engine_without_figures(self._engine, why)
             else:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
@@ -126,7 +126,7 @@ class EngineView:
                     self._engine,
                     backends=self.backends.shown(),
                     goodput=self._goodput(self._rates),
-                    served=served(reading, self.track),
+                    served=served_figures(reading, self.track),
                 )
             self._reading = reading
             self._made_of = made_of
@@ -174,7 +174,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
     return per(part, power_w)
 
 
-def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
+def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """The engine as it is known whether it answers or not."""
     count = max(len(indices), reading.gpu_count)
     prefill, cached, decode, trained, samples, _ = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
@@ -224,7 +224,7 @@ def _dimensions(reading: EngineReading) -> Dimensions:
     )
 
 
-def without_figures(engine: Engine, why: Missing) -> Engine:
+def engine_without_figures(engine: Engine, why: Missing) -> Engine:
     """The engine with one reason for every figure."""
     none = no_quantiles(why)
     replace = msgspec.structs.replace
@@ -270,7 +270,7 @@ def _with_figures(
         sources=_sources(reading, track, rates, efficiency.precision, peaks),
         advances=rates.advances,
         rank_loads=loads,
-        uneven=uneven(loads, track),
+        uneven=figures_uneven_by_rank(loads, track),
         asleep="" if awake else engine.asleep,
         hardware=replace(engine.hardware, tp=split.tp, pp=split.pp, ranks=split.dp),
         dimensions=replace(engine.dimensions, kv_bytes_per_token=kv_bytes),
@@ -306,7 +306,7 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         backends_ready=track.gauge(q.BACKENDS_READY),
         running_mean=running_mean,
         kv_usage_ratio=_kv_usage(track, rates.service),
-        kv_pool_tokens=pool_tokens(reading, track),
+        kv_pool_tokens=all_pool_tokens(reading, track),
         context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
@@ -362,7 +362,7 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
     if "hits" in reading.live.get(q.PREFILL_CACHED, ""):
         prompt = track.long.rate(q.PROMPT_TOKENS)
         if not isinstance(prompt, Missing) and cached > prompt:
-            return TWICE
+            return _TWICE
         return per(cached, prompt, Missing(Reason.IDLE))
     computed = track.long.rate(q.PREFILL_COMPUTED)
     if isinstance(computed, Missing):

@@ -18,9 +18,9 @@ OPTIONS_KNOWN: Final = "options_known"
 """Key beside the options: the command line is known, so that an option which is not among them was not given."""
 STARTED: Final = "started"
 """Code of the start of an engine's process, in whole seconds of Unix time."""
-POOL: Final = "kv_pool"
+_POOL: Final = "kv_pool"
 """Code of the size of the KV pool in tokens."""
-CLOCK: Final = "clock"
+CLOCK_FACT: Final = "clock"
 """Code of the highest SM clock that a busy GPU reached while nothing but a setting held it back."""
 _MOST_TEXT: Final = 200
 _MOST_COMMAND: Final = 1024
@@ -61,7 +61,7 @@ def engine_facts(engine: Engine, reading: EngineReading | None, processes: Itera
         "tp": _size(hardware.tp),
         "pp": _size(hardware.pp),
         "ranks": _size(hardware.ranks),
-        POOL: _whole(engine.load.kv_pool_tokens),
+        _POOL: _whole(engine.load.kv_pool_tokens),
     }
     command = _command(engine, processes)
     if reading is not None:
@@ -148,14 +148,14 @@ def _value_after(words: Sequence[str], place: int) -> str:
     return " ".join(values)
 
 
-def gpu_facts(gpu: Gpu) -> Facts:
+def gpu_settings(gpu: Gpu) -> Facts:
     """Settings of a GPU."""
     facts = {
         "gpu_name": gpu.name,
         "mig": gpu.mig_profile,
         "power_limit": _with_unit(gpu.power_limit_w, " W"),
-        "clock_limit": megahertz(gpu.sm_clock_max_hz),
-        "memory_clock_limit": megahertz(gpu.memory_clock_max_hz),
+        "clock_limit": clock_text(gpu.sm_clock_max_hz),
+        "memory_clock_limit": clock_text(gpu.memory_clock_max_hz),
         "pcie_width": _whole(gpu.pcie_width),
         "ecc": _switch(gpu.ecc_mode),
         "persistence": _switch(gpu.persistence_mode),
@@ -163,7 +163,7 @@ def gpu_facts(gpu: Gpu) -> Facts:
     return _known(facts)
 
 
-LOADED: Final = 0.5
+_LOADED: Final = 0.5
 """Busy share from which on a GPU's clock is one under load."""
 _CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
 """Clock event reasons that somebody set: a clock that they hold is a setting, too."""
@@ -172,7 +172,7 @@ _CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
 def clock_under_load(gpu: Gpu) -> float | None:
     """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
     busy = number(gpu.busy_ratio)
-    if busy is None or busy < LOADED or not all(reason in _CHOSEN for reason in gpu.throttle):
+    if busy is None or busy < _LOADED or not all(reason in _CHOSEN for reason in gpu.throttle):
         return None
     return number(gpu.sm_clock_hz)
 
@@ -209,7 +209,7 @@ def _size(value: int) -> str:
     return ""
 
 
-def megahertz(value: Reading) -> str:
+def clock_text(value: Reading) -> str:
     """A clock in MHz; empty where it is missing."""
     known = number(value)
     if known is None:
@@ -238,7 +238,7 @@ def differing(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
             yield code, old, new
 
 
-_TOLERANCES: Final = {STARTED: 2.5, POOL: 0.01, CLOCK: 0.03}
+_TOLERANCES: Final = {STARTED: 2.5, _POOL: 0.01, CLOCK_FACT: 0.03}
 """Fact -> difference up to which it is the same: seconds of a start, which is known to a second or two; the share of a
 KV pool, whose size an engine measures at each start; the share of a clock, which warmth lowers by some steps."""
 

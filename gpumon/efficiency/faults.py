@@ -16,7 +16,7 @@ from gpumon.readings.snapshot import Engine, FaultShown
 from gpumon.readings.topology import is_below
 from gpumon.readings.verdict import Limit
 
-STATES: Final = {
+_STATES: Final = {
     GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
     GpuState.NO_PERMISSION: "the driver does not let this user read it",
@@ -50,7 +50,7 @@ _TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
 )
 """Verdict on a GPU or an engine -> causes of its faults that it covers."""
 NO_DRIVER_CODE: Final = "no_driver"
-FREE: Final = 0.05
+_FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
 
@@ -69,11 +69,11 @@ def is_loud(fault: FaultShown, engines: Sequence[Engine]) -> bool:
 
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """State, row remapping, ECC and slow-downs of one GPU."""
-    if gpu.state in STATES:
+    if gpu.state in _STATES:
         detail = ""
         if gpu.state_text:
             detail = f" ({gpu.state_text})"
-        yield gpu.state.value, STATES[gpu.state] + detail
+        yield gpu.state.value, _STATES[gpu.state] + detail
     if _counts(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
     if _counts(gpu.remap_pending):
@@ -128,7 +128,7 @@ def is_free(gpu: GpuReading) -> bool:
     total = number(gpu.vram_total_bytes)
     if gpu.processes or gpu.vram_shared or used is None or not total:
         return False
-    return used <= FREE * total
+    return used <= _FREE * total
 
 
 def _counts(reading: Reading) -> bool:

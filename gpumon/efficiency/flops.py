@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.ratio import checked, positive
-from gpumon.efficiency.reach import mean_seen, seen
+from gpumon.efficiency.reach import entries_read, mean_seen
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
@@ -25,7 +25,7 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     """
     checked("context_tokens", context_tokens)
     linear = 2.0 * positive("matmul_params", llm.matmul_params)
-    attention = sum(look.layers * look.decode_flops * seen(look, context_tokens) for look in llm.attention)
+    attention = sum(look.layers * look.decode_flops * entries_read(look, context_tokens) for look in llm.attention)
     return linear + attention + _state_flops(llm)
 
 

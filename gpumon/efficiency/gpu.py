@@ -36,13 +36,13 @@ POWER_S: Final = 0.9
 """Least time between the two energy readings that power is taken from."""
 MOST_POWER_W: Final = 20_000.0
 """No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
-BLANK: Final = {
+_BLANK: Final = {
     GpuState.STALE: Missing(Reason.STALE),
     GpuState.LOST: Missing(Reason.LOST),
     GpuState.INITIALISING: Missing(Reason.WARMING_UP),
 }
 """States in which a GPU has no figures at all."""
-SILENT: Final = (GpuState.LOST, GpuState.ERROR)
+_SILENT: Final = (GpuState.LOST, GpuState.ERROR)
 """States whose age counts from the last good answer, however often it was tried again since."""
 _READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
 _GAUGES: Final = tuple(
@@ -116,9 +116,9 @@ class GpuTrack:
         interval_s = frame.interval_s
         if reading.source == DCGM:
             interval_s = max(interval_s, reading.activity_interval_s)
-        if self.answered_s is None or reading.state not in SILENT:
+        if self.answered_s is None or reading.state not in _SILENT:
             self.answered_s = reading.monotonic_s
-        self.blank = BLANK.get(reading.state)
+        self.blank = _BLANK.get(reading.state)
         self.reading = reading
         self.state = reading.state
         self.read_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
@@ -126,7 +126,7 @@ class GpuTrack:
             self.state = GpuState.STALE if self.state is GpuState.OK else self.state
             self.blank = Missing(Reason.STALE)
         self.age_s = self.read_s
-        if self.state in SILENT:
+        if self.state in _SILENT:
             self.age_s = max(self.read_s, frame.monotonic_s - self.answered_s)
         if self.blank is None:
             # An exporter's counters are dated to a poll only, which over 2 minutes matters little.

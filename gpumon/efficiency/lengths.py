@@ -13,9 +13,9 @@ from gpumon.readings.frame import UNTOLD, Advance, EngineReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.specs.llm import Reach
 
-IDLE = Missing(Reason.IDLE)
+_IDLE = Missing(Reason.IDLE)
 IN_USE = "KV tokens in use / running"
-APART = 2.0
+_APART = 2.0
 """Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
 """Share of the KV pool that requests of mixed lengths fill, so plans use it: measured plateaus lie 10 to 12 % below the
@@ -55,7 +55,7 @@ def _per_first_token(track: Track) -> Reading | None:
     if track.long.observed(q.TTFT) is None or not _prompt_counters(track):
         return None
     booked = _booked(track, track.long)
-    return booked.tokens / booked.firsts if booked.firsts > 0.0 else IDLE
+    return booked.tokens / booked.firsts if booked.firsts > 0.0 else _IDLE
 
 
 def _prompt_counters(track: Track) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _per_request(track: Track, counter: str) -> Reading:
         return ended
     count = ended * track.long.length_s
     if count <= 0.0:
-        return IDLE
+        return _IDLE
     together = track.moves(counter) is Advance.END
     if together or count >= ENOUGH:
         return tokens / ended
@@ -217,7 +217,7 @@ def _by_first_tokens(track: Track) -> tuple[float, str] | None:
     return prompt + generated / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
 
 
-def pool_tokens(reading: EngineReading, track: Track) -> Reading:
+def all_pool_tokens(reading: EngineReading, track: Track) -> Reading:
     """Tokens that the KV cache of all ranks holds."""
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     if UNTOLD in reading.info:
@@ -275,6 +275,6 @@ def _ended_prompt(track: Track, prefill: CounterWindow, booked: _Booked) -> floa
             continue
         if window.seconds != prefill.seconds:
             booked = _booked(track, window)
-        if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:
+        if ended.sum * booked.firsts <= _APART * booked.tokens * ended.count:
             return biased
     return None

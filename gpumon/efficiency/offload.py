@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 
-GIB: Final = 2.0**30
+_GIB: Final = 2.0**30
 ON_CPU: Final = "weights partly on the CPU"
 
 
@@ -80,7 +80,7 @@ def _streamed(llm: LlmSpec, gib: float, gpus: int) -> GpuPart:
     if gpus == 0 or llm.read_bytes <= 0.0:
         why = Missing(Reason.NOT_MODELLED, f"weights partly in the host's memory: {gib:g} GiB of each GPU's")
         return GpuPart(why, 1.0, 1.0)
-    return GpuPart(max(0.0, 1.0 - gib * GIB * gpus / llm.read_bytes), 1.0, 1.0)
+    return GpuPart(max(0.0, 1.0 - gib * _GIB * gpus / llm.read_bytes), 1.0, 1.0)
 
 
 def _number(text: str, default: float = 0.0) -> float:

@@ -12,7 +12,7 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 from gpumon.specs.precision import Precision
 
-MOST_KNOWN: Final = 64
+_MOST_KNOWN: Final = 64
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 
@@ -61,7 +61,7 @@ class Peaks:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
         facts = gpu_facts(reading)
         if facts not in self._known:
-            if len(self._known) > MOST_KNOWN:
+            if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             self._known[facts] = self._by_facts(facts)
         return self._known[facts]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.ratio import per, plus
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
@@ -18,16 +18,16 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
 """For so long after a part of a sum stopped to answer the sum is a gap; after that it is the sum of the others."""
-SILENT: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
+SILENT_REASONS: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
 
 OF_GPU: Final = ":"
 """Between the name of a series and the index of a GPU."""
 AT: Final = "@"
-"""Between the name of a series and `Engine.key`, or `HOST`."""
-HOST: Final = "host"
-MOST_GPUS: Final = 16
-MOST_ENGINES: Final = 12
+"""Between the name of a series and `Engine.key`, or `HOST_SERIES`."""
+HOST_SERIES: Final = "host"
+MOST_CHARTED_GPUS: Final = 16
+MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
 _IDLE: Final = 0.01
 """Busy below this share is no work."""
@@ -72,7 +72,7 @@ class SumsOfThings:
                 total = total + reading
                 known = True
                 now[thing] = _counted(last, now_s)
-            elif last is not None and reading.reason in SILENT:
+            elif last is not None and reading.reason in SILENT_REASONS:
                 since_s = now_s if last.silent_s is None else last.silent_s
                 now[thing] = _Part(since_s)
                 whole = whole and now_s - since_s >= SETTLED_S
@@ -107,7 +107,7 @@ def chart_points(
     first, for a history that is full takes no more.
     """
     tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
-    summed = adding_up(engines)
+    summed = engines_in_sums(engines)
     uuids = [gpu.uuid for gpu in gpus]
     keys = [engine.key for engine in summed]
     used = in_use(gpus)
@@ -169,10 +169,10 @@ def _of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
 
 def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    points = _known(_keys(_OF_HOST, AT, HOST), _host(host))
-    for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]:
+    points = _known(_keys(_OF_HOST, AT, HOST_SERIES), _host(host))
+    for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_CHARTED_GPUS]:
         points.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
-    for engine in engines[:MOST_ENGINES]:
+    for engine in engines[:MOST_CHARTED_ENGINES]:
         points.update(_known(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
     return points
 

@@ -77,7 +77,7 @@ def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Co
     return tuple(constants)
 
 
-def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
+def untold_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
     """Constants that no counter tells, 0 where one is not known.
 
     Tokens of an engine's KV pool, the context where nothing else gives it, and data-parallel ranks of an engine whose

@@ -9,7 +9,7 @@ from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
-from gpumon.readings.smi import FIGURES, SMI
+from gpumon.readings.smi import SMI, SMI_FIGURES
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
 
@@ -97,7 +97,7 @@ _BY_DCGM: Final = {
 }
 """Fields of a GPU that only a dcgm-exporter tells of, and that are not one metric as it is."""
 _BY_SMI: Final = {
-    **{column.field: f"{SMI} --query-gpu={column.name}, each 2 s" for column in FIGURES},
+    **{column.field: f"{SMI} --query-gpu={column.name}, each 2 s" for column in SMI_FIGURES},
     **dict.fromkeys(_NVLINK_FIELDS, ""),
     "state": "what nvidia-smi prints of the GPU",
     "compute_capability": f"{SMI} --query-gpu=compute_cap",

@@ -77,7 +77,7 @@ def no_quantiles(why: Missing) -> Quantiles:
     return Quantiles(**dict.fromkeys(Quantiles.__struct_fields__, why))
 
 
-def difference(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
+def observations_between(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
     """Observations between two readings of one histogram; None where they do not belong together or it was reset.
 
     Where one of the two has no bucket but +Inf (of a fleet not all buckets are asked for all the time), it has that;
@@ -113,7 +113,7 @@ def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
     return min(bisect_left(window.counts, rank), len(window.counts) - 1), rank
 
 
-def quantile(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
+def histogram_quantile(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
     """The `share` quantile, linear inside its bucket, and the bounds of that bucket.
 
     In the +Inf bucket, which has no upper bound, it is the last finite bound (PromQL's rule). It is never more than the
@@ -147,9 +147,9 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     if window.count < ENOUGH:
         few = mean_only([window], Missing(Reason.FEW if window.count > 0 else Reason.IDLE))
         return msgspec.structs.replace(few, first_bound_s=window.bounds[0])
-    p50, p50_low, p50_high = quantile(window, 0.5)
-    p95, p95_low, p95_high = quantile(window, 0.95)
-    p99, p99_low, p99_high = quantile(window, 0.99)
+    p50, p50_low, p50_high = histogram_quantile(window, 0.5)
+    p95, p95_low, p95_high = histogram_quantile(window, 0.95)
+    p99, p99_low, p99_high = histogram_quantile(window, 0.99)
     return Quantiles(
         p50=p50,
         p95=p95,

@@ -16,7 +16,7 @@ from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, En
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import EngineRates
 
-COUNTERS: Final = {
+_COUNTERS: Final = {
     "requests_per_s": q.REQUESTS,
     "failures_per_s": q.FAILURES,
     "aborts_per_s": q.ABORTS,
@@ -46,7 +46,7 @@ _MADE_OF: Final = {
 _WEAKEST: Final = tuple(Advance(name) for name in ("live", "prompt", "derived", "sampled", "end"))
 
 NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
-IDLE: Final = Missing(Reason.IDLE)
+_IDLE: Final = Missing(Reason.IDLE)
 _COUNTER: Final = {
     Advance.LIVE: "{metric} over {span_s} s",
     Advance.PROMPT: "{metric} over {span_s} s, smoothed: a prompt is counted when its first token comes",
@@ -60,14 +60,14 @@ _GAUGE: Final = {
 }
 COARSE: Final = 100.0
 """Tokens below which one more or less in a window is more than 1 % of its rate."""
-GAPS: Final = "estimated: duty / mean ITL, per rank"
-TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
+_GAPS: Final = "estimated: duty / mean ITL, per rank"
+_TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
 STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE, EngineKind.FASTDEPLOY})
 """Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
 
 WHOLE_STEPS_S: Final = 30.0
 """Shortest time between the two training steps that a rate lies between: polls date one to 2 s, so to 7 % of it."""
-LEAST_POLLS: Final = 3.0
+_LEAST_POLLS: Final = 3.0
 OVERDUE: Final = 2.0
 """A step that takes so many times as long as the longest one seen is waited for: from then on the rate falls."""
 
@@ -174,7 +174,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     if not settled and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
         flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
     decode = flows["decode_tokens_per_s"].per_s
-    tokens_per_step = speculation(track, decode)
+    tokens_per_step = _speculation(track, decode)
     per_step = number(tokens_per_step) or 1.0
     made = steps(reading, track, split, per_step, decode)
     steps_per_s = made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank)
@@ -353,7 +353,7 @@ def _flows(
 ) -> dict[str, AmountPerSecond]:
     """Every rate but that of the steps, by field of `EngineRates`."""
     flows = {}
-    for field, quantity in COUNTERS.items():
+    for field, quantity in _COUNTERS.items():
         if quantity in reading.live or track.counts(quantity):
             flows[field] = flow(reading, track, quantity)
     off = None
@@ -447,7 +447,7 @@ def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_
 def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
     """Part of an amount per second that one step has; idle where no tokens are generated."""
     if steps_per_s == 0.0 or decode == 0.0:
-        return IDLE
+        return _IDLE
     return per(per_s, steps_per_s)
 
 
@@ -508,13 +508,13 @@ def _estimated_steps(
     """Steps by duty / mean ITL, else by tokens/s / running requests."""
     by_gaps = _by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
-        return Steps(by_gaps, GAPS, Advance.DERIVED)
+        return Steps(by_gaps, _GAPS, Advance.DERIVED)
     by_tokens = _by_tokens(track, split, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
-        return Steps(IDLE, GAPS, Advance.DERIVED)
+        return Steps(_IDLE, _GAPS, Advance.DERIVED)
     if isinstance(by_tokens, Missing):
         return Steps(by_tokens)
-    return Steps(by_tokens, TOKENS, Advance.DERIVED)
+    return Steps(by_tokens, _TOKENS, Advance.DERIVED)
 
 
 def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
@@ -576,7 +576,7 @@ def _all(split: Layout, track: Track, made: float) -> list[float]:
     return [made] * max(1, split.dp // len(track.points[-1].ranks))
 
 
-def speculation(track: Track, decode: Reading) -> Reading:
+def _speculation(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
     if not track.counts(q.DRAFTS):
         return _sampled_speculation(track)
@@ -587,7 +587,7 @@ def speculation(track: Track, decode: Reading) -> Reading:
     if isinstance(drafts, Missing):
         return drafts
     if drafts <= 0.0:
-        return IDLE if decode == 0.0 else 1.0
+        return _IDLE if decode == 0.0 else 1.0
     # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
     # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
     most = 1.0 + accepted / drafts
@@ -628,7 +628,7 @@ def acceptance(track: Track) -> Reading:
             return sum(samples) / len(samples) / ranks
         return NOT_EXPOSED
     drafted = track.short.rate(q.DRAFTED_TOKENS)
-    return per(track.short.rate(q.ACCEPTED_TOKENS), drafted, IDLE)
+    return per(track.short.rate(q.ACCEPTED_TOKENS), drafted, _IDLE)
 
 
 def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:
@@ -696,9 +696,9 @@ def stepped_rate(track: Track, counter: str) -> Reading:
             return track.not_yet
         return (last - first) / (now_s - first_s)
     end_s = jumps[-1][0]
-    span_s = max(WHOLE_STEPS_S, LEAST_POLLS * track.cadence_s)
+    span_s = max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s)
     start_s, start = _newest_before(jumps, end_s, span_s)
-    if end_s - start_s < LEAST_POLLS * track.cadence_s:
+    if end_s - start_s < _LEAST_POLLS * track.cadence_s:
         return track.not_yet
     if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
         end_s = now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.specs.llm import Attention, Reach
 
 
-def seen(attention: Attention, context_tokens: float) -> float:
+def entries_read(attention: Attention, context_tokens: float) -> float:
     """Entries that one token with `context_tokens` in its context looks at, in each layer.
 
     A chunk begins anew each `limit` tokens: beyond the first one a token has seen half of its own on average.
@@ -21,7 +21,7 @@ def seen(attention: Attention, context_tokens: float) -> float:
 
 
 def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.0) -> float:
-    """The mean of `seen` over the tokens of a prompt: `new_tokens` behind `cached_tokens`.
+    """The mean of `entries_read` over the tokens of a prompt: `new_tokens` behind `cached_tokens`.
 
     A causal token sees half of the new ones on average, one in a window at most that: the mean of min(p, limit) over
     the positions p. An encoder's tokens see the whole text.
@@ -35,13 +35,13 @@ def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.
             return min(end, limit)
         return end
     if new_tokens <= 0.0:
-        return seen(attention, cached_tokens)
+        return entries_read(attention, cached_tokens)
     if not limit or end <= limit:
         return (cached_tokens + new_tokens / 2.0) / attention.stride
     return (_sum_seen(attention, end) - _sum_seen(attention, cached_tokens)) / new_tokens / attention.stride
 
 
-def kept(attention: Attention, context_tokens: float) -> float:
+def entries_kept(attention: Attention, context_tokens: float) -> float:
     """Entries that a sequence of `context_tokens` keeps in each layer; a window's engine frees what lies before it."""
     if attention.shared:
         return 0.0
@@ -54,7 +54,7 @@ def kept(attention: Attention, context_tokens: float) -> float:
 
 
 def _sum_seen(attention: Attention, position: float) -> float:
-    """The integral of `seen` x stride from the first token to `position`, of attention with a limit."""
+    """The integral of `entries_read` x stride from the first token to `position`, of attention with a limit."""
     limit = float(attention.limit * attention.stride)
     if position <= limit:
         return position**2 / 2.0

@@ -38,7 +38,7 @@ class ReplicaGroups:
         self, members: Sequence[Member], now_s: float
     ) -> tuple[tuple[Replicas, ...], dict[str, tuple[Evidence, ...]]]:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
-        groups = grouped(members)
+        groups = _grouped(members)
         self._deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
         apart: dict[str, tuple[Evidence, ...]] = {}
         shown = {}
@@ -61,7 +61,7 @@ def _poll_of(member: Member) -> tuple[object, ...]:
     return (member.reading.key, member.engine.name, member.answers, member.track.polls, *shares)
 
 
-def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
+def _grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
     """Serving engines by model, however its name is written; frontends only where no worker is seen."""
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:

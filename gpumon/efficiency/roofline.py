@@ -56,7 +56,7 @@ class RooflinePoint(NamedTuple):
         return self.mbu >= self.mfu
 
 
-def standing(engine: Engine) -> RooflinePoint:
+def roofline_point(engine: Engine) -> RooflinePoint:
     """The place of an engine, all its GPUs together."""
     efficiency = engine.efficiency
     return RooflinePoint(

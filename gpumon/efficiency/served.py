@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from gpumon.efficiency.quantiles import ENOUGH, merge_common, quantile
+from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile, merge_common
 from gpumon.efficiency.ratio import minus
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -38,7 +38,7 @@ _TIERS: Final[Mapping[str, str]] = {
 """Field -> its counter."""
 
 
-def served(reading: EngineReading, track: Track) -> Served:
+def served_figures(reading: EngineReading, track: Track) -> Served:
     """Figures of the requests served in the last minutes, and since the start as far as counters and buckets tell."""
     return Served(
         outcomes=Outcomes(**{field: _counted(track, counter) for field, counter in _OUTCOMES.items()}),
@@ -55,18 +55,18 @@ def served(reading: EngineReading, track: Track) -> Served:
 def no_served(why: Missing) -> Served:
     """Every figure missing for one reason."""
     return Served(
-        outcomes=nothing(Outcomes, why),
-        outcomes_since_start=nothing(Outcomes, why),
-        prompt_tokens=nothing(Lengths, why),
-        answer_tokens=nothing(Lengths, why),
-        phases=nothing(Phases, why),
-        cached_by=nothing(CachedBy, why),
-        seen=nothing(Seen, why),
+        outcomes=all_missing(Outcomes, why),
+        outcomes_since_start=all_missing(Outcomes, why),
+        prompt_tokens=all_missing(Lengths, why),
+        answer_tokens=all_missing(Lengths, why),
+        phases=all_missing(Phases, why),
+        cached_by=all_missing(CachedBy, why),
+        seen=all_missing(Seen, why),
     )
 
 
 @lru_cache(maxsize=256)
-def nothing(kind: type[GroupT], why: Missing) -> GroupT:
+def all_missing(kind: type[GroupT], why: Missing) -> GroupT:
     """A group with one reason for each reading."""
     return kind(**dict.fromkeys(kind.__struct_fields__, why))
 
@@ -125,8 +125,8 @@ def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
     if observed.count < ENOUGH:
         few = Missing(Reason.FEW)
         return Lengths(mean, few, few, few, few, few, few, low, high)
-    p50, p50_low, p50_high = quantile(observed, 0.5)
-    p95, p95_low, p95_high = quantile(observed, 0.95)
+    p50, p50_low, p50_high = histogram_quantile(observed, 0.5)
+    p95, p95_low, p95_high = histogram_quantile(observed, 0.95)
     return Lengths(mean, p50, p95, p50_low, p50_high, p95_low, p95_high, low, high)
 
 

@@ -50,11 +50,11 @@ class Service(Enum):
     """No work on a GPU: requests go on to backends."""
 
 
-ROUTERS: Final = frozenset(
+ROUTER_KINDS: Final = frozenset(
     {EngineKind.LITELLM, EngineKind.GATEWAY, EngineKind.VLLM_STACK, EngineKind.VLLM_ROUTER, EngineKind.SMG}
 )
 """Kinds that pass requests on and count nothing of the work: their figures are never in a sum."""
-FRONTENDS: Final = ROUTERS | {EngineKind.DYNAMO}
+FRONTENDS: Final = ROUTER_KINDS | {EngineKind.DYNAMO}
 """Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
 
 
@@ -62,7 +62,7 @@ def service_of(reading: EngineReading) -> Service:
     """By phase, kind, and what is counted."""
     if reading.phase is Phase.TRAINING:
         return Service.TRAINING
-    if reading.kind in ROUTERS:
+    if reading.kind in ROUTER_KINDS:
         return Service.ROUTING
     if reading.kind in ENCODERS or reading.info.get(SERVES) == EMBEDDINGS:
         return Service.ENCODING
@@ -104,7 +104,7 @@ def no_model(reading: EngineReading) -> Missing:
     """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
     if reading.training is not None:
         return OF_A_FEED
-    if reading.kind in ROUTERS:
+    if reading.kind in ROUTER_KINDS:
         return NO_WORK
     if MODEL_AWAITED in reading.info:
         return WARMING_UP
@@ -124,7 +124,7 @@ def no_flops(reading: EngineReading) -> Missing | None:
     return None
 
 
-def turned_away(running: float, served_per_s: float, rejected_per_s: float) -> float:
+def turned_away_requests(running: float, served_per_s: float, rejected_per_s: float) -> float:
     """Requests that would run beside the `running` ones had none been turned away.
 
     By Little's law: those that come in a second x how long one that is let in runs.
@@ -134,10 +134,10 @@ def turned_away(running: float, served_per_s: float, rejected_per_s: float) -> f
     return rejected_per_s * running / served_per_s
 
 
-def adding_up(engines: Iterable[Engine]) -> list[Engine]:
+def engines_in_sums(engines: Iterable[Engine]) -> list[Engine]:
     """The engines of a sum, each token and request in it once: without routers, and without frontends of models that
     others here serve."""
-    every = [engine for engine in engines if engine.kind not in ROUTERS]
+    every = [engine for engine in engines if engine.kind not in ROUTER_KINDS]
     served = set()
     for engine in every:
         if engine.kind not in FRONTENDS:

@@ -7,10 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gpumon.efficiency.facts import CLOCK, Facts, clock_under_load, engine_facts, gpu_facts, host_facts, megahertz
-from gpumon.efficiency.quantiles import difference, merge, merge_common
+from gpumon.efficiency.facts import (
+    CLOCK_FACT,
+    Facts,
+    clock_text,
+    clock_under_load,
+    engine_facts,
+    gpu_settings,
+    host_facts,
+)
+from gpumon.efficiency.quantiles import merge, merge_common, observations_between
 from gpumon.efficiency.ratio import plus
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -18,12 +26,12 @@ from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
 
-PARTS: Final = 6
+_PARTS: Final = 6
 """Parts of a span, whose means say how much a figure moves by itself."""
 LEAST_PART_S: Final = 10.0
 """Shortest part: rates are means of 10 s, and shorter parts would only repeat them."""
-HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
-COUNTERS: Final = (
+_HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
+_COUNTERS: Final = (
     *(q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS),
     *(q.PREEMPTIONS, q.FAILURES, q.REJECTIONS),
 )
@@ -139,7 +147,7 @@ class SpanParts:
         grown = []
         for part in self._parts:
             for first, last in part.histograms.get(quantity, ()):
-                increase = difference(first, last)
+                increase = observations_between(first, last)
                 if increase is not None:
                     grown.append(increase)
         return merge(grown)
@@ -185,7 +193,7 @@ class ThingSpan:
         self._take_histograms(self.parts[place].histograms, reading)
 
     def _take_counters(self, counters: dict[str, Stretches[CounterMoment]], reading: EngineReading) -> None:
-        for counter in COUNTERS:
+        for counter in _COUNTERS:
             by_rank = {}
             for rank in reading.ranks:
                 if counter in rank.counters:
@@ -200,7 +208,7 @@ class ThingSpan:
             self._counts[counter] = now
 
     def _take_histograms(self, histograms: dict[str, Stretches[HistogramReading]], reading: EngineReading) -> None:
-        for quantity in HISTOGRAMS:
+        for quantity in _HISTOGRAMS:
             now = _of_all_ranks(reading, quantity)
             if now is None:
                 continue
@@ -223,7 +231,7 @@ class ThingSpan:
         if clock_hz is None:
             return
         self._fastest_hz = max(self._fastest_hz, clock_hz)
-        self.facts[CLOCK] = megahertz(self._fastest_hz)
+        self.facts[CLOCK_FACT] = clock_text(self._fastest_hz)
 
 
 def _extend(stretches: Stretches[StateT], before: StateT | None, now: StateT) -> None:
@@ -281,7 +289,7 @@ class TakenSpan:
         self.simulated = False
         self.first_s = math.inf
         self.last_s = -math.inf
-        self._parts = max(1, min(PARTS, int((end_s - begin_s) / LEAST_PART_S)))
+        self._parts = max(1, min(_PARTS, int((end_s - begin_s) / LEAST_PART_S)))
         self._polled: dict[str, EngineReading] = {}
 
     def take(self, snapshot: Snapshot, wall_s: float, readings: Iterable[EngineReading], host: str = "") -> None:
@@ -341,7 +349,7 @@ class TakenSpan:
         observed = self._observed(Kind.GPU, f"{before}{gpu.uuid}", name)
         observed.take(place, {field: get(gpu) for field, get in GPU_FIELDS.items()})
         if gpu.state is GpuState.OK:
-            observed.take_facts(gpu_facts(gpu))
+            observed.take_facts(gpu_settings(gpu))
             observed.take_clock(gpu)
 
     def _take_verdict(self, verdict: Verdict, before: str) -> None:
@@ -359,7 +367,7 @@ class TakenSpan:
 
 def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     """Sums over engines and GPUs, each missing where a part of it is."""
-    engines = adding_up(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
+    engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
     cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     figures: dict[str, Reading] = {
         _CPU: snapshot.host.cpu_ratio,

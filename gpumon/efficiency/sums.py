@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
-from gpumon.efficiency.quantiles import difference
+from gpumon.efficiency.quantiles import observations_between
 from gpumon.efficiency.ratio import plus
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
@@ -16,14 +16,14 @@ from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, R
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
 from gpumon.readings.snapshot import Engine, Goodput, Gpu, WithinGoal
 
-TOKENS: Final = {
+TOKEN_FIELDS: Final = {
     "prefill_computed_tokens": "prefill_computed",
     "prefill_cached_tokens": "prefill_cached",
     "decode_tokens": "decode",
     "trained_tokens": "trained",
 }
 """Fields of a stretch and those of `TokensTotal` that they come from."""
-GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
+_GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
 """Fields of `Goodput` and of `GoodputPeriod`."""
 
 
@@ -54,7 +54,7 @@ class Mean:
         return otherwise
 
 
-class Counted:
+class CounterGrowth:
     """Grows a total by a counter that may begin anew."""
 
     __slots__ = ("last", "seconds", "total")
@@ -148,7 +148,7 @@ class GoodputSum:
     __slots__ = ("goals", "itl_assumed", "ttft_assumed")
 
     def __init__(self) -> None:
-        self.goals = {field: GoalSum() for field in GOALS}
+        self.goals = {field: GoalSum() for field in _GOALS}
         self.ttft_assumed = False
         self.itl_assumed = False
 
@@ -206,7 +206,7 @@ class GoodputCount:
                 continue
             before = self._last.get((rank.rank, quantity))
             self._last[rank.rank, quantity] = histogram
-            observed = difference(before, histogram)
+            observed = observations_between(before, histogram)
             if observed is not None:
                 yield observed
             elif before is not None and histogram.count < before.count:
@@ -222,7 +222,7 @@ class UnusedTime:
         self.total = 0.0
         self.seconds = 0.0
         """Time of which it is known."""
-        self._counted = Counted()
+        self._counted = CounterGrowth()
 
     def begin_anew(self) -> None:
         """Take the next count as a base line."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
-from gpumon.efficiency.quantiles import difference, longest, merge
+from gpumon.efficiency.quantiles import longest, merge, observations_between
 from gpumon.efficiency.ratio import larger
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
@@ -246,7 +246,7 @@ class CounterWindow:
         both = self._both(rank, quantity)
         if both is None:
             return None
-        return difference(*both)
+        return observations_between(*both)
 
     def _observed(self, rank: str, quantity: str) -> SumAndCount | None:
         both = self._both(rank, quantity)
@@ -546,7 +546,7 @@ class Track:
 
     def gauge(self, quantity: str) -> Reading:
         """The newest value, summed over the ranks."""
-        total = sum_known(self._gauges(quantity))
+        total = sum_known_values(self._gauges(quantity))
         return NOT_EXPOSED if total is None else total
 
     def gauge_mean(self, quantity: str) -> Reading:
@@ -679,7 +679,7 @@ class LongMean:
         return (self._newest.tokens - start.tokens) / seen_s
 
 
-def sum_known(values: Iterable[float | None]) -> float | None:
+def sum_known_values(values: Iterable[float | None]) -> float | None:
     """The sum of the values that are there; None where none is."""
     total: float | None = None
     for value in values:
@@ -690,12 +690,12 @@ def sum_known(values: Iterable[float | None]) -> float | None:
 
 def _sum_counters(ranks: Iterable[RankReading], counter: str) -> float | None:
     """A counter, summed over the ranks that have it; None where none has."""
-    return sum_known(rank.counters.get(counter) for rank in ranks)
+    return sum_known_values(rank.counters.get(counter) for rank in ranks)
 
 
 def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     """A gauge, summed over the ranks that have it; None where none has."""
-    return sum_known(rank.gauges.get(gauge) for rank in ranks)
+    return sum_known_values(rank.gauges.get(gauge) for rank in ranks)
 
 
 def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:

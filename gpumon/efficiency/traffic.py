@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.efficiency.ratio import checked, positive
-from gpumon.efficiency.reach import kept, seen
+from gpumon.efficiency.reach import entries_kept, entries_read
 from gpumon.specs.llm import Attention, LlmSpec, Reach
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
@@ -77,7 +77,7 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    cached = sum(_entry_bytes(look, width, tp) * kept(look, context_tokens) for look in llm.attention)
+    cached = sum(_entry_bytes(look, width, tp) * entries_kept(look, context_tokens) for look in llm.attention)
     return cached + state_bytes(llm)
 
 
@@ -91,7 +91,7 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    looked = sum(_entry_bytes(look, width, tp) * seen(look, context_tokens) for look in llm.attention)
+    looked = sum(_entry_bytes(look, width, tp) * entries_read(look, context_tokens) for look in llm.attention)
     return looked + 2.0 * state_bytes(llm)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.efficiency.served import nothing
+from gpumon.efficiency.served import all_missing
 from gpumon.readings.flat import flat_fields, replaced
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
@@ -64,5 +64,5 @@ def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
         elif field.type is Quantiles:
             found[field.name] = none
         elif isinstance(field.type, type) and issubclass(field.type, Group):
-            found[field.name] = nothing(field.type, why)
+            found[field.name] = all_missing(field.type, why)
     return found

@@ -11,8 +11,8 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu
 
-HOST: Final = "host"
-MODEL: Final = "model"
+BY_HOST: Final = "host"
+BY_MODEL: Final = "model"
 
 
 class Groups(Protocol):
@@ -80,16 +80,16 @@ class ReportGrouping:
 
     def __init__(self, by: str) -> None:
         self.by = by
-        self.by_label = by not in (HOST, MODEL)
+        self.by_label = by not in (BY_HOST, BY_MODEL)
         self.labels: set[str] = set()
         """Names of the labels that were seen, where it is grouped by one."""
         self._names = ModelNames()
 
     def groups(self, shown: HostShown) -> Groups:
         """The groups of a host at one moment."""
-        if self.by == HOST:
+        if self.by == BY_HOST:
             return ByHost(shown.name)
-        if self.by == MODEL:
+        if self.by == BY_MODEL:
             return ByModel(shown, self._names)
         self.labels |= shown.labels.keys() - OF_SCRAPED_PODS
         for labels in shown.owners.values():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.parts import Parts, RowEngine, RowGpu
-from gpumon.fleet.rows import FleetRow, placed_gpus, row_of, verdicts_on, wholes_of, worker_gpus
+from gpumon.fleet.rows import FleetRow, fleet_row, placed_gpus, verdicts_on, wholes_of, worker_gpus
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Engine, Gpu, Process
 
@@ -16,9 +16,9 @@ USER: Final = "user"
 OF_SCRAPED_PODS: Final = frozenset({NAMESPACE, "pod"})
 """Labels that a Prometheus gives every target by its pod: all targets of a host may have the namespace of its
 monitoring, which owns no GPU."""
-MOST_LABELS: Final = 4
+_MOST_LABELS: Final = 4
 """Most labels that are offered without being named in the config: a key goes through all of them."""
-MOST_VALUES: Final = 200
+_MOST_VALUES: Final = 200
 """A label with more values tells things apart, not owners."""
 BETWEEN: Final = " + "
 """Between the names of several owners of one GPU."""
@@ -65,7 +65,7 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     for name in names:
         group = owned[name]
         parts = Parts(tuple(group.hosts.values()), tuple(group.gpus), tuple(group.engines), prices)
-        rows.append(row_of(name, name or unowned(label), parts, verdicts_on(parts, hosts=True)))
+        rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, hosts=True)))
     return rows
 
 
@@ -193,11 +193,11 @@ def owner_labels(snapshot: FleetSnapshot, wanted: Sequence[str] = ()) -> tuple[s
     labels = _labels_of_things(snapshot)
     grouping = []
     for label, values in labels.items():
-        groups = 1 < len(values) <= MOST_VALUES and 2 * len(values) <= values.total()
+        groups = 1 < len(values) <= _MOST_VALUES and 2 * len(values) <= values.total()
         if label == NAMESPACE or groups:
             grouping.append(label)
     grouping.sort(key=_namespace_first)
-    return tuple(grouping[:MOST_LABELS])
+    return tuple(grouping[:_MOST_LABELS])
 
 
 def _namespace_first(label: str) -> tuple[bool, str]:

@@ -95,7 +95,7 @@ def sum_of(values: Iterable[float]) -> Reading:
     return _NO_SUM
 
 
-def mean(figures: Sequence[Reading]) -> Known:
+def mean_of_known_gpus(figures: Sequence[Reading]) -> Known:
     """The mean over the GPUs that it is known of."""
     known = _known(figures)
     if not known:
@@ -103,7 +103,7 @@ def mean(figures: Sequence[Reading]) -> Known:
     return Known(_quotient(sum_of(known), float(len(known))), len(known), len(figures))
 
 
-def total(figures: Sequence[Reading]) -> Known:
+def sum_of_known_gpus(figures: Sequence[Reading]) -> Known:
     """The sum over the GPUs that it is known of."""
     known = _known(figures)
     if not known:
@@ -111,7 +111,7 @@ def total(figures: Sequence[Reading]) -> Known:
     return Known(sum_of(known), len(known), len(figures))
 
 
-def share(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
+def ratio_of_sums(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
     """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
     known_parts = []
     known_wholes = []
@@ -135,12 +135,12 @@ def weighted(ratios: Sequence[Reading], peaks: Sequence[Reading]) -> Known:
     reached = []
     for ratio, peak in zip(ratios, peaks, strict=True):
         reached.append(times(ratio, peak))
-    return share(reached, peaks)
+    return ratio_of_sums(reached, peaks)
 
 
-def sum_known(figures: Sequence[Reading]) -> Reading:
+def sum_known_figures(figures: Sequence[Reading]) -> Reading:
     """The sum of what is known; where nothing is, the most common reason."""
-    return total(figures).value
+    return sum_of_known_gpus(figures).value
 
 
 def most_known(figures: Sequence[Reading]) -> Reading:
@@ -235,7 +235,7 @@ def _own_share(served: RowEngine, sharers: Mapping[tuple[str, int], int]) -> flo
     return whole_gpus / len(gpus)
 
 
-def kept(shares: Iterable[WithinGoal]) -> Reading:
+def least_within_goal(shares: Iterable[WithinGoal]) -> Reading:
     """The least share of what several engines served that kept its goal; engines that observe no such latency are left
     out."""
     known = []
@@ -245,12 +245,12 @@ def kept(shares: Iterable[WithinGoal]) -> Reading:
     return share_of_all(known).low_ratio
 
 
-def kept_itl(goodputs: Sequence[Goodput]) -> Reading:
+def least_within_itl_goal(goodputs: Sequence[Goodput]) -> Reading:
     """The least share of requests that kept the ITL goal; of tokens where no engine counts requests. Both are not added
     up: one long answer has more tokens than other engines have requests."""
-    of_requests = kept(goodput.tpot_goal for goodput in goodputs)
+    of_requests = least_within_goal(goodput.tpot_goal for goodput in goodputs)
     if isinstance(of_requests, Missing):
-        return kept(goodput.itl_goal for goodput in goodputs)
+        return least_within_goal(goodput.itl_goal for goodput in goodputs)
     return of_requests
 
 

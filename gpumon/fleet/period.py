@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.costs import energy_cost_of
 from gpumon.efficiency.ratio import plus
-from gpumon.efficiency.service import adding_up
-from gpumon.efficiency.sums import TOKENS, Counted, GoodputCount, UnusedTime
-from gpumon.fleet.grouping import HOST, MODEL, Groups
+from gpumon.efficiency.service import engines_in_sums
+from gpumon.efficiency.sums import TOKEN_FIELDS, CounterGrowth, GoodputCount, UnusedTime
+from gpumon.fleet.grouping import BY_HOST, BY_MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
 from gpumon.readings.fleet_period import (
@@ -35,16 +35,16 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import URGENCY
 
-LATE: Final = 1.5
+_LATE: Final = 1.5
 """A look that comes after more than so many steps begins anew: what was in between is not known."""
 MOST_WASTERS: Final = 20
 MOST_INCIDENTS: Final = 100
 VERDICT: Final = "verdict"
-ALERT: Final = "alert"
+ALERT_KIND: Final = "alert"
 """Sources of incidents."""
-LABELS: Final = {MODEL: "model_name"}
+LABELS: Final = {BY_MODEL: "model_name"}
 """Grouping -> label of an alert that names its group."""
-MOSTLY: Final = 0.98
+_MOSTLY: Final = 0.98
 """Share of the time from which on a host counts as measured throughout."""
 
 
@@ -93,9 +93,9 @@ class HostSums:
         self._basis = basis
         self._last_s = -math.inf
         self._present: frozenset[str] = frozenset()
-        self._energy: dict[str, Counted] = {}
+        self._energy: dict[str, CounterGrowth] = {}
         self._unused: dict[str, UnusedTime] = {}
-        self._tokens: dict[tuple[str, str], Counted] = {}
+        self._tokens: dict[tuple[str, str], CounterGrowth] = {}
         self._served: dict[str, GoodputCount] = {}
 
     def take(self, look: HostLook) -> None:
@@ -107,7 +107,7 @@ class HostSums:
         groups = self._basis.groups(shown)
         readings = {reading.key: reading for reading in look.readings}
         self._take_gpus(look, groups, readings, seconds)
-        counted = adding_up(shown.snapshot.engines)
+        counted = engines_in_sums(shown.snapshot.engines)
         for engine in counted:
             self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
         self._forget_others({engine.key for engine in counted})
@@ -115,7 +115,7 @@ class HostSums:
     def _advance(self, at_s: float) -> float:
         """Seconds since the look before; 0 where what was in between is not known."""
         seconds = at_s - self._last_s
-        if not 0.0 <= seconds <= LATE * self._basis.step_s:  # a clock may be set back
+        if not 0.0 <= seconds <= _LATE * self._basis.step_s:  # a clock may be set back
             self._begin_anew()
             seconds = 0.0
             self.spans.append((at_s, at_s))
@@ -187,7 +187,7 @@ class HostSums:
 
     def _take_energy(self, card: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
         """Count its energy since the look before, if both looks tell it."""
-        counted = self._energy.setdefault(gpu.uuid, Counted())
+        counted = self._energy.setdefault(gpu.uuid, CounterGrowth())
         is_first = counted.last is None
         joules = counted.add(_energy_j(gpu, look.gpus), seconds)
         if is_first or counted.last is None:
@@ -216,8 +216,8 @@ class HostSums:
             tally = self.engines[group] = GroupTally(group)
         tally.hosts.add(shown.name)
         grown = {}
-        for field, total in TOKENS.items():
-            counted = self._tokens.setdefault((engine.key, field), Counted())
+        for field, total in TOKEN_FIELDS.items():
+            counted = self._tokens.setdefault((engine.key, field), CounterGrowth())
             growth = counted.add(getattr(engine.tokens_total, total), seconds)
             if counted.seconds:
                 grown[field] = growth
@@ -294,7 +294,7 @@ class ReportedTime(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def summed_up(
+def fleet_period(
     hosts: Mapping[str, HostSums], stretch: ReportedTime, basis: Basis, recorded: RecordedIncidents
 ) -> FleetPeriod:
     """All hosts as one record."""
@@ -446,7 +446,7 @@ def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCove
     """Hosts of which a part of the time that others tell of is not known, the least known first."""
     partial = []
     for name, sums in hosts.items():
-        if sums.told_s < MOSTLY * measured_s:
+        if sums.told_s < _MOSTLY * measured_s:
             partial.append(HostCoverage(name, sums.told_s))
     partial.sort(key=_least_measured_first)
     return tuple(partial)
@@ -482,7 +482,7 @@ def _attributed(recorded: RecordedIncidents, hosts: Mapping[str, HostSums], by: 
     """The incidents with their groups, the most urgent and longest first."""
     incidents = []
     for seen in recorded.incidents:
-        if seen.source == ALERT and seen.host in hosts and hosts[seen.host].judges_itself:
+        if seen.source == ALERT_KIND and seen.host in hosts and hosts[seen.host].judges_itself:
             continue  # the rules on what that gpumon exports say the same again
         incidents.append(
             FleetIncident(
@@ -508,7 +508,7 @@ def _most_urgent_first(incident: FleetIncident) -> tuple[int, float, str, str]:
 
 def _group_of(seen: IncidentSeen, hosts: Mapping[str, HostSums], by: str) -> str:
     """The group of an incident: by the thing that it is on, by its label, or by its host where that has one group."""
-    if by == HOST:
+    if by == BY_HOST:
         return seen.host
     things: Mapping[str, str] = {}
     if seen.host in hosts:

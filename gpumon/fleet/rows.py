@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.efficiency.costs import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
-from gpumon.efficiency.service import ROUTERS, adding_up, model_key
+from gpumon.efficiency.service import ROUTER_KINDS, engines_in_sums, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.parts import (
     Known,
@@ -21,20 +21,18 @@ from gpumon.fleet.parts import (
     RowLatency,
     bandwidth_source,
     idle,
-    kept,
-    kept_itl,
-    mean,
+    least_within_goal,
+    least_within_itl_goal,
+    mean_of_known_gpus,
     most_known,
     p95,
-    share,
-    sum_known,
+    ratio_of_sums,
+    sum_known_figures,
     sum_of,
+    sum_of_known_gpus,
     tokens_per_j,
     weighted,
 )  # fmt: skip
-from gpumon.fleet.parts import (
-    total as total_of,
-)
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
@@ -50,7 +48,7 @@ NO_ENGINE: Final = "no engine"
 NOT_PLACED: Final = "engine not known"
 """Name of the row of the GPUs that engines of their host may be on: it is not known which of them are on which."""
 UNPLACED_KEY: Final = "?"
-NO_GPU: Final = "no GPU"
+_NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
 FRONT_ENDS: Final = "front ends"
 """Name of the row of routers for several models, or for one under a name that no engine has."""
@@ -168,7 +166,7 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetR
     for whole in wholes_of(snapshot):
         shown, known, served = whole
         parts = Parts((shown,), tuple(placed_gpus(whole)), served, prices)
-        rows.append(row_of(shown.name, shown.name, parts, known.verdicts))
+        rows.append(fleet_row(shown.name, shown.name, parts, known.verdicts))
     return rows
 
 
@@ -209,10 +207,10 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Fleet
     without_engine, unplaced = _left_over(wholes, of_workers)
     if without_engine.hosts:
         parts = without_engine.parts(prices)
-        rows.append(row_of("", NO_ENGINE, parts, verdicts_on(parts, hosts=True)))
+        rows.append(fleet_row("", NO_ENGINE, parts, verdicts_on(parts, hosts=True)))
     if unplaced.hosts:
         parts = unplaced.parts(prices)
-        rows.append(row_of(UNPLACED_KEY, NOT_PLACED, parts, verdicts_on(parts)))
+        rows.append(fleet_row(UNPLACED_KEY, NOT_PLACED, parts, verdicts_on(parts)))
     return rows
 
 
@@ -262,13 +260,13 @@ def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tu
     models = set()
     for whole in wholes:
         for served in whole.served:
-            if served.engine.kind not in ROUTERS:
+            if served.engine.kind not in ROUTER_KINDS:
                 models.add(model_key(served.engine.model))
     for whole in wholes:
         here: dict[tuple[str, ...], list[RowEngine]] = {}
         for served in whole.served:
             model = model_key(served.engine.model)
-            if served.engine.kind in ROUTERS and (not model or model not in models):
+            if served.engine.kind in ROUTER_KINDS and (not model or model not in models):
                 model = (FRONT_ENDS,)
             here.setdefault(model, []).append(served)
         for model, engines in here.items():
@@ -321,7 +319,7 @@ def _is_unplaced(gpu: Gpu) -> bool:
     return isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
 
 
-def total(rows: Sequence[FleetRow]) -> FleetRow:
+def total_row(rows: Sequence[FleetRow]) -> FleetRow:
     """All rows as one; what is in several of them counts once."""
     hosts: dict[str, HostShown] = {}
     gpus: dict[int, RowGpu] = {}
@@ -335,7 +333,7 @@ def total(rows: Sequence[FleetRow]) -> FleetRow:
             engines[id(served.engine)] = served
     prices = rows[0].parts.prices if rows else {}
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
-    return row_of("", "total", parts, verdicts_on(parts, hosts=True))
+    return fleet_row("", "total", parts, verdicts_on(parts, hosts=True))
 
 
 def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
@@ -345,7 +343,7 @@ def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
     every_engine: list[Engine] = []
     for known in figures:
         every_engine += known.engines
-    in_totals = {id(engine) for engine in adding_up(every_engine)}
+    in_totals = {id(engine) for engine in engines_in_sums(every_engine)}
     wholes = []
     for host, known in zip(snapshot.hosts, figures, strict=True):
         served = []
@@ -386,7 +384,7 @@ def _model_row(
     name = names.most_common(1)[0][0] or NO_MODEL
     if model == (FRONT_ENDS,):
         name = FRONT_ENDS
-    row = row_of(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
+    row = fleet_row(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
     return _with_others(row, elsewhere)
 
 
@@ -428,8 +426,8 @@ def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[RowGpu]:
         mfu = gpu.mfu_ratio
         mbu = gpu.mbu_ratio
         if len(gpu.engines) > len(here):
-            mfu = sum_known([engine.efficiency.mfu_ratio for engine in here])
-            mbu = sum_known([engine.efficiency.mbu_ratio for engine in here])
+            mfu = sum_known_figures([engine.efficiency.mfu_ratio for engine in here])
+            mbu = sum_known_figures([engine.efficiency.mbu_ratio for engine in here])
         yield RowGpu(host, gpu, mfu, mbu)
 
 
@@ -445,7 +443,7 @@ def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
                 yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
 
 
-def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> FleetRow:
+def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> FleetRow:
     """The row of these parts, under the worst of the verdicts."""
     hosts = parts.hosts
     gpus = parts.gpus
@@ -465,29 +463,29 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Fl
         silent=_silent_engines(engines),
         exporters_down=_exporters_down(hosts),
         models=_model_names(engines),
-        busy_ratio=mean(_of_gpus(gpus, "busy_ratio")),
-        vram_used_bytes=total_of(_of_gpus(gpus, "vram_used_bytes")),
-        vram_total_bytes=total_of(_of_gpus(gpus, "vram_total_bytes")),
-        bandwidth_ratio=share(_of_gpus(gpus, "bandwidth_bytes_per_s"), hbm_peaks),
+        busy_ratio=mean_of_known_gpus(_of_gpus(gpus, "busy_ratio")),
+        vram_used_bytes=sum_of_known_gpus(_of_gpus(gpus, "vram_used_bytes")),
+        vram_total_bytes=sum_of_known_gpus(_of_gpus(gpus, "vram_total_bytes")),
+        bandwidth_ratio=ratio_of_sums(_of_gpus(gpus, "bandwidth_bytes_per_s"), hbm_peaks),
         bandwidth_source=bandwidth_source(gpus),
         mfu_ratio=weighted([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
         mbu_ratio=weighted([placed.mbu for placed in gpus], hbm_peaks),
-        decode_tokens_per_s=sum_known(_of_engines(in_totals, "decode_tokens_per_s")),
-        prefill_tokens_per_s=sum_known(_of_engines(in_totals, "prefill_tokens_per_s")),
-        requests_per_s=sum_known(_of_engines(in_totals, "requests_per_s")),
-        running=sum_known(_of_engines(in_totals, "running")),
-        waiting=sum_known(_of_engines(in_totals, "waiting")),
+        decode_tokens_per_s=sum_known_figures(_of_engines(in_totals, "decode_tokens_per_s")),
+        prefill_tokens_per_s=sum_known_figures(_of_engines(in_totals, "prefill_tokens_per_s")),
+        requests_per_s=sum_known_figures(_of_engines(in_totals, "requests_per_s")),
+        running=sum_known_figures(_of_engines(in_totals, "running")),
+        waiting=sum_known_figures(_of_engines(in_totals, "waiting")),
         kv_usage_ratio=most_known(_of_engines(engines, "kv_usage_ratio")),
         ttft_p95_s=p95(in_totals, "ttft_s", "ttft"),
         itl_p95_s=p95(in_totals, "itl_s", "itl"),
-        ttft_goal_ratio=kept(served.engine.goodput.ttft_goal for served in in_totals),
-        itl_goal_ratio=kept_itl([served.engine.goodput for served in in_totals]),
-        power_w=total_of(_of_gpus(gpus, "power_w")),
+        ttft_goal_ratio=least_within_goal(served.engine.goodput.ttft_goal for served in in_totals),
+        itl_goal_ratio=least_within_itl_goal([served.engine.goodput for served in in_totals]),
+        power_w=sum_of_known_gpus(_of_gpus(gpus, "power_w")),
         tokens_per_j=tokens_per_j(in_totals),
-        idle_gpus=total_of(idle_shares),
+        idle_gpus=sum_of_known_gpus(idle_shares),
         **_costs(gpus, in_totals, parts.prices),
-        energy_j=total_of(_of_gpus(gpus, "energy_j")),
-        energy_cost=total_of(_of_gpus(gpus, "energy_cost")),
+        energy_j=sum_of_known_gpus(_of_gpus(gpus, "energy_j")),
+        energy_cost=sum_of_known_gpus(_of_gpus(gpus, "energy_cost")),
         level=None if worst is None else worst.level,
         verdict=_verdict_line(worst, parts),
         worst=worst,
@@ -501,20 +499,22 @@ def row_of(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Fl
 def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mapping[str, float]) -> dict[str, Any]:
     """Unused time and prices of the GPUs, and those of the engines' tokens."""
     hourly = [price_of_hour(placed.gpu.gpu_type, prices) for placed in gpus]
-    per_hour = total_of(hourly)
+    per_hour = sum_of_known_gpus(hourly)
     whole_cost = per_hour.value
     if per_hour.gpus < per_hour.of:
         whole_cost = NO_PRICE
     unused = _of_gpus(gpus, "unused_s")
-    decoded = sum_known(_of_engines(in_totals, "decode_tokens_per_s"))
+    decoded = sum_known_figures(_of_engines(in_totals, "decode_tokens_per_s"))
     prompts = [*_of_engines(in_totals, "prefill_tokens_per_s"), *_of_engines(in_totals, "cached_tokens_per_s")]
     return {
-        "idle_cost_per_h": total_of(_idle_costs_per_h(gpus, prices)),
+        "idle_cost_per_h": sum_of_known_gpus(_idle_costs_per_h(gpus, prices)),
         "cost_per_h": per_hour,
         "cost_per_million_output_tokens": per_million_tokens(whole_cost, decoded),
-        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known([decoded, *prompts])),
-        "unused_gpu_s": total_of(unused),
-        "unused_cost": total_of([cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]),
+        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known_figures([decoded, *prompts])),
+        "unused_gpu_s": sum_of_known_gpus(unused),
+        "unused_cost": sum_of_known_gpus(
+            [cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]
+        ),
     }
 
 
@@ -568,7 +568,7 @@ def _model_names(engines: Sequence[RowEngine]) -> tuple[str, ...]:
     """The models of the engines, each name once, in the order of the engines; a router may have names of its own."""
     names = []
     for served in engines:
-        if served.engine.model and served.engine.kind not in ROUTERS:
+        if served.engine.model and served.engine.kind not in ROUTER_KINDS:
             names.append(served.engine.model)
     return tuple(dict.fromkeys(names))
 
@@ -610,8 +610,8 @@ def _without_verdict(parts: Parts) -> str:
         return faults[-1] if faults else ""
     if has_nothing(host):
         if faults:
-            return f"{NO_GPU}: {faults[-1]}"
-        return NO_GPU
+            return f"{_NO_GPU}: {faults[-1]}"
+        return _NO_GPU
     if faults and host.ready:
         return faults[-1]
     return ""
@@ -699,14 +699,14 @@ def _queue(row: FleetRow) -> float:
 
 
 def worst_level(rows: Sequence[FleetRow]) -> Level:
-    """Critical where a host is; else a warning, as all that `troubles` counts."""
+    """Critical where a host is; else a warning, as all that `count_troubles` counts."""
     for row in rows:
         if row.state is not HostState.GONE and row.level is Level.CRITICAL:
             return Level.CRITICAL
     return Level.WARN
 
 
-def troubles(rows: Sequence[FleetRow]) -> list[str]:
+def count_troubles(rows: Sequence[FleetRow]) -> list[str]:
     """The number of each kind of trouble over rows of hosts, the worst first: `2 hosts critical`, `1 exporter down`."""
     levels: Counter[Level | None] = Counter()
     silent = 0
@@ -747,7 +747,7 @@ SORTS: Final[dict[str, Callable[[FleetRow], tuple[Reading, ...]]]] = {
 """Name of a sort -> what it goes by, the largest first; a figure that is missing comes last."""
 
 
-def ordered(rows: Iterable[FleetRow], sort: str = "level") -> list[FleetRow]:
+def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[FleetRow]:
     """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
 
     By whatever figure, what nothing is known of comes before all that has figures: somebody has to look there.

@@ -11,9 +11,9 @@ from gpumon.fleet.owners import OF_SCRAPED_PODS, owners_on
 from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
-from gpumon.triage.render import BRIEF, LIMITS, NARROW
+from gpumon.triage.render import BRIEF, LIMIT_NAMES, NARROW
 
-MOST_CHARACTERS: Final = 500
+_MOST_CHARACTERS: Final = 500
 KINDS: Final = ("host", "model", "engine", "gpu", "verdict")
 """Names that a term may go by beside labels."""
 _VERDICT: Final = KINDS[-1]
@@ -61,8 +61,8 @@ class Selection:
         with `*`, `?` or `[` in it, it is a glob. Quotes hold words with spaces together.
         """
         text = text.strip()
-        if len(text) > MOST_CHARACTERS:
-            raise SelectionError(f"a selection has at most {MOST_CHARACTERS} characters, not {len(text)}")
+        if len(text) > _MOST_CHARACTERS:
+            raise SelectionError(f"a selection has at most {_MOST_CHARACTERS} characters, not {len(text)}")
         terms = []
         start = 0
         while start < len(text):
@@ -223,7 +223,7 @@ def _verdict_names(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
             bad.append(verdict.code)
     names = []
     for limit in dict.fromkeys(bad or good):
-        names += [limit.value, LIMITS[limit], NARROW[limit], BRIEF[limit]]
+        names += [limit.value, LIMIT_NAMES[limit], NARROW[limit], BRIEF[limit]]
     return _lower(names)
 
 

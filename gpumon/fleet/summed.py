@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.fleet.rows import FleetRow, by_host, by_model, total
+from gpumon.fleet.rows import FleetRow, by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import FaultShown, Host, Self, Snapshot
 from gpumon.readings.text import clean
 
-FAILED: Final = "gpumon failed on the figures of this host, please report: {}"
+_FAILED: Final = "gpumon failed on the figures of this host, please report: {}"
 
 
 class Summed(NamedTuple):
@@ -36,7 +36,7 @@ def summed(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
 
 def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
     hosts = by_host(fleet, prices)
-    return Summed(fleet, hosts, by_model(fleet, prices), total(hosts))
+    return Summed(fleet, hosts, by_model(fleet, prices), total_row(hosts))
 
 
 def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
@@ -53,7 +53,7 @@ def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
     notices = []
     for host in fleet.hosts:
         if host.name in wrong:
-            notice = FaultShown(clean(host.name), FAILED.format(wrong[host.name]), fleet.time)
+            notice = FaultShown(clean(host.name), _FAILED.format(wrong[host.name]), fleet.time)
             notices.append(notice)
             hosts.append(_blank(host, notice))
         else:

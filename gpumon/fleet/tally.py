@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpumon.efficiency.costs import MILLION, SHARED, cost_of
+from gpumon.efficiency.costs import MILLION, SHARED_GPU, cost_of
 from gpumon.efficiency.ratio import per, plus, times
-from gpumon.efficiency.sums import TOKENS, GoodputSum, Mean, all_tokens, quotient, sum_of_known
+from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, Mean, all_tokens, quotient, sum_of_known
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
@@ -138,7 +138,7 @@ class GroupTally:
     def _money(self) -> dict[str, Any]:
         """Tokens, energy, prices, and their quotients."""
         cards = self._cards
-        tokens = {field: self.tokens.get(field, NOT_EXPOSED) for field in TOKENS}
+        tokens = {field: self.tokens.get(field, NOT_EXPOSED) for field in TOKEN_FIELDS}
         made = sum_of_known([tokens["decode_tokens"], tokens["trained_tokens"]])
         cost = _known_sum((card.cost for card in cards), NO_PRICE)
         whole_cost = self._whole_cost(cost)
@@ -178,7 +178,7 @@ class GroupTally:
     def _whole_cost(self, cost: Reading) -> Reading:
         """The cost that all tokens of the group had; missing where some GPUs of its engines are not in it."""
         if self.shared:
-            return SHARED
+            return SHARED_GPU
         if self.unplaced or not self._cards:
             return UNPLACED
         return plus(cost, *(times(card.per_hour, 0.0) for card in self._cards))

@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
 
 
 @lru_cache(maxsize=2)
-def whole(fleet: FleetSnapshot) -> Snapshot:
+def whole_fleet(fleet: FleetSnapshot) -> Snapshot:
     """All GPUs and engines of the hosts that are there: each GPU with its host and an index of its own.
 
     Engines are named `host/name` and have the host before their URL, too: two hosts may have engines of one URL.

@@ -147,7 +147,7 @@ def _engine(data: bytes) -> EngineReading:
         return version_0_1.engine_reading(data)
 
 
-def moment(packed: PackedFrame) -> tuple[int, float]:
+def frame_time(packed: PackedFrame) -> tuple[int, float]:
     """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
     try:
         found = _MOMENT.decode(packed.head)
@@ -259,7 +259,7 @@ def _measure(data: bytes) -> None:
             raise zlib.error("incomplete")
 
 
-def cells(points: Sequence[Points]) -> bytes:
+def pack_cells(points: Sequence[Points]) -> bytes:
     """Points of charts; their values are kept in single precision."""
     keys = list(dict.fromkeys(key for each in points for key in each.values))
     rows = []
@@ -271,7 +271,7 @@ def cells(points: Sequence[Points]) -> bytes:
 
 
 def points(data: bytes) -> list[Points]:
-    """Points from the bytes of `cells`. Raises ValueError if they are damaged."""
+    """Points from the bytes of `pack_cells`. Raises ValueError if they are damaged."""
     try:
         found = _CELLS.decode(_inflated(data))
         if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
@@ -300,13 +300,13 @@ def told(events: Sequence[Event]) -> bytes:
     return _encode(events)
 
 
-def events(data: bytes) -> list[Event]:
+def unpack_events(data: bytes) -> list[Event]:
     """Events from the bytes of `told`. Raises ValueError if they are damaged."""
     try:
         try:
             return _EVENTS.decode(data)
         except msgspec.ValidationError:
-            return version_0_1.events(data)
+            return version_0_1.unpack_events_0_1(data)
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
@@ -316,7 +316,7 @@ def noted(note: Note) -> bytes:
     return zlib.compress(_encode(note), QUICK)
 
 
-def notes(data: bytes) -> list[Note]:
+def unpack_notes(data: bytes) -> list[Note]:
     """Notes from the bytes of `noted`; none if a gpumon wrote them whose verdicts have another shape. Raises ValueError
     if they are damaged."""
     try:

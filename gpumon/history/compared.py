@@ -16,13 +16,13 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
-USUAL_S: Final = 300.0
+USUAL_SPAN_S: Final = 300.0
 """Length of a span where only its end is given."""
 MOST_MOMENTS: Final = 150
 """Moments of a span that are derived at most: counters say the same over fewer frames."""
 
 
-LEAST_SHARE: Final = 0.1
+_LEAST_SHARE: Final = 0.1
 """Share of its length below which the span that ends with a moment is made longer by what follows."""
 
 
@@ -67,12 +67,12 @@ def _ending(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
 def _following(span: Stretch, other: Stretch, length_s: float) -> Stretch:
     """A span that is far shorter than it should be, made longer by what follows it, up to the other one."""
     end_s = span.begin_s + length_s
-    if span.seconds >= LEAST_SHARE * length_s or other.begin_s < span.end_s:
+    if span.seconds >= _LEAST_SHARE * length_s or other.begin_s < span.end_s:
         return span
     return Stretch(span.begin_s, min(end_s, other.begin_s))
 
 
-def compared(past: FrameStore, make: Make, before: Stretch, after: Stretch) -> BeforeAfter:
+def compare_spans(past: FrameStore, make: Make, before: Stretch, after: Stretch) -> BeforeAfter:
     """Both spans of a past. Reads a disk, and takes up to some seconds."""
     return before_after(_taken(past, make, before), _taken(past, make, after))
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gpumon.history.frame_store import NOTED_S, FrameStore, Note, Thing, same, thing_of
+from gpumon.history.frame_store import NOTED_S, FrameStore, JudgedThing, Note, same, thing_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
@@ -101,7 +101,7 @@ class _Log:
         self._read_s = wall_s
         self._notes = deque(past.notes(wall_s - NOTED_S - CHUNK_S, wall_s))
         self._events: deque[Event] = deque(past.events(wall_s, wall_s))
-        self._verdicts: dict[Thing, Verdict] | None = None
+        self._verdicts: dict[JudgedThing, Verdict] | None = None
 
     def at(self, wall_s: float) -> tuple[Collection[Verdict] | None, tuple[Event, ...]]:
         """The verdicts at a time, which is later than that of the call before (None where no log has them), and what

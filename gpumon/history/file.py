@@ -19,10 +19,10 @@ from typing import Final
 
 from gpumon import __version__
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.readings.text import clean
 
-SCHEMA: Final = 1
+RECORDING_SCHEMA: Final = 1
 """Raised when an older gpumon could not read what is written."""
 APPLICATION: Final = 0x67707566
 """SQLite's `application_id` of a recording."""
@@ -80,7 +80,7 @@ def make(path: Path, facts: Mapping[str, str]) -> None:
         with contextlib.closing(connected(new, "rw")) as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute(f"PRAGMA user_version = {RECORDING_SCHEMA}")
             connection.executescript(f"BEGIN; {_TABLES}")
             connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
             connection.execute("COMMIT")
@@ -104,7 +104,7 @@ def check(path: Path) -> None:
 
     The file is not opened: to close any handle on it would take SQLite's locks from this process (fcntl(2)).
     """
-    where = named(path)
+    where = file_name(path)
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -131,12 +131,14 @@ def single(path: Path) -> None:
             if left.samefile(path):
                 left.unlink()
     if path.stat().st_nlink > 1:
-        raise ConfigError(f"{named(path)}: has more than one name (hard links): remove the others, or record elsewhere")
+        raise ConfigError(
+            f"{file_name(path)}: has more than one name (hard links): remove the others, or record elsewhere"
+        )
 
 
 def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     """Metadata of a recording. Raises ConfigError if it is none that can be read."""
-    where = named(path)
+    where = file_name(path)
     try:
         _check_versions(connection, where)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -154,8 +156,8 @@ def _check_versions(connection: sqlite3.Connection, where: str) -> None:
     (schema,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise ConfigError(f"{where}: is a database of another program; name a recording, or a new file")
-    if schema > SCHEMA:
-        newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+    if schema > RECORDING_SCHEMA:
+        newer = f"was written by a newer gpumon (schema {schema}; this one reads {RECORDING_SCHEMA})"
         raise ConfigError(f"{where}: {newer}: update gpumon")
 
 
@@ -195,7 +197,7 @@ def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
         text = "is damaged or cut off; take another copy of it"
     else:
         text = f"cannot be read: {text}"
-    return ConfigError(f"{named(path)}: {text}")
+    return ConfigError(f"{file_name(path)}: {text}")
 
 
 def unwritable(path: Path, error: sqlite3.Error) -> OSError:
@@ -255,7 +257,7 @@ def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Be the only writer of a file; the kernel lets go when the process ends, however it does.
 
     The lock stands on a file beside: SQLite's own locks on the recording would be lost with any other handle on it.
@@ -279,7 +281,7 @@ def _locked(beside: Path, path: Path) -> int:
         except OSError as failure:
             if failure.errno != errno.ELOOP:
                 raise
-            raise ConfigError(f"{named(beside)}: is a link, not the lock of a recording: remove it") from None
+            raise ConfigError(f"{file_name(beside)}: is a link, not the lock of a recording: remove it") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
@@ -291,7 +293,7 @@ def _locked(beside: Path, path: Path) -> int:
             if pid.isdigit():
                 who = f"process {pid}"
             os.close(descriptor)
-            raise ConfigError(f"{named(path)}: {who} records into it: end that one, or name another file") from None
+            raise ConfigError(f"{file_name(path)}: {who} records into it: end that one, or name another file") from None
         except OSError:
             os.close(descriptor)
             raise
@@ -326,12 +328,14 @@ def to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
     else:
         path = own_file(environ, host, simulated=False)
     if not file and not os.path.exists(path):  # noqa: PTH110 - what must not be looked at raises there
-        raise ConfigError(f"{named(path)}: this host has none of its own yet: name a file, or begin it: gpumon record")
+        raise ConfigError(
+            f"{file_name(path)}: this host has none of its own yet: name a file, or begin it: gpumon record"
+        )
     inside = path / RECORDING
     return inside if os.path.isfile(inside) else path  # noqa: PTH113 - likewise
 
 
-def facts(host: str, *, simulated: bool) -> dict[str, str]:
+def recording_facts(host: str, *, simulated: bool) -> dict[str, str]:
     """For a recording that is made now."""
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}

@@ -37,7 +37,7 @@ class Points(NamedTuple):
     values: Mapping[str, float]
 
 
-Thing = tuple[Kind, str, Family]
+JudgedThing = tuple[Kind, str, Family]
 """Place of at most one verdict: kind and key of a thing, and the question that is asked."""
 
 
@@ -49,7 +49,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     """All that stand, in place of what was noted before; else what changed since the entry before."""
     verdicts: tuple[Verdict, ...]
     """Verdicts that began, or are of another limit or level now, as they were told then."""
-    over: tuple[Thing, ...] = ()
+    over: tuple[JudgedThing, ...] = ()
 
 
 class VerdictLog:
@@ -58,7 +58,7 @@ class VerdictLog:
     def __init__(self, every_s: float = NOTED_S) -> None:
         """All that stand are noted every so many seconds, and first of all."""
         self._every_s = every_s
-        self._noted: dict[Thing, Verdict] = {}
+        self._noted: dict[JudgedThing, Verdict] = {}
         self._whole_s = -math.inf
 
     def renew(self) -> None:
@@ -82,7 +82,7 @@ class VerdictLog:
         return None
 
 
-def thing_of(verdict: Verdict) -> Thing:
+def thing_of(verdict: Verdict) -> JudgedThing:
     """The thing and the question of a verdict."""
     return verdict.kind, verdict.key, verdict.family
 

@@ -14,9 +14,9 @@ from gpumon.history.frame_store import Note, Points, PointsCell, Tick, VerdictLo
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
-LONGEST_S: Final = 60.0
+_LONGEST_S: Final = 60.0
 """A chunk is full then, or with the next minute of the clock."""
-MOST_FRAMES: Final = 120
+_MOST_FRAMES: Final = 120
 _OVERHEAD_BYTES: Final = 160
 """Size of a bytes object and its places in lists."""
 
@@ -153,7 +153,7 @@ class MemoryStore:
                 packed = chunk.packed
                 points = chunk.points
             block = codec.block(packed)
-            cells = codec.cells(points)
+            cells = codec.pack_cells(points)
             with self._lock:
                 saved = chunk.squeezed(block, cells)
                 if chunk in self._chunks:
@@ -251,7 +251,7 @@ class MemoryStore:
                 packed = [*chunk.notes]
                 again = self._came_again(chunk)
             for data in packed:
-                for note in codec.notes(data):
+                for note in codec.unpack_notes(data):
                     if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again):
                         notes.append(note)
         return sorted(notes, key=lambda note: note.wall_s)
@@ -273,6 +273,6 @@ def _belongs(wall_s: float, chunk: _Chunk) -> bool:
     """Whether a frame goes on in a chunk: its times only grow, so that they can be searched."""
     return (
         wall_s > chunk.walls[-1]
-        and math.floor(wall_s / LONGEST_S) == math.floor(chunk.walls[0] / LONGEST_S)
-        and len(chunk.walls) < MOST_FRAMES
+        and math.floor(wall_s / _LONGEST_S) == math.floor(chunk.walls[0] / _LONGEST_S)
+        and len(chunk.walls) < _MOST_FRAMES
     )

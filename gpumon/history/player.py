@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.history.derivation import Derivation, DerivedMoment, in_order
 from gpumon.history.frame_store import FrameStore
-from gpumon.history.timeline import MINUTE_S, Worker, filled
+from gpumon.history.timeline import MINUTE_S, Worker, history_before
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -20,7 +20,7 @@ SHOWN_EVERY_S: Final = 0.1
 """Snapshots are sent no more often: what lies between two of them goes into the charts only."""
 MOST_BEHIND_S: Final = 0.5
 """A machine that cannot derive so fast plays slower, rather than ever more at a time."""
-PAUSE_S: Final = 10.0
+_PAUSE_S: Final = 10.0
 """A longer time without frames, and than three intervals, is passed over."""
 
 
@@ -113,14 +113,14 @@ class Player:
             pass
         self._at_s = first_s
         self._read(first_s - 1e-6)
-        return filled(self._past, first_s)
+        return history_before(self._past, first_s)
 
     def _until(self, wall_s: float) -> list[DerivedMoment]:
         """Derive the frames up to a time. A long time without any is passed over."""
         taken: list[DerivedMoment] = []
         while self._waiting or self._read(self._at_s):
             next_s = self._waiting[0].wall_s
-            paused = next_s - self._at_s > max(PAUSE_S, 3.0 * self._waiting[0].interval_s)
+            paused = next_s - self._at_s > max(_PAUSE_S, 3.0 * self._waiting[0].interval_s)
             if next_s > wall_s and (taken or not paused):
                 self._at_s = max(self._at_s, wall_s)
                 return taken

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.history import codec
 from gpumon.history.file import PieceKind, check, connected, identified, unreadable
 from gpumon.history.frame_store import Note, Points
@@ -125,7 +125,7 @@ class Recording:
                 packed = of_run + packed
         frames = codec.unpacked(packed)
         if len(frames) < len(packed):
-            self._damaged_frames.update(codec.moment(frame) for frame in packed)
+            self._damaged_frames.update(codec.frame_time(frame) for frame in packed)
             self._damaged_frames.difference_update((frame.seq, frame.wall_s) for frame in frames)
         return frames
 
@@ -162,7 +162,7 @@ class Recording:
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
         events = []
-        for event in self._content(PieceKind.EVENTS, from_s, to_s, codec.events):
+        for event in self._content(PieceKind.EVENTS, from_s, to_s, codec.unpack_events):
             if from_s <= event.wall_s <= to_s:
                 events.append(event)
         return events
@@ -170,7 +170,7 @@ class Recording:
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
         notes = []
-        for note in self._content(PieceKind.VERDICTS, from_s, to_s, codec.notes):
+        for note in self._content(PieceKind.VERDICTS, from_s, to_s, codec.unpack_notes):
             verdicts = tuple(vetted_verdict(verdict) for verdict in note.verdicts)
             notes.append(msgspec.structs.replace(note, verdicts=verdicts))
         return notes
@@ -369,7 +369,7 @@ class Recording:
         return []
 
     def _spoilt(self, why: str) -> ConfigError:
-        return ConfigError(f"{named(self._path)}: {why}; take another copy of it")
+        return ConfigError(f"{file_name(self._path)}: {why}; take another copy of it")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -396,7 +396,7 @@ def _timed(data: bytes) -> list[tuple[float, codec.PackedFrame]]:
     timed = []
     last_s = -math.inf
     for frame in frames:
-        _, wall_s = codec.moment(frame)
+        _, wall_s = codec.frame_time(frame)
         if not _FIRST_S <= wall_s <= _LAST_S or wall_s <= last_s:
             raise ValueError("damaged: its times are in no order")
         last_s = wall_s

@@ -14,15 +14,26 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import named
+from gpumon.config.load import file_name
 from gpumon.history import codec
-from gpumon.history.file import PieceKind, check, connected, held, identified, journaled, make, rest, single, unwritable
+from gpumon.history.file import (
+    PieceKind,
+    check,
+    connected,
+    identified,
+    journaled,
+    lock_file,
+    make,
+    rest,
+    single,
+    unwritable,
+)
 from gpumon.history.frame_store import FrameStore, Note, Points, PointsCell, Tick, VerdictLog
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event
 
-SOURCE: Final = "recording"
+_SOURCE: Final = "recording"
 """`Fault.source` of what is said here."""
 _MOST_WAITING: Final = 64
 """Ticks that wait for a slow disk; what comes then is dropped."""
@@ -77,7 +88,7 @@ class Recorder:
         except queue.Full:
             self.dropped += 1
             since_s = self._slow.since_wall_s if self._slow is not None else kept.frame.wall_s
-            self._slow = Fault(SOURCE, f"{named(self._path)}: the disk does not keep up: frames are lost", since_s)
+            self._slow = Fault(_SOURCE, f"{file_name(self._path)}: the disk does not keep up: frames are lost", since_s)
         else:
             self._slow = None
 
@@ -97,14 +108,14 @@ class Recorder:
             if self._path.exists():
                 check(self._path)
             elif not self._path.parent.is_dir():
-                raise ConfigError(f"{named(self._path.parent)}: there is no such folder")
-            self._stack.enter_context(held(self._path))
+                raise ConfigError(f"{file_name(self._path.parent)}: there is no such folder")
+            self._stack.enter_context(lock_file(self._path))
             self._open()
         except OSError as failure:
-            raise ConfigError(f"{named(self._path)}: cannot be written: {failure.strerror}") from None
+            raise ConfigError(f"{file_name(self._path)}: cannot be written: {failure.strerror}") from None
         except sqlite3.Error as error:
             text = unwritable(self._path, error).strerror
-            raise ConfigError(f"{named(self._path)}: cannot be written: {text}; name another file") from None
+            raise ConfigError(f"{file_name(self._path)}: cannot be written: {text}; name another file") from None
 
     def _open(self) -> None:
         """Raises ConfigError, OSError, sqlite3.Error."""
@@ -118,7 +129,7 @@ class Recorder:
         theirs = identified(connection, self._path)
         for name, text in _OTHERS.items():
             if theirs.get(name, "") != self._facts.get(name, ""):
-                raise ConfigError(f"{named(self._path)}: {text.format(clean(theirs.get(name, '')))}")
+                raise ConfigError(f"{file_name(self._path)}: {text.format(clean(theirs.get(name, '')))}")
         journaled(connection, self._path)
         connection.execute("BEGIN IMMEDIATE")  # raises where it cannot be written
         connection.execute("ROLLBACK")
@@ -171,7 +182,7 @@ class Recorder:
         self._failures += 1
         since_s = self._fault.since_wall_s if self._fault is not None else wall_s
         text = f"recording stopped: {reason}; what was written stays readable, gpumon tries again"
-        self._fault = Fault(SOURCE, text, since_s)
+        self._fault = Fault(_SOURCE, text, since_s)
 
     def _finish(self) -> None:
         if self._writer is not None and self._connection is not None:
@@ -199,7 +210,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _reason(error: Exception, path: Path) -> str:
     """Why nothing more can be written, with the file."""
-    where = named(path)
+    where = file_name(path)
     text = clean(str(error), 120)
     if isinstance(error, ConfigError):
         return text
@@ -290,7 +301,7 @@ class Writer:
         self._last_s: float = newest[1] if newest else -math.inf
         self._packer = codec.Packer()
         self._frames = _Tail(PieceKind.FRAMES, codec.block, codec.unblocked)
-        self._points = _Tail(PieceKind.POINTS, codec.cells, codec.points)
+        self._points = _Tail(PieceKind.POINTS, codec.pack_cells, codec.points)
         self._cell = PointsCell()
         self._log = VerdictLog()
         self._clock = _Clock()
@@ -315,7 +326,7 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         self._end_cell()
         if points:
-            self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.cells(points))
+            self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.pack_cells(points))
         self._tell(events)
         self._note(notes)
         self._end_minute()
@@ -368,7 +379,7 @@ class Writer:
 
     def _end_cell(self) -> None:
         if (point := self._cell.taken()) is not None:
-            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.cells([point]))
+            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.pack_cells([point]))
             self._points.add(row, point.wall_s, point)
 
     def _end_minute(self) -> None:

@@ -12,10 +12,10 @@ import msgspec
 from gpumon.efficiency.costs import cost_of, energy_cost_of
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.ratio import minus, plus, times
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.sums import (
-    TOKENS,
-    Counted,
+    TOKEN_FIELDS,
+    CounterGrowth,
     GoodputCount,
     GoodputSum,
     Mean,
@@ -93,10 +93,10 @@ class _Counts:
         self.seconds: dict[str, float] = {}
         """GPU -> recorded time in which it was there."""
         self.engines: dict[str, Engine] = {}
-        self.joules: dict[str, Counted] = {}
+        self.joules: dict[str, CounterGrowth] = {}
         self.energy_costs: dict[str, Reading] = {}
         self.unused: dict[str, UnusedTime] = {}
-        self.tokens: dict[tuple[str, str], Counted] = {}
+        self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         self.served: dict[str, GoodputCount] = {}
         self.goodput: dict[str, GoodputSum] = {}
         self.host = ""
@@ -120,7 +120,7 @@ class _Counts:
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
             self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
-            joules = self.joules.setdefault(gpu.uuid, Counted()).add(raw.energy_j, seconds)
+            joules = self.joules.setdefault(gpu.uuid, CounterGrowth()).add(raw.energy_j, seconds)
             spent = self.energy_costs.get(gpu.uuid, 0.0)
             self.energy_costs[gpu.uuid] = plus(spent, energy_cost_of(joules, per_kwh))
             on_it = [engine for engine in engines if gpu.index in engine.hardware.gpus]
@@ -129,12 +129,12 @@ class _Counts:
             self.engines[engine.key] = engine
             served = self.served.setdefault(engine.key, GoodputCount(self.goals))
             self.goodput.setdefault(engine.key, GoodputSum()).add_sum(served.growth(reading))
-            for field, total in TOKENS.items():
-                counted = self.tokens.setdefault((engine.key, field), Counted())
+            for field, total in TOKEN_FIELDS.items():
+                counted = self.tokens.setdefault((engine.key, field), CounterGrowth())
                 counted.add(getattr(engine.tokens_total, total), seconds)
 
 
-def summed_up(
+def summary_of(
     past: FrameStore,
     catalogue: GpuCatalogue,
     prices: Prices,
@@ -178,7 +178,7 @@ def summed_up(
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
-    return _with_sums(whole, adding_up(counts.engines.values()), cards, counts)
+    return _with_sums(whole, engines_in_sums(counts.engines.values()), cards, counts)
 
 
 def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
@@ -371,7 +371,7 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
 
 
 def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
-    totals = {field: counts.tokens[engine.key, field].reading for field in TOKENS}
+    totals = {field: counts.tokens[engine.key, field].reading for field in TOKEN_FIELDS}
     own_means = {}
     for field, series in _MEANS.items():
         own_means[field] = means.mean(f"{series}@{engine.key}")
@@ -416,7 +416,7 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {}
-    for field in TOKENS:
+    for field in TOKEN_FIELDS:
         sums[field] = sum_of_known([getattr(engine, field) for engine in in_totals])
     goodput = GoodputSum()
     for key in keys:
@@ -446,7 +446,7 @@ def _sum_over(gpus: Sequence[GpuPeriod], field: str) -> Reading:
     return sum_of_all([getattr(gpu, field) for gpu in gpus])
 
 
-MOST: Final = 200
+MOST_LISTED_INCIDENTS: Final = 200
 _QUIET: Final = frozenset({EventKind.REPLICAS})
 """Kinds that are told by others beside them."""
 _TOLD: Final = frozenset({EventKind.GPU, EventKind.THROTTLE})
@@ -456,7 +456,7 @@ _LEAD_S: Final = 60.0
 
 
 def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...], int]:
-    """The most urgent and longest ones first, at most `MOST`; and how many were left out.
+    """The most urgent and longest ones first, at most `MOST_LISTED_INCIDENTS`; and how many were left out.
 
     A change of verdict ends the incident that its thing was in; one of its level does not, and the worst is told. One
     that began before the first event is not known. The same event of the same thing stands there once.
@@ -474,7 +474,7 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
     for same in moments.values():
         every.append(_moment(same))
     every.sort(key=lambda incident: (URGENCY[incident.level], -incident.seconds, incident.begin))
-    return tuple(every[:MOST]), max(0, len(every) - MOST)
+    return tuple(every[:MOST_LISTED_INCIDENTS]), max(0, len(every) - MOST_LISTED_INCIDENTS)
 
 
 def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, float, bool]]:

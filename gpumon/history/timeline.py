@@ -23,11 +23,11 @@ from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
 MINUTE_S: Final = 60.0
-CHART_S: Final = 7200.0
+_CHART_S: Final = 7200.0
 """Span of the longest chart."""
 
 
-def number_of(wall_s: float) -> int:
+def _number_of(wall_s: float) -> int:
     """Which of all segments a time lies in."""
     return int(wall_s // SEGMENT_S)
 
@@ -62,7 +62,7 @@ class Segment:
         next_s = None
         if self.walls:
             next_s = self._past.after(self.walls[-1])
-        if next_s is not None and number_of(next_s) == self.number:
+        if next_s is not None and _number_of(next_s) == self.number:
             self._read()
 
     def _read(self) -> None:
@@ -118,7 +118,7 @@ class Segment:
             self._before.prepare()
             self._history = self._before._history
             return
-        self._history = filled(self._past, self.walls[0])
+        self._history = history_before(self._past, self.walls[0])
 
     def history(self, place: int) -> History:
         """The charts up to a moment at least. In the event loop, where the charts are drawn from it."""
@@ -135,13 +135,13 @@ class Segment:
         return self._history
 
 
-def filled(past: FrameStore, before_s: float) -> History:
+def history_before(past: FrameStore, before_s: float) -> History:
     """A history with the points of the charts and the events before a time."""
     history = History()
-    for each in in_order(past.points(before_s - CHART_S, before_s)):
+    for each in in_order(past.points(before_s - _CHART_S, before_s)):
         if each.wall_s < before_s:
             history.append(each.wall_s, each.values, each.seconds)
-    for event in past.events(before_s - CHART_S, before_s):
+    for event in past.events(before_s - _CHART_S, before_s):
         if event.wall_s < before_s:
             history.mark(event)
     return history
@@ -150,7 +150,7 @@ def filled(past: FrameStore, before_s: float) -> History:
 T = TypeVar("T")
 BREATH_S: Final = 0.002
 """Between two steps of what nobody waits for: the screen's thread gets its turn."""
-END_S: Final = 0.3
+_END_S: Final = 0.3
 """Longest wait for all threads when the program ends: SQLite in a thread does not survive the interpreter's end, and a
 disk that hangs must not hold it up."""
 _THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
@@ -159,7 +159,7 @@ _THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 @atexit.register
 def _end() -> None:
     """The main thread is over by now, so that no thread begins another step."""
-    end_s = time.monotonic() + END_S
+    end_s = time.monotonic() + _END_S
     for thread in list(_THREADS):
         thread.join(max(0.0, end_s - time.monotonic()))
 
@@ -296,14 +296,14 @@ class DerivedTimeline:
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
         """Two spans that end at these times. Raises ValueError where they cannot be compared."""
-        from gpumon.history.compared import USUAL_S, compared, spans_of
+        from gpumon.history.compared import USUAL_SPAN_S, compare_spans, spans_of
 
         held = self._past.span()
         if held is None:
             raise ValueError("nothing is kept yet")
         moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
-        before, after = spans_of(*moments, USUAL_S, Stretch(*held))
-        return await self._comparing.call(lambda: compared(self._past, self._make, before, after))
+        before, after = spans_of(*moments, USUAL_SPAN_S, Stretch(*held))
+        return await self._comparing.call(lambda: compare_spans(self._past, self._make, before, after))
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""
@@ -493,4 +493,4 @@ class DerivedTimeline:
         return known
 
     def _number(self, wall_s: float) -> int:
-        return number_of(wall_s)
+        return _number_of(wall_s)

@@ -70,7 +70,7 @@ class _Event(msgspec.Struct, frozen=True):
     since_s: float = 0.0
 
 
-def events(data: bytes) -> list[Event]:
+def unpack_events_0_1(data: bytes) -> list[Event]:
     """The events that version 0.1 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
     events = []
     for one in msgspec.msgpack.decode(data, type=list[_Event]):

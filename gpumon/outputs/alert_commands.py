@@ -18,9 +18,9 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.alerts import AlertChange
 
-TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 """A command that takes longer is killed."""
-WAITING: Final = 32
+MOST_WAITING_COMMANDS: Final = 32
 """Changes that wait for one slow command; more are dropped, and that is said."""
 FAULT_S: Final = 300.0
 """How long a failure stands among the faults."""
@@ -29,7 +29,7 @@ FAULT_S: Final = 300.0
 class AlertCommands:
     """Runs each command in a thread of its own, one change after the other: a slow one delays no tick and no other."""
 
-    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._waiting: dict[tuple[str, ...], queue.Queue[tuple[bytes, float]]] = {}
         self._fault: Fault | None = None
@@ -40,7 +40,7 @@ class AlertCommands:
             return
         command = change.rule.command
         if command not in self._waiting:
-            self._waiting[command] = queue.Queue(WAITING)
+            self._waiting[command] = queue.Queue(MOST_WAITING_COMMANDS)
             threading.Thread(target=self._run, args=(command,), name="alert command", daemon=True).start()
         line = json.dumps(_told(change, snapshot), allow_nan=False).encode() + b"\n"
         try:

@@ -14,7 +14,14 @@ from gpumon.outputs.json import as_object
 from gpumon.outputs.period import local_time
 from gpumon.outputs.schema import document
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.readings.before_after import SCHEMA, BeforeAfter, ComparedSpan, FigureChange, ThingChange, VerdictChange
+from gpumon.readings.before_after import (
+    COMPARE_SCHEMA,
+    BeforeAfter,
+    ComparedSpan,
+    FigureChange,
+    ThingChange,
+    VerdictChange,
+)
 from gpumon.readings.change_words import (
     NOTHING_DIFFERS,
     amount_text,
@@ -29,7 +36,7 @@ from gpumon.readings.change_words import (
 from gpumon.readings.format import period
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Kind
-from gpumon.triage.render import LEVELS, LIMITS, verdict_text
+from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, verdict_text
 
 BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
 _ROOM: Final = 10
@@ -42,13 +49,13 @@ _RULE: Final = (
 
 def encode(answer: BeforeAfter) -> bytes:
     """One line of JSON, without a newline; docs/compare.md."""
-    return msgspec.json.encode({"schema": SCHEMA, **as_object(answer)})
+    return msgspec.json.encode({"schema": COMPARE_SCHEMA, **as_object(answer)})
 
 
 def schema() -> dict[str, object]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, object] = {}
-    root = document(BeforeAfter, "gpumon compare", SCHEMA, definitions)
+    root = document(BeforeAfter, "gpumon compare", COMPARE_SCHEMA, definitions)
     return {**root, "$defs": dict(sorted(definitions.items()))}
 
 
@@ -82,9 +89,9 @@ def markdown(answer: BeforeAfter) -> str:
         if effect and thing.kind is not Kind.GPU:
             lines += ["", f"Effect: {md.safe(effect)}"]
         if figures:
-            lines += ["", *md.table(columns_of(figures, _FIGURE))]
+            lines += ["", *md.markdown_table(columns_of(figures, _FIGURE))]
     if answer.verdicts:
-        lines += ["", *md.table(columns_of(answer.verdicts, _VERDICT))]
+        lines += ["", *md.markdown_table(columns_of(answer.verdicts, _VERDICT))]
     return "\n".join(lines) + "\n"
 
 
@@ -170,7 +177,7 @@ _FIGURE: Final[tuple[ColumnSpec[FigureChange], ...]] = (
 _VERDICT: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
     ColumnSpec("before", lambda change: _share(change.before_ratio), right=True),
     ColumnSpec("after", lambda change: _share(change.after_ratio), right=True),
-    ColumnSpec("level", lambda change: LEVELS[change.level], keep=3),
+    ColumnSpec("level", lambda change: LEVEL_WORDS[change.level], keep=3),
     ColumnSpec("where", lambda change: clean(change.verdict.scope, 28)),
     ColumnSpec("verdict", lambda change: verdict_words(change)),
 )
@@ -179,7 +186,7 @@ _VERDICT: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
 def verdict_words(change: VerdictChange) -> str:
     """Name of the limit, and its sentence as it was told last."""
     text = clean(verdict_text(change.verdict), 200)
-    name = LIMITS[change.verdict.code]
+    name = LIMIT_NAMES[change.verdict.code]
     if text:
         return f"{name}: {text}"
     return name

@@ -11,7 +11,7 @@ from typing import Final
 from gpumon.efficiency.gpu import worded
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
-from gpumon.outputs.units import NONE, latency, quantities, token
+from gpumon.outputs.units import NONE, latency_text, quantities, token
 from gpumon.readings import format as human
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
@@ -19,7 +19,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
 from gpumon.triage.marks import MARKS, URGENT, urgent_by_gpu
-from gpumon.triage.render import LIMITS, NARROW, actions_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
@@ -145,8 +145,8 @@ _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
     _figure("KV", "ratio", "kv_usage_ratio"),
     _figure("prefill tok/s", "number", "prefill_tokens_per_s", 4),
     _figure("decode tok/s", "number", "decode_tokens_per_s"),
-    ColumnSpec(glossary.TTFT.name, lambda engine: latency(engine.latency.ttft_s), right=True, keep=6),
-    ColumnSpec(glossary.ITL.name, lambda engine: latency(engine.latency.itl_s), right=True, keep=5),
+    ColumnSpec(glossary.TTFT.name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
+    ColumnSpec(glossary.ITL.name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
     _figure("MFU", "ratio", "mfu_ratio"),
     _figure("MBU", "ratio", "mbu_ratio"),
 )
@@ -216,9 +216,9 @@ def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]
             continue
         sentence = verdict_text(verdict)
         if sentence:
-            text = f"{LIMITS[verdict.code]}: {sentence}"
+            text = f"{LIMIT_NAMES[verdict.code]}: {sentence}"
         else:
-            text = LIMITS[verdict.code]
+            text = LIMIT_NAMES[verdict.code]
         mark = MARKS[verdict.level]
         alike = (f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
         scopes.setdefault(alike, []).append(verdict.scope)

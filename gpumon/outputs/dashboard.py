@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 import tomli
 
-TEMPLATE: Final = Path(__file__).with_name("dashboard.toml")
-SCHEMA: Final = 39
+_TEMPLATE: Final = Path(__file__).with_name("dashboard.toml")
+_SCHEMA: Final = 39
 """Grafana's `schemaVersion`: that of Grafana 11, which later ones read."""
-SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-WIDTH: Final = 24
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH: Final = 24
 HEIGHT: Final = 8
 BESIDE: Final = 3
 """Panels in one line."""
@@ -32,7 +32,7 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
     `priced`: the rules know prices; `scraped`: the Prometheus scrapes engines or dcgm-exporters; `served`: some
     `gpumon serve-metrics`.
     """
-    boards = _boards(tomli.loads(TEMPLATE.read_text("utf-8")))
+    boards = _boards(tomli.loads(_TEMPLATE.read_text("utf-8")))
     wanted = {"scraped": scraped, "served": served}
     without = "Idle money per hour"
     if priced:
@@ -45,7 +45,7 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
         if len(shown) > 1:
             panels.append(_heading(board, len(panels) + 1, y))
             y += 1
-        panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": WIDTH, "h": HEIGHT}))
+        panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": _WIDTH, "h": HEIGHT}))
         y += HEIGHT
         charts = [panel for panel in board["panels"] if panel[0] != without]
         for number, panel in enumerate(charts):
@@ -58,7 +58,7 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
         "title": "LLM serving: MFU, MBU and cost (gpumon)",
         "uid": "gpumon-rules",
         "tags": ["gpumon", "llm", "gpu"],
-        "schemaVersion": SCHEMA,
+        "schemaVersion": _SCHEMA,
         "version": 1,
         "editable": True,
         "refresh": "30s",
@@ -72,14 +72,14 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
 
 def _heading(board: dict[str, Any], number: int, y: int) -> dict[str, Any]:
     """The line that parts a board from the one above it."""
-    place = {"x": 0, "y": y, "w": WIDTH, "h": 1}
+    place = {"x": 0, "y": y, "w": _WIDTH, "h": 1}
     return {"id": number, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
 
 
 def _place(number: int, y: int) -> dict[str, int]:
     """Place of the chart number `at` of those that begin in line `y`."""
     line, column = divmod(number, BESIDE)
-    width = WIDTH // BESIDE
+    width = _WIDTH // BESIDE
     return {"x": column * width, "y": y + line * HEIGHT, "w": width, "h": HEIGHT}
 
 
@@ -110,7 +110,7 @@ def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
         "name": name,
         "type": "query",
         "label": label,
-        "datasource": SOURCE,
+        "datasource": _SOURCE,
         "definition": asked,
         "query": {"query": asked, "refId": name},
         "refresh": 2,
@@ -126,13 +126,13 @@ def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, An
     title, unit, meaning, queries = panel
     targets = []
     for letter, (expr, legend) in enumerate(queries):
-        targets.append({"refId": chr(65 + letter), "expr": expr, "legendFormat": legend, "datasource": SOURCE})
+        targets.append({"refId": chr(65 + letter), "expr": expr, "legendFormat": legend, "datasource": _SOURCE})
     return {
         "id": number,
         "type": "timeseries",
         "title": title,
         "description": meaning,
-        "datasource": SOURCE,
+        "datasource": _SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
@@ -152,7 +152,7 @@ def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[st
                 "expr": expr,
                 "format": "table",
                 "instant": True,
-                "datasource": SOURCE,
+                "datasource": _SOURCE,
             }
         )
         names[f"Value #{ref}"] = title
@@ -161,7 +161,7 @@ def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[st
         "id": number,
         "type": "table",
         "title": "Models",
-        "datasource": SOURCE,
+        "datasource": _SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {}, "overrides": overrides},
         "options": {"showHeader": True},

@@ -29,7 +29,7 @@ _LATENCIES: Final = ("ttft", "itl", "queue", "e2e")
 _PARTS: Final = ("mean", "p50", "p95", "p99")
 _QUANTILES: Final = {f"{latency}_{part}_s": f"{latency}_s.{part}" for latency in _LATENCIES for part in _PARTS}
 """Columns of latencies, and their fields."""
-COLUMNS: Final = (
+CSV_COLUMNS: Final = (
     *("time", "host", "kind", "name", "model", "state", "verdicts"),
     *dict.fromkeys((*_GPU, *_ENGINE)),
     *_QUANTILES,
@@ -38,16 +38,16 @@ COLUMNS: Final = (
 """Units as in the names; a value that is not there is an empty cell, never a 0."""
 
 
-def header() -> str:
+def csv_header() -> str:
     """The first line."""
-    return _line(list(COLUMNS))
+    return _line(list(CSV_COLUMNS))
 
 
 def rows(snapshot: Snapshot) -> str:
     """The lines of one moment."""
     lines = []
     for row in _things(snapshot):
-        lines.append(_line([cell(row.get(column, "")) for column in COLUMNS]))
+        lines.append(_line([cell(row.get(column, "")) for column in CSV_COLUMNS]))
     return "".join(lines)
 
 

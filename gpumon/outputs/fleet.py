@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
-from gpumon.fleet.rows import FleetRow, by_name, ordered, troubles, worst_level
+from gpumon.fleet.rows import FleetRow, by_name, count_troubles, sort_fleet_rows, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
@@ -23,7 +23,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import MARKS, URGENCY
-from gpumon.triage.render import LIMITS, actions_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
 ROW_KEYS: Final = tuple(name for name in FleetRow.__struct_fields__ if name not in _NOT_PRINTED)
@@ -119,7 +119,7 @@ def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 16
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
     snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
-    if trouble := troubles(rows):
+    if trouble := count_troubles(rows):
         yield f"{MARKS[worst_level(rows)].glyph} {', '.join(trouble)}"
     if snapshot.queries:
         queries = "queries"
@@ -127,15 +127,15 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
             queries = "query"
         yield f"{snapshot.queries} {queries}, {snapshot.cost_s:.2f} s"
     if rows:
-        hosts = ordered(rows)
+        hosts = sort_fleet_rows(rows)
         yield ""
         yield from table(_columns("host", [*hosts, whole]), width)
         yield ""
-        yield from table(_columns("model", ordered(models, "tokens")), width)
+        yield from table(_columns("model", sort_fleet_rows(models, "tokens")), width)
         for label in owners:
             yield ""
             yield from table(_columns(clean(label, _NAME), [*by_owner(snapshot, label, prices), whole]), width)
-    yield from _verdicts(snapshot, ordered(rows))
+    yield from _verdicts(snapshot, sort_fleet_rows(rows))
     for fault in snapshot.faults:
         yield ""
         yield f"fault {token(fault.source)}  since {fault.since}"
@@ -232,7 +232,7 @@ def _silent_engines(row: FleetRow) -> Iterator[str]:
 
 def _verdict_line(host: str, verdict: Verdict) -> str:
     scope = token(verdict.scope, spaces=True)
-    limit = LIMITS[verdict.code]
+    limit = LIMIT_NAMES[verdict.code]
     line = f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}"
     if verdict.actions:
         line += f" - {token(actions_text(verdict), spaces=True)}"

@@ -12,19 +12,27 @@ from gpumon.fleet.owners import unowned
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
 from gpumon.outputs.json import as_object
-from gpumon.outputs.period import MOSTLY, how_long, length, local_time, output_tokens, tokens_text, with_figures
+from gpumon.outputs.period import (
+    MOSTLY_COVERED,
+    duration_text,
+    how_long,
+    local_time,
+    output_tokens,
+    tokens_text,
+    with_figures,
+)
 from gpumon.outputs.schema import document
-from gpumon.outputs.sizing import money
+from gpumon.outputs.sizing import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
-from gpumon.readings.fleet_period import SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
+from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import HOUR_S, KWH_J
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
-MOST_SHOWN: Final = 20
+_MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""
 NO_INCIDENTS: Final = (
     "not recorded: load the rules of `gpumon rules` into the Prometheus, or have it scrape `gpumon serve-metrics`"
@@ -33,13 +41,13 @@ NO_INCIDENTS: Final = (
 
 def encode(period: FleetPeriod) -> bytes:
     """One line of JSON, without a newline; the keys are in docs/fleet-report.md, `missing` as in docs/json.md."""
-    return msgspec.json.encode({"schema": SCHEMA, **as_object(period)})
+    return msgspec.json.encode({"schema": FLEET_REPORT_SCHEMA, **as_object(period)})
 
 
 def schema() -> dict[str, object]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, object] = {}
-    root = document(FleetPeriod, "gpumon report --by", SCHEMA, definitions)
+    root = document(FleetPeriod, "gpumon report --by", FLEET_REPORT_SCHEMA, definitions)
     return {**root, "$defs": dict(sorted(definitions.items()))}
 
 
@@ -53,7 +61,7 @@ def report(period: FleetPeriod, width: int = 100) -> str:
         lines += ["", *table(_groups(period), width)]
     if period.wasters:
         lines += ["", "most unused", *table(_wasters(period), width)]
-    shown = period.incidents[:MOST_SHOWN]
+    shown = period.incidents[:_MOST_SHOWN]
     if shown:
         lines += ["", "incidents", *table(_incidents(shown), width)]
         lines += _more(period)
@@ -70,14 +78,14 @@ def report(period: FleetPeriod, width: int = 100) -> str:
 
 def markdown(period: FleetPeriod) -> str:
     """The same as tables to paste into a weekly report."""
-    lines = [f"## {md.safe(_title(period))}", "", *md.header("total|")]
-    lines += [md.row(label, md.safe(text)) for label, text in _facts(period)]
-    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.table(_groups(period))]
+    lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
+    lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
+    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_groups(period))]
     if period.wasters:
-        lines += ["", "### Most unused", "", *md.table(_wasters(period))]
-    shown = period.incidents[:MOST_SHOWN]
+        lines += ["", "### Most unused", "", *md.markdown_table(_wasters(period))]
+    shown = period.incidents[:_MOST_SHOWN]
     if shown:
-        lines += ["", "### Incidents", "", *md.table(_incidents(shown))]
+        lines += ["", "### Incidents", "", *md.markdown_table(_incidents(shown))]
         for text in _more(period):
             lines += ["", text]
     limits = list(_limits(period))
@@ -114,7 +122,7 @@ def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
     total = period.total
     looks = f"looked at every {human.age(period.step_s)}"
     hosts = human.counted(period.hosts, "host")
-    yield "measured", f"{length(period.measured_s)} of {length(period.seconds)}, {hosts}, {looks}"
+    yield "measured", f"{duration_text(period.measured_s)} of {duration_text(period.seconds)}, {hosts}, {looks}"
     yield "GPUs", _gpu_hours(total)
     yield "use", ", ".join(_use(total, name) for name in ("busy", "mfu", "mbu"))
     yield "tokens", tokens_text(total)
@@ -144,7 +152,7 @@ def _unused_share(group: GroupPeriod) -> str:
 
 def _known(group: GroupPeriod, known_s: float) -> str:
     """` (known for 80% of the GPU-hours)`, where that is not all."""
-    if not group.gpu_s or known_s >= MOSTLY * group.gpu_s:
+    if not group.gpu_s or known_s >= MOSTLY_COVERED * group.gpu_s:
         return ""
     return f" (known for {quantities['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
 
@@ -161,13 +169,13 @@ def _use(group: GroupPeriod, name: str) -> str:
 def _cost(group: GroupPeriod) -> str:
     if isinstance(group.cost, Missing):
         return "no price: set gpu_hour of [prices]"
-    parts = [money(group.cost)]
+    parts = [amount_of_money(group.cost)]
     if not isinstance(group.unused_cost, Missing):
-        parts.append(f"unused {money(group.unused_cost)}")
+        parts.append(f"unused {amount_of_money(group.unused_cost)}")
     if not isinstance(group.cost_per_million_tokens, Missing):
-        parts.append(f"{money(group.cost_per_million_tokens)} per million decode tokens")
+        parts.append(f"{amount_of_money(group.cost_per_million_tokens)} per million decode tokens")
     if not isinstance(group.cost_per_million_all_tokens, Missing):
-        parts.append(f"{money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
+        parts.append(f"{amount_of_money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
     if not isinstance(group.tokens_per_cost, Missing):
         parts.append(f"{quantities['number'](group.tokens_per_cost)} decode tokens per $")
     return ", ".join(parts)
@@ -178,7 +186,7 @@ def _energy(group: GroupPeriod) -> str:
         return NONE
     cost = ""
     if not isinstance(group.energy_cost, Missing):
-        cost = f", cost {money(group.energy_cost)}"
+        cost = f", cost {amount_of_money(group.energy_cost)}"
     return f"{_kwh(group.energy_j)} kWh{_known(group, group.energy_known_s)}{cost}"
 
 
@@ -190,7 +198,8 @@ def _incident_sum(group: GroupPeriod) -> str:
     together = 0.0
     if not isinstance(group.incident_s, Missing):
         together = group.incident_s
-    return f"{group.incidents:,.0f}, {_whole(group.critical_incidents)} of them critical, {length(together)} together"
+    critical = _whole(group.critical_incidents)
+    return f"{group.incidents:,.0f}, {critical} of them critical, {duration_text(together)} together"
 
 
 def _whole(value: Reading) -> str:
@@ -235,20 +244,20 @@ _GROUP: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("unused", _unused_share, right=True, keep=8),
 )
 _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
-    ColumnSpec("cost", lambda group: money(group.cost), right=True, keep=8),
-    ColumnSpec("unused cost", lambda group: money(group.unused_cost), right=True),
+    ColumnSpec("cost", lambda group: amount_of_money(group.cost), right=True, keep=8),
+    ColumnSpec("unused cost", lambda group: amount_of_money(group.unused_cost), right=True),
     ColumnSpec("busy", lambda group: quantities["ratio"](group.busy_ratio), right=True, keep=3),
     ColumnSpec("mfu", lambda group: quantities["ratio"](group.mfu_ratio), right=True),
     ColumnSpec("mbu", lambda group: quantities["ratio"](group.mbu_ratio), right=True, keep=2),
     ColumnSpec("prefill", lambda group: quantities["number"](group.prefill_computed_tokens), right=True, keep=4),
     ColumnSpec("cached", lambda group: quantities["number"](group.prefill_cached_tokens), right=True, keep=1),
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
-    ColumnSpec("$/1M out", lambda group: money(group.cost_per_million_tokens), right=True, keep=7),
+    ColumnSpec("$/1M out", lambda group: amount_of_money(group.cost_per_million_tokens), right=True, keep=7),
     ColumnSpec("tok/$", lambda group: quantities["number"](group.tokens_per_cost), right=True, keep=2),
     ColumnSpec("ttft ok", _kept, right=True, keep=5),
     ColumnSpec("itl ok", _kept_token, right=True, keep=4),
     ColumnSpec("kWh", lambda group: _kwh(group.energy_j), right=True, keep=6),
-    ColumnSpec("energy cost", lambda group: money(group.energy_cost), right=True, keep=5),
+    ColumnSpec("energy cost", lambda group: amount_of_money(group.energy_cost), right=True, keep=5),
     ColumnSpec("incidents", lambda group: _whole(group.incidents), right=True, keep=6),
 )
 """Columns that are there once a group has a figure in them."""
@@ -277,7 +286,7 @@ def _wasters(period: FleetPeriod) -> list[PrintedColumn]:
     where = [_WASTER_HOST]
     if by != "host":
         where.append(group)
-    shown = period.wasters[:MOST_SHOWN]
+    shown = period.wasters[:_MOST_SHOWN]
     cost = with_figures(columns_of(shown, (_WASTER_COST,)))
     return [*columns_of(shown, where), *columns_of(shown, _WASTER), *cost, *columns_of(shown, (_WASTER_MODELS,))]
 
@@ -290,7 +299,7 @@ _WASTER: Final[tuple[ColumnSpec[Waster], ...]] = (
     ColumnSpec("unused h", lambda waster: _hours(waster.unused_gpu_s), right=True),
 )
 _WASTER_COST: Final[ColumnSpec[Waster]] = ColumnSpec(
-    "unused cost", lambda waster: money(waster.unused_cost), right=True
+    "unused cost", lambda waster: amount_of_money(waster.unused_cost), right=True
 )
 
 
@@ -319,7 +328,7 @@ _INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
 
 
 def _more(period: FleetPeriod) -> Iterator[str]:
-    more = len(period.incidents) - MOST_SHOWN + period.incidents_left_out
+    more = len(period.incidents) - _MOST_SHOWN + period.incidents_left_out
     if more > 0:
         yield f"and {more} more"
 
@@ -330,7 +339,7 @@ def _limits(period: FleetPeriod) -> Iterator[str]:
         number = human.counted(len(period.without_data), "host")
         yield f"{number} without data: {_named(period.without_data)}"
     if period.partial:
-        names = [f"{coverage.host} ({length(coverage.measured_s)})" for coverage in period.partial]
+        names = [f"{coverage.host} ({duration_text(coverage.measured_s)})" for coverage in period.partial]
         yield f"parts of the time, of {human.counted(len(names), 'host')}; measured: {_named(names)}"
     for unpriced in period.unpriced:
         name = clean(unpriced.gpu_type, 40) or "GPUs"
@@ -360,9 +369,9 @@ def _unplaced(period: FleetPeriod) -> Iterator[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = [clean(name, 60) for name in names[:MOST_SHOWN]]
-    if len(names) > MOST_SHOWN:
-        shown.append(f"and {len(names) - MOST_SHOWN} more")
+    shown = [clean(name, 60) for name in names[:_MOST_SHOWN]]
+    if len(names) > _MOST_SHOWN:
+        shown.append(f"and {len(names) - _MOST_SHOWN} more")
     return ", ".join(shown)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import ROW_KEYS
-from gpumon.outputs.schema import definition, described, docs_of, document
+from gpumon.outputs.schema import definition, description, docs_of, document
 from gpumon.readings.missing import Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, FaultShown, Level, Snapshot
 
@@ -80,7 +80,7 @@ def _row(definitions: dict[str, Any]) -> dict[str, Any]:
     for name in ROW_KEYS:
         properties[name] = {
             **_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}),
-            **described(texts.get(name, "")),
+            **description(texts.get(name, "")),
         }
     reasons = {"type": "object", "additionalProperties": definition(Reason, definitions)}
     return _object(**properties, missing=reasons)

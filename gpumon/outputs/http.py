@@ -20,11 +20,11 @@ MOST_HEAD: Final = 8192
 """Bytes of a request's head."""
 HEAD_S: Final = 10.0
 """Longest time from the first byte of a request to its last, and of a TLS handshake."""
-IDLE_S: Final = 120.0
+_IDLE_S: Final = 120.0
 """Longest time between two requests of a connection."""
-SEND_S: Final = 20.0
+_SEND_S: Final = 20.0
 """Longest time that a client takes for an answer."""
-CLOSE_S: Final = 5.0
+_CLOSE_S: Final = 5.0
 """Longest time that a client takes for the rest of the last answer of its connection."""
 _AGAIN_S: Final = 0.1
 """Time until the next attempt to accept a connection, after the process had too many files open."""
@@ -96,7 +96,7 @@ def bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def host_of(header: str) -> str:
+def host_in_header(header: str) -> str:
     """Name or address in a `Host` header line, in lower case, without port and brackets; empty where it is none."""
     parts = _HOST.fullmatch(header)
     if parts:
@@ -218,7 +218,7 @@ class HttpServer:
                     return
                 self._open[task] = self._loop.time()
             writer.close()
-            self._loop.call_later(CLOSE_S, self._transports.pop(task).abort)
+            self._loop.call_later(_CLOSE_S, self._transports.pop(task).abort)
         except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):
             pass
         finally:
@@ -226,7 +226,7 @@ class HttpServer:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; returns whether the connection goes on."""
-        first = await asyncio.wait_for(reader.readexactly(1), IDLE_S)
+        first = await asyncio.wait_for(reader.readexactly(1), _IDLE_S)
         try:
             head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
             method, path, headers, lasting = _request(head)
@@ -247,7 +247,7 @@ class HttpServer:
         if method == "HEAD":
             body = b""
         writer.write(_lines(answer, lasting) + body)
-        await asyncio.wait_for(writer.drain(), SEND_S)
+        await asyncio.wait_for(writer.drain(), _SEND_S)
         return lasting
 
     def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> HttpResponse:

@@ -73,7 +73,7 @@ class Differences:
         self._before = {"schema": SCHEMA, **as_object(snapshot)}
         if before is None:
             return _ENCODER.encode(self._before)
-        return _ENCODER.encode({difference.KEY: difference.difference(before, self._before)})
+        return _ENCODER.encode({difference.KEY: difference.object_difference(before, self._before)})
 
 
 def as_object(struct: msgspec.Struct) -> dict[str, Any]:

@@ -8,22 +8,22 @@ from typing import Final
 from gpumon.outputs.tables import PrintedColumn
 from gpumon.readings.text import clean
 
-MOST: Final = 400
+_MOST: Final = 400
 """Characters of one text."""
 _ESCAPED: Final = str.maketrans(
     {**{mark: f"\\{mark}" for mark in "\\`*_[]|~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;"}
 )
 
 
-def header(titles: str) -> Iterator[str]:
+def header_lines(titles: str) -> Iterator[str]:
     """Two lines of `|`-separated titles; a colon behind a title sets its column flush right."""
     names = []
     rules = []
     for title in titles.split("|"):
         names.append(title.rstrip(":"))
         rules.append(_rule(right=title.endswith(":")))
-    yield row(*names)
-    yield row(*rules)
+    yield table_line(*names)
+    yield table_line(*rules)
 
 
 def _rule(*, right: bool) -> str:
@@ -33,19 +33,19 @@ def _rule(*, right: bool) -> str:
     return "---"
 
 
-def row(*texts: str) -> str:
+def table_line(*texts: str) -> str:
     """One line of a table."""
     return f"| {' | '.join(texts)} |"
 
 
-def table(columns: Sequence[PrintedColumn]) -> Iterator[str]:
+def markdown_table(columns: Sequence[PrintedColumn]) -> Iterator[str]:
     """A whole table; text from outside acts as no markup."""
-    yield row(*(column.title for column in columns))
-    yield row(*(_rule(right=column.right) for column in columns))
+    yield table_line(*(column.title for column in columns))
+    yield table_line(*(_rule(right=column.right) for column in columns))
     for row_number in range(len(columns[0].texts)):
-        yield row(*(safe(column.texts[row_number]) for column in columns))
+        yield table_line(*(safe(column.texts[row_number]) for column in columns))
 
 
 def safe(text: str) -> str:
     """Text as it is, whatever characters it has."""
-    return clean(text, MOST).translate(_ESCAPED)
+    return clean(text, _MOST).translate(_ESCAPED)

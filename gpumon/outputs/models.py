@@ -18,7 +18,7 @@ from gpumon.specs.llm import Attention, LlmSpec, Reach, State
 from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 _LABEL: Final = 14
 _MOST: Final = 1000
 """Characters of one text."""
@@ -49,7 +49,7 @@ class Shown(NamedTuple):
     context_tokens: float
 
 
-def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
+def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
     """A line per row; then the rows that are refused, and the models of the config."""
     lines = list(table(columns_of(rows, _LIST), width))
     for row in rows:
@@ -71,7 +71,7 @@ def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) ->
     return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
 
 
-def shown(model: Shown, width: int = 160) -> str:
+def show_model(model: Shown, width: int = 160) -> str:
     """All facts of one model, derived figures with their units, and where it was looked for."""
     lines = [clean(model.name) or NONE]
     spec = model.spec
@@ -97,7 +97,7 @@ def shown(model: Shown, width: int = 160) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(row: LlmRow) -> dict[str, Any]:
+def model_as_json(row: LlmRow) -> dict[str, Any]:
     """A row of the catalogue as JSON has it."""
     dimensions: dict[str, Any] = {}
     if not row.unusable:
@@ -116,7 +116,7 @@ def as_json(row: LlmRow) -> dict[str, Any]:
 
 
 def shown_json(model: Shown) -> dict[str, Any]:
-    """The text of `shown` as JSON."""
+    """The text of `show_model` as JSON."""
     why, _, add = model.why.partition("\n")
     spec = model.spec
     known = None
@@ -126,7 +126,7 @@ def shown_json(model: Shown) -> dict[str, Any]:
         why_unknown = None
     catalogue = None
     if model.row is not None:
-        catalogue = as_json(model.row)
+        catalogue = model_as_json(model.row)
     return {
         "name": model.name,
         "model": known,
@@ -138,9 +138,9 @@ def shown_json(model: Shown) -> dict[str, Any]:
     }
 
 
-def encoded(value: dict[str, Any]) -> bytes:
+def encode(value: dict[str, Any]) -> bytes:
     """One JSON object on one line, with the schema of this output."""
-    return msgspec.json.encode({"schema": SCHEMA, **value}) + b"\n"
+    return msgspec.json.encode({"schema": _SCHEMA, **value}) + b"\n"
 
 
 def _of_spec(text: Callable[[LlmSpec], str]) -> Callable[[LlmRow], str]:

@@ -15,19 +15,19 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
-from gpumon.outputs.samples import MOST, histograms, names_of, samples
-from gpumon.readings.exported import METRICS, ExportedSample
+from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histograms, samples
+from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import EventKind, Snapshot
 
-LATE: Final = 3.0
+_LATE: Final = 3.0
 """Intervals after which a snapshot is no longer of now: its collector is stuck."""
 LEAST_LATE_S: Final = 3.0
 """Least lateness in seconds: a short interval on a busy machine is no stuck collector."""
 MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
 _GZIP_LEVEL: Final = 4
-_BY_SAMPLE: Final = {name: metric for metric in METRICS for name in metric.samples}
+_BY_SAMPLE: Final = {name: metric for metric in EXPORTED_METRICS for name in metric.samples}
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], bytes], str]]] = {
     "classic": (exposition.generate_latest, "text/plain; version=0.0.4; charset=utf-8"),
     "openmetrics": (
@@ -150,7 +150,7 @@ class MetricsPage:
             return "no snapshot yet: the sources are being opened"
         snapshot, taken_s = newest
         age_s = self._clock() - taken_s
-        if age_s <= max(LATE * snapshot.interval_s, LEAST_LATE_S):
+        if age_s <= max(_LATE * snapshot.interval_s, LEAST_LATE_S):
             return ""
         return f"the newest snapshot is {age_s:.0f} s old, one is due every {snapshot.interval_s:g} s: gpumon is stuck"
 
@@ -193,7 +193,7 @@ def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str,
     yield from samples(snapshot)
     for kind, count in events.items():
         yield ExportedSample("gpumon_events_total", {"kind": kind}, float(count))
-    names = names_of(snapshot.engines)
+    names = engine_labels(snapshot.engines)
     for name, count in _restarts(snapshot, restarts).items():
         yield ExportedSample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
 
@@ -201,7 +201,7 @@ def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str,
 def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     """Restarts by engine's name, of the engines that are there: the page keeps its size."""
     result = {}
-    for engine in snapshot.engines[: MOST["engines"]]:
+    for engine in snapshot.engines[: MOST_EXPORTED["engines"]]:
         result[engine.name] = restarts.get(engine.key, 0)
     return result
 

@@ -11,24 +11,24 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
-from gpumon.outputs.sizing import money
+from gpumon.outputs.sizing import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
-MOSTLY: Final = 0.98
+MOSTLY_COVERED: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
 
 
 def encode(period: Period) -> bytes:
     """One line of JSON, without a newline; the keys and `missing` as in docs/json.md."""
-    return msgspec.json.encode({"schema": SCHEMA, **as_object(period)})
+    return msgspec.json.encode({"schema": REPORT_SCHEMA, **as_object(period)})
 
 
 def report(period: Period, width: int = 100) -> str:
@@ -49,11 +49,11 @@ def report(period: Period, width: int = 100) -> str:
 
 def markdown(period: Period) -> str:
     """The same as tables to paste into a ticket."""
-    lines = [f"## {md.safe(_title(period))}", "", *md.header("total|")]
-    lines += [md.row(label, md.safe(text)) for label, text in _facts(period)]
+    lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
+    lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
     for columns in (_gpus(period.gpus), _engines(period.engines), _incidents(period.incidents)):
         if columns[0].texts:
-            lines += ["", *md.table(columns)]
+            lines += ["", *md.markdown_table(columns)]
     if not period.incidents:
         lines += ["", "No incidents."]
     if period.incidents_left_out:
@@ -63,7 +63,7 @@ def markdown(period: Period) -> str:
 
 def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
     """The incidents alone, in Markdown."""
-    return md.table(_incidents(incidents))
+    return md.markdown_table(_incidents(incidents))
 
 
 def _title(period: Period) -> str:
@@ -99,7 +99,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     gaps = ""
     if period.gaps:
         gaps = f", {human.counted(period.gaps, 'gap')}"
-    yield "recorded", f"{length(period.covered_s)} of {length(period.seconds)}{gaps}"
+    yield "recorded", f"{duration_text(period.covered_s)} of {duration_text(period.seconds)}{gaps}"
     yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in _USED.items())
     yield "tokens", tokens_text(period)
     served = goodput_text(period.goodput)
@@ -125,16 +125,16 @@ def _cost(period: Period) -> str:
     """The cost, or which price is missing; empty where there is nothing to price."""
     if not isinstance(period.cost, Missing):
         per_tokens = ""
-        per_million = money(period.cost_per_million_tokens)
+        per_million = amount_of_money(period.cost_per_million_tokens)
         if per_million != NONE:
             per_tokens = f", {per_million} per million decode tokens"
-        per_million_all = money(period.cost_per_million_all_tokens)
+        per_million_all = amount_of_money(period.cost_per_million_all_tokens)
         if per_million_all != NONE:
             per_tokens += f", {per_million_all} per million prompt and decode tokens"
         unused = ""
         if not isinstance(period.unused_cost, Missing):
-            unused = f", unused {money(period.unused_cost)}"
-        return f"{money(period.cost)}, of which idle {money(period.idle_cost)}{unused}{per_tokens}"
+            unused = f", unused {amount_of_money(period.unused_cost)}"
+        return f"{amount_of_money(period.cost)}, of which idle {amount_of_money(period.idle_cost)}{unused}{per_tokens}"
     if period.cost != NO_PRICE:
         return ""
     some = ""
@@ -156,8 +156,8 @@ def _use(period: Period, field: str) -> str:
     limits = []
     if 0 < known_cards < cards:
         limits.append(f"{known_cards} of {cards} GPUs")
-    if 0.0 < known_s < MOSTLY * period.covered_s:
-        limits.append(f"known for {length(known_s)}")
+    if 0.0 < known_s < MOSTLY_COVERED * period.covered_s:
+        limits.append(f"known for {duration_text(known_s)}")
     if limits and mean != NONE:
         return f"{mean} ({', '.join(limits)})"
     return mean
@@ -174,8 +174,8 @@ def _energy(period: Period) -> str:
         return NONE
     cost = ""
     if not isinstance(period.energy_cost, Missing):
-        cost = f", cost {money(period.energy_cost)}"
-    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {figure(period.tokens_per_j)} tok/J{cost}"
+        cost = f", cost {amount_of_money(period.energy_cost)}"
+    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
 
 
 def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
@@ -197,10 +197,10 @@ _GPU: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     _quantity("energy", "j", "energy_j", 4),
 )
 _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
-    ColumnSpec("cost", lambda gpu: money(gpu.cost), right=True, keep=2),
-    ColumnSpec("idle cost", lambda gpu: money(gpu.idle_cost), right=True, keep=5),
-    ColumnSpec("unused cost", lambda gpu: money(gpu.unused_cost), right=True, keep=6),
-    ColumnSpec("energy cost", lambda gpu: money(gpu.energy_cost), right=True, keep=7),
+    ColumnSpec("cost", lambda gpu: amount_of_money(gpu.cost), right=True, keep=2),
+    ColumnSpec("idle cost", lambda gpu: amount_of_money(gpu.idle_cost), right=True, keep=5),
+    ColumnSpec("unused cost", lambda gpu: amount_of_money(gpu.unused_cost), right=True, keep=6),
+    ColumnSpec("energy cost", lambda gpu: amount_of_money(gpu.energy_cost), right=True, keep=7),
 )
 """Columns of GPUs that are there once a price is known."""
 
@@ -237,10 +237,10 @@ _ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     _quantity("decode tok/s", "number", "decode_tokens_per_s", 7),
     _quantity("mfu", "ratio", "mfu_ratio", 9),
     _quantity("mbu", "ratio", "mbu_ratio", 9),
-    ColumnSpec("tok/J", lambda engine: figure(engine.tokens_per_j), right=True, keep=3),
+    ColumnSpec("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
 )
 _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
-    "$/1M out", lambda engine: money(engine.cost_per_million_tokens), right=True, keep=3
+    "$/1M out", lambda engine: amount_of_money(engine.cost_per_million_tokens), right=True, keep=3
 )
 
 
@@ -267,7 +267,7 @@ def _incidents(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     return columns_of(incidents, (begin, *_INCIDENT))
 
 
-def figure(value: Reading) -> str:
+def _figure(value: Reading) -> str:
     """A small number."""
     if isinstance(value, Missing):
         return NONE
@@ -291,7 +291,7 @@ _INCIDENT: Final[tuple[ColumnSpec[Incident], ...]] = (
 )
 
 
-def length(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
     whole = round(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import worded
-from gpumon.outputs.units import NONE, join_known, latency, quantities, token
+from gpumon.outputs.units import NONE, join_known, latency_text, quantities, token
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
@@ -86,8 +86,8 @@ _ENGINE: Final = (
     _column("kv", 5, "kv_usage_ratio", "ratio"),
     _column("decode", 8, "decode_tokens_per_s", "per_s"),
     _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column(_word(glossary.TTFT), 7, lambda engine: latency(value_of(engine, "ttft_s"))),
-    _Column(_word(glossary.ITL), 7, lambda engine: latency(value_of(engine, "itl_s"))),
+    _Column(_word(glossary.TTFT), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
+    _Column(_word(glossary.ITL), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
 )
@@ -98,7 +98,7 @@ _QUIET: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE
 """Reasons that hold as long as the thing is there, or that the other columns say."""
 
 
-def lines(snapshot: Snapshot) -> str:
+def snapshot_lines(snapshot: Snapshot) -> str:
     """One line per GPU, engine, verdict, event and fault, each with the time and, where it is so, SIMULATED.
 
     Verdicts that all is well are left out: they would be most of the lines.

@@ -11,15 +11,17 @@ from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of,
 from gpumon.outputs.units import NONE, join_known, milliseconds, quantities, token
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.knee import Knee, knee, load
+from gpumon.sizing.knee import Knee, knee, load_of_point
 from gpumon.sizing.profile import Observed, Origin, Point
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 _ABSENT: Final = Missing(Reason.NOT_EXPOSED)
 _LABEL: Final = 14
 
 
-def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
+def list_profiles(
+    profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160
+) -> str:
     """A line per profile, the user's own first; then a line per file that cannot be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
     columns = columns_of(names, _list_columns(profiles, builtin))
@@ -57,7 +59,7 @@ def _knee_tokens_per_s(profile: Observed) -> str:
 def _at_knee(profile: Observed, figure: str) -> Reading:
     """A figure of the point at which the profile operates."""
     for point in profile.points:
-        if load(point) == profile.concurrency:
+        if load_of_point(point) == profile.concurrency:
             return _known(getattr(point, figure))
     return _ABSENT
 
@@ -101,7 +103,7 @@ def _with_data(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     return data
 
 
-def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
+def show_profile(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee and points."""
     operating = _knee(profile)
     title = token(profile.name)
@@ -130,7 +132,7 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width:
     lines = []
     for profile in profiles:
         operating = knee(profile.points)
-        point = f"operating point {load(operating.point):.4g} in flight ({operating.rule})"
+        point = f"operating point {load_of_point(operating.point):.4g} in flight ({operating.rule})"
         content = f"{counted(len(profile.points), 'point')} of {token(profile.model, spaces=True)}"
         lines.append(f"added {token(profile.name)}: {content}; {point}")
     for note in notes:
@@ -144,16 +146,16 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width:
     return "\n".join(fitted_lines) + "\n"
 
 
-def as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
+def profile_as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
     """A profile as JSON has it: fields of `Observed` that were seen, its knee, and whether it comes with gpumon."""
     operating = _knee(profile)
     fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": built, "notes": list(notes), "knee": None}
     if operating is not None:
         beyond = None
         if operating.beyond is not None:
-            beyond = load(operating.beyond)
+            beyond = load_of_point(operating.beyond)
         fields["knee"] = {
-            "concurrency": load(operating.point),
+            "concurrency": load_of_point(operating.point),
             "beyond": beyond,
             "plateau_running": operating.plateau,
             "rule": operating.rule,
@@ -161,9 +163,9 @@ def as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False
     return fields
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
+def encode(value: Mapping[str, Any]) -> bytes:
     """One JSON object on one line, with the schema of this output."""
-    return msgspec.json.encode({"schema": SCHEMA, **value}) + b"\n"
+    return msgspec.json.encode({"schema": _SCHEMA, **value}) + b"\n"
 
 
 def _gpus(profile: Observed) -> str:
@@ -255,7 +257,7 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
         return in_flight
     if operating.beyond is None:
         return f"{in_flight}: {operating.rule}"
-    return f"{in_flight}, knee before {load(operating.beyond):.4g}: {operating.rule}"
+    return f"{in_flight}, knee before {load_of_point(operating.beyond):.4g}: {operating.rule}"
 
 
 _POINT: Final[tuple[ColumnSpec[Point], ...]] = (
@@ -278,7 +280,7 @@ def _points(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
             return "K"
         return ""
 
-    return columns_of(sorted(points, key=load), (ColumnSpec("", mark), *_POINT))
+    return columns_of(sorted(points, key=load_of_point), (ColumnSpec("", mark), *_POINT))
 
 
 def _step_time(itl_s: float | None) -> str:

@@ -16,8 +16,8 @@ from gpumon.readings.text import clean
 from gpumon.triage.samples import AWAKE
 from gpumon.triage.thresholds import Thresholds
 
-TEMPLATE: Final = Path(__file__).with_name("rules.yml")
-HEAD: Final = """\
+_TEMPLATE: Final = Path(__file__).with_name("rules.yml")
+_HEAD: Final = """\
 # Recording and alert rules by `gpumon rules` (docs/rules.md): load with rule_files, check with
 # `promtool check rules FILE`. The figures of a model are in the groups gpumon-model-*, one line each:
 # change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.
@@ -32,7 +32,7 @@ SGLANG_BOUNDS: Final = (
 """SGLang's (observability/metrics_collector.py)."""
 MOST_RULES: Final = 20
 """Most rules of a group: Mimir's default limit."""
-RATE_S = 10.0
+_RATE_S = 10.0
 LENGTHS_S = 60.0
 WASTE_S = 1800.0
 RARELY_S = 240.0
@@ -95,7 +95,7 @@ class Ruled(NamedTuple):
 
 def rules_yaml(ruled: Ruled) -> str:
     """The rules file. Ends with a line feed."""
-    lines = [HEAD]
+    lines = [_HEAD]
     for name, why in ruled.unknown:
         lines.append(f"#\n# No figures of {clean(name, 120)}:\n")
         for line in why.splitlines():
@@ -105,7 +105,7 @@ def rules_yaml(ruled: Ruled) -> str:
     if ruled.scraped:
         for place, model in enumerate(ruled.models, 1):
             lines += _model(f"gpumon-model-{place}", model, values["rarely"])
-    for group in TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
+    for group in _TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
         if _is_wanted(group, ruled):
             lines.append(_filled(group.strip("\n"), values) + "\n")
     return "".join(lines)
@@ -133,7 +133,7 @@ def _model(name: str, model: ModelFacts, every: str) -> list[str]:
                 more = f"-{count // MOST_RULES + 1}"
             lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
         lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
-        lines += [f"        expr: vector({number(constant.value)})\n", labels]
+        lines += [f"        expr: vector({promql_number(constant.value)})\n", labels]
     return lines
 
 
@@ -144,13 +144,13 @@ def _values(ruled: Ruled) -> dict[str, str]:
     values = {}
     for name, threshold in msgspec.structs.asdict(limits).items():
         if not isinstance(threshold, str):
-            values[name] = number(threshold)
+            values[name] = promql_number(threshold)
     values |= {
-        "awake": number(AWAKE),
+        "awake": promql_number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
         "gpu_idle": duration(max(limits.gpu_idle_s, WASTE_S)),
         "match": "".join(map(_escaped, ruled.scope.match.strip().strip(","))),
-        "rate": duration(max(RATE_S, 4.0 * scrape_s)),
+        "rate": duration(max(_RATE_S, 4.0 * scrape_s)),
         "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
         "step": duration(scrape_s),
         "prices": _prices(ruled.prices),
@@ -231,7 +231,7 @@ def _weights(bounds: Sequence[float], field: str) -> str:
     """One number per bucket of a histogram of lengths."""
     terms = []
     for weight in bucket_weights(tuple(bounds)):
-        terms.append(f'label_replace(vector({number(getattr(weight, field))}), "le", "{weight.le}", "", "")')
+        terms.append(f'label_replace(vector({promql_number(getattr(weight, field))}), "le", "{weight.le}", "", "")')
     return "\nor ".join(terms)
 
 
@@ -288,6 +288,6 @@ def duration(seconds: float) -> str:
     return f"{whole}ms"
 
 
-def number(value: float) -> str:
+def promql_number(value: float) -> str:
     """As PromQL and YAML read it."""
     return f"{value:.12g}"

@@ -17,14 +17,14 @@ from gpumon.readings.exported import (
     BACKEND,
     COSTS,
     DOUBTS,
-    ENGINE,
     ENGINE_TEXTS,
+    EXPORTED_ENGINE,
+    EXPORTED_HOST,
+    EXPORTED_MODEL,
     GPU,
     GPU_TEXTS,
     HISTOGRAMS,
-    HOST,
     HOST_TEXTS,
-    MODEL,
     PREFIX,
     PRIVATE,
     RANK,
@@ -40,9 +40,17 @@ from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
 
-MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64, "backends": 64}
+MOST_EXPORTED: Final = {
+    "gpus": 128,
+    "engines": 128,
+    "verdicts": 256,
+    "models": 64,
+    "alerts": 64,
+    "ranks": 64,
+    "backends": 64,
+}
 """Things of a kind that are exported; `gpumon_left_out` counts the others."""
-MOST_PARTS: Final = 8
+_MOST_PARTS: Final = 8
 """Evidences or causes of one thing."""
 MOST_LABEL: Final = 128
 """Characters of a label's value; URLs get `MOST_KEY`."""
@@ -57,7 +65,7 @@ REASONED: Final = {
 """Fields whose reason is exported where they are missing."""
 _NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
 """Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
-MOST_NAME: Final = 64
+_MOST_NAME: Final = 64
 _OWN_WORDS: Final = frozenset(("flag", "chunked", "tp_flag", "pp_flag", "gpus", "engines", "replica"))
 """Parameters that are words of gpumon's own, or names of engines, which other series have, too."""
 
@@ -73,7 +81,7 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     yield from _host(snapshot)
     gpus = list(_first_of(snapshot.gpus, gpu_key))
     served = list(_first_of(snapshot.engines, lambda engine: engine.name))
-    engines = names_of(served)
+    engines = engine_labels(served)
     verdicts = list(_first_of(snapshot.verdicts, _verdict_key))
     models = list(_first_of(snapshot.replicas, lambda replicas: _cut(replicas.model)))
     counted: dict[str, Sequence[object]] = {
@@ -84,22 +92,22 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
         "alerts": snapshot.alerts,
     }
     for what, things in counted.items():
-        yield _sample("left_out", {"what": what}, max(0, len(things) - MOST[what]))
-    for gpu in gpus[: MOST["gpus"]]:
+        yield _sample("left_out", {"what": what}, max(0, len(things) - MOST_EXPORTED[what]))
+    for gpu in gpus[: MOST_EXPORTED["gpus"]]:
         yield from _gpu(gpu)
-    for engine in served[: MOST["engines"]]:
+    for engine in served[: MOST_EXPORTED["engines"]]:
         yield from _engine(engine, engines[engine.name])
-    yield from _sources(snapshot, served[: MOST["engines"]], engines)
-    yield from _mapping(gpus[: MOST["gpus"]], served[: MOST["engines"]], engines)
-    for model in models[: MOST["models"]]:
+    yield from _sources(snapshot, served[: MOST_EXPORTED["engines"]], engines)
+    yield from _mapping(gpus[: MOST_EXPORTED["gpus"]], served[: MOST_EXPORTED["engines"]], engines)
+    for model in models[: MOST_EXPORTED["models"]]:
         yield from _model(model, engines)
-    for verdict in verdicts[: MOST["verdicts"]]:
+    for verdict in verdicts[: MOST_EXPORTED["verdicts"]]:
         yield from _verdict(verdict)
     yield from _alerts(snapshot)
     yield from _faults(snapshot)
 
 
-def names_of(engines: Sequence[Engine]) -> dict[str, str]:
+def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
     """Name -> label of each engine: cut, and still unlike every other."""
     labels: dict[str, str] = {}
     taken: set[str] = set()
@@ -162,11 +170,11 @@ def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
 
 
 _GPU = _paths(GPU)
-_ENGINE = _paths(ENGINE)
+_ENGINE = _paths(EXPORTED_ENGINE)
 _RANK = _paths(RANK)
 _BACKEND = _paths(BACKEND)
-_MODEL = _paths(MODEL)
-_HOST = _paths(HOST)
+_MODEL = _paths(EXPORTED_MODEL)
+_HOST = _paths(EXPORTED_HOST)
 _COSTS = _paths(COSTS)
 _SELF = _paths(SELF)
 
@@ -208,7 +216,7 @@ def _reasons(of: str, thing: str, source: Any) -> Iterator[ExportedSample]:
 def _host(snapshot: Snapshot) -> Iterator[ExportedSample]:
     texts = _texts(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
-    yield from _figures(snapshot.host, HOST, _HOST, {})
+    yield from _figures(snapshot.host, EXPORTED_HOST, _HOST, {})
     yield from _figures(snapshot.costs, COSTS, _COSTS, {})
     yield from _figures(snapshot.self_cost, SELF, _SELF, {})
 
@@ -240,15 +248,15 @@ def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
     yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
     if math.isfinite(gpu.age_s):
         yield _sample("gpu_age_seconds", labels, gpu.age_s)
-    for xid in sorted(set(gpu.xid))[:MOST_PARTS]:
+    for xid in sorted(set(gpu.xid))[:_MOST_PARTS]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
     if gpu.state in SILENT_GPU:
         return
     yield from _figures(gpu, GPU, _GPU, labels)
     yield from _reasons("gpu", gpu_key(gpu), gpu)
-    for cause in list(_first_of(gpu.throttle, _cut))[: 2 * MOST_PARTS]:
+    for cause in list(_first_of(gpu.throttle, _cut))[: 2 * _MOST_PARTS]:
         yield _sample("gpu_throttled", {**labels, "cause": _cut(cause)}, 1.0)
-    for cause, seconds in list(_first_of(gpu.throttle_s.items(), lambda item: _cut(item[0])))[: 2 * MOST_PARTS]:
+    for cause, seconds in list(_first_of(gpu.throttle_s.items(), lambda item: _cut(item[0])))[: 2 * _MOST_PARTS]:
         if math.isfinite(seconds):
             yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _cut(cause)}, seconds)
 
@@ -267,14 +275,14 @@ def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
     for doubt in DOUBTS:
         if value_of(engine, doubt):
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
-    yield from _figures(engine, ENGINE, _ENGINE, labels)
+    yield from _figures(engine, EXPORTED_ENGINE, _ENGINE, labels)
     for position, share in enumerate(engine.served.accepted_by_position):
         labelled = {**labels, "position": str(position)}
         yield _sample("engine_speculation_position_accepted_ratio", labelled, share)
     yield from _reasons("engine", name, engine)
-    for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST["ranks"]]:
+    for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST_EXPORTED["ranks"]]:
         yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
-    for backend in list(_first_of(engine.backends, lambda backend: _cut(backend.address)))[: MOST["backends"]]:
+    for backend in list(_first_of(engine.backends, lambda backend: _cut(backend.address)))[: MOST_EXPORTED["backends"]]:
         named = {"backend": _cut(backend.address), "polled_as": _cut(backend.engine)}
         yield from _figures(backend, BACKEND, _BACKEND, {**labels, **named})
 
@@ -296,7 +304,7 @@ def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterato
     They are counters: they begin anew with the engine, and those of several engines may be added and averaged.
     """
     answering = filter(answers, snapshot.engines)
-    names = names_of(list(_first_of(answering, lambda engine: engine.name)))
+    names = engine_labels(list(_first_of(answering, lambda engine: engine.name)))
     for reading in _first_of(readings, lambda reading: reading.name):
         if reading.name in names:
             for quantity, name in HISTOGRAMS.items():
@@ -335,7 +343,7 @@ def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str,
                 labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
                 yield _sample("engine_gpu_info", labels, 1.0)
     for served in engines:
-        for index in served.hardware.gpus[: MOST["gpus"]]:
+        for index in served.hardware.gpus[: MOST_EXPORTED["gpus"]]:
             if (served.name, index) not in mapped:
                 mapped.add((served.name, index))
                 yield _sample("engine_gpu_info", {"engine": names[served.name], "gpu": str(index), "uuid": ""}, 1.0)
@@ -348,7 +356,7 @@ def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample
             continue
         deviating = _flag(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
-    yield from _figures(model, MODEL, _MODEL, labels)
+    yield from _figures(model, EXPORTED_MODEL, _MODEL, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> SampleLabels:
@@ -367,12 +375,12 @@ def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
     if verdict.until:
         yield from _since("verdict_until_timestamp_seconds", labels, verdict.until)
-    for number, signal in enumerate(verdict.unknown[:MOST_PARTS]):
+    for number, signal in enumerate(verdict.unknown[:_MOST_PARTS]):
         codes = {"code": _cut(signal.code), "reason": _cut(signal.reason), "fix": _cut(signal.fix)}
         yield _sample("verdict_unknown_info", {**labels, "at": str(number), **codes}, 1.0)
         yield from _parameters(labels, f"unknown {number}", signal.parameters)
     yield from _evidence(labels, verdict.evidence)
-    for number, action in enumerate(verdict.actions[:MOST_PARTS]):
+    for number, action in enumerate(verdict.actions[:_MOST_PARTS]):
         yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _cut(action.code)}, 1.0)
         yield from _parameters(labels, f"action {number}", action.parameters)
     yield from _parameters(labels, "verdict", verdict.parameters)
@@ -384,7 +392,7 @@ def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[Ex
     for figure in evidence:
         if not isinstance(figure.value, Missing) and math.isfinite(figure.value):
             figures.append((figure, figure.value))
-    for number, (figure, value) in enumerate(figures[:MOST_PARTS]):
+    for number, (figure, value) in enumerate(figures[:_MOST_PARTS]):
         texts = {"quantity": _cut(figure.quantity), "source": _cut(figure.source), "chart": _cut(figure.chart)}
         yield _sample("verdict_evidence", {**labels, "at": str(number), **texts}, value)
         parameters = dict(figure.parameters)
@@ -400,7 +408,7 @@ def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterat
             if PRIVATE[name]:
                 yield _sample("verdict_parameter", {**of_it, "text": ""}, 1.0)
         elif isinstance(value, str):
-            if name in _OWN_WORDS or (len(value) <= MOST_NAME and _NAME.fullmatch(value)):
+            if name in _OWN_WORDS or (len(value) <= _MOST_NAME and _NAME.fullmatch(value)):
                 yield _sample("verdict_parameter", {**of_it, "text": _cut(value)}, 1.0)
         elif math.isfinite(value):
             yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
@@ -408,7 +416,7 @@ def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterat
 
 def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
     alerts = list(_first_of(snapshot.alerts, lambda alert: f"{_cut(alert.name)} {_cut(alert.scope)}"))
-    for alert in alerts[: MOST["alerts"]]:
+    for alert in alerts[: MOST_EXPORTED["alerts"]]:
         labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
         yield _sample("alert", labels, 1.0)
         yield from _since("alert_since_timestamp_seconds", labels, alert.since)
@@ -417,5 +425,5 @@ def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
 
 
 def _faults(snapshot: Snapshot) -> Iterator[ExportedSample]:
-    for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(MOST_PARTS):
+    for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(_MOST_PARTS):
         yield _sample("faults", {"source": source}, count)

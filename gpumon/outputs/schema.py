@@ -55,7 +55,7 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
         printed = _type(field.type, definitions)
         if key in ABSENT:
             printed = {"anyOf": [printed, {"type": "null"}]}
-        properties[key] = {**printed, **described(docs.get(name, ""))}
+        properties[key] = {**printed, **description(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
         properties[key] = dict(_PLAIN[str])
     readings = []
@@ -74,7 +74,7 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
         }
     return {
         "type": "object",
-        **described(inspect.getdoc(kind) or ""),
+        **description(inspect.getdoc(kind) or ""),
         "properties": properties,
         "required": list(properties),
     }
@@ -123,14 +123,14 @@ def _enum(kind: type[Enum]) -> dict[str, Any]:
         if not _never_printed(member):
             values.append(member.value)
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
-    return {**described(text), "enum": values}
+    return {**description(text), "enum": values}
 
 
 def _never_printed(member: Enum) -> bool:
     return any(member is nothing for nothing in _NEVER_PRINTED)
 
 
-def described(text: str) -> dict[str, str]:
+def description(text: str) -> dict[str, str]:
     """A text as the schema's description; nothing where there is none."""
     if text:
         return {"description": " ".join(text.split())}

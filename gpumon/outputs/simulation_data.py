@@ -13,7 +13,7 @@ from gpumon.outputs.json import as_object
 from gpumon.outputs.schema import document
 from gpumon.sizing.simulate.experiment import Simulation
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 """Version of this contract; it changes when a field changes its meaning or goes away."""
 
 
@@ -25,14 +25,14 @@ class Simulations(msgspec.Struct, frozen=True):
 
 def encode(answers: Sequence[Simulation]) -> bytes:
     """All of them as one line of JSON, without a newline: UTF-8, no NaN or Infinity, no control characters."""
-    return msgspec.json.encode({"schema": SCHEMA, **as_object(Simulations(tuple(answers)))})
+    return msgspec.json.encode({"schema": _SCHEMA, **as_object(Simulations(tuple(answers)))})
 
 
 @functools.cache
 def schema() -> dict[str, Any]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}
-    root = document(Simulations, "gpumon simulation", SCHEMA, definitions)
+    root = document(Simulations, "gpumon simulation", _SCHEMA, definitions)
     return {**root, "$defs": dict(sorted(definitions.items()))}
 
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from gpumon.outputs.markdown import safe
-from gpumon.outputs.markdown import table as markdown_table
-from gpumon.outputs.sizing_data import SameGpus, grouped
+from gpumon.outputs.markdown import markdown_table, safe
+from gpumon.outputs.sizing_data import SameGpus, group_servers
 from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table, wrapped
 from gpumon.outputs.units import NONE, join_known, milliseconds
 from gpumon.readings import format as cells
@@ -50,7 +49,7 @@ _MOST_DIGITS: Final = 1e15
 # Figures with their units.
 
 
-def number(value: Reading) -> str:
+def figure_text(value: Reading) -> str:
     """Whole where it is whole or above 100, else three digits: `24`, `1,024`, `0.5`, `85.5`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
@@ -81,7 +80,7 @@ def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, s
     return value / scale, unit
 
 
-def money(value: Reading) -> str:
+def amount_of_money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
@@ -116,8 +115,8 @@ def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") ->
 
 def _counted(value: Reading, word: str) -> str:
     if value == 1.0:
-        return f"{number(value)} {word}"
-    return f"{number(value)} {word}s"
+        return f"{figure_text(value)} {word}"
+    return f"{figure_text(value)} {word}s"
 
 
 # The parts of the answer.
@@ -257,7 +256,7 @@ def _facts(answer: Answer) -> Iterator[FactLine]:
     for warning in answer.warnings:
         yield FactLine("warning", clean(warning, _MOST))
     if known:
-        for name, text in totals(answer).items():
+        for name, text in named_totals(answer).items():
             yield FactLine(name, text)
         yield FactLine("not known", _unknown_totals(_sums(answer)))
 
@@ -302,16 +301,16 @@ def _unknown_totals(sums: Totals) -> str:
 
 _TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
     ("memory_bytes", "memory", gigabytes),
-    ("price_per_hour", "price", _with(money, behind=" per hour")),
-    ("price_per_mtok", "price of tokens", _with(money, behind=" per 1e6 output tokens")),
+    ("price_per_hour", "price", _with(amount_of_money, behind=" per hour")),
+    ("price_per_mtok", "price of tokens", _with(amount_of_money, behind=" per 1e6 output tokens")),
     ("power_w", "power", watts),
-    ("tokens_per_s", "output", _with(number, behind=" tok/s")),
-    ("tokens_per_j", "energy", _with(number, behind=" tok/J")),
+    ("tokens_per_s", "output", _with(figure_text, behind=" tok/s")),
+    ("tokens_per_j", "energy", _with(figure_text, behind=" tok/J")),
 )
 """Field of the totals, its name, and its form."""
 
 
-def totals(answer: Answer) -> dict[str, str]:
+def named_totals(answer: Answer) -> dict[str, str]:
     """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, watts where
     they are from, and sums that workloads are missing from say so."""
     sums = _sums(answer)
@@ -362,10 +361,10 @@ def _types(packed: Packed) -> str:
     parts = []
     for share in packed.by_gpu:
         servers = _counted(float(share.servers), "server")
-        parts.append(f"{number(float(share.gpus))} {_name(share.gpu)} in {servers}")
+        parts.append(f"{figure_text(float(share.gpus))} {_name(share.gpu)} in {servers}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
-        parts.append(f"{money(saving)} per hour less than in the order of the file")
+        parts.append(f"{amount_of_money(saving)} per hour less than in the order of the file")
     elif len(parts) < 2:
         return ""
     return join_known(parts)
@@ -397,22 +396,22 @@ def _plan_servers(plan: WorkloadPlan) -> str:
     count = plan.servers
     shared = plan.servers_shared
     if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
-        return number(count)
+        return figure_text(count)
     if shared == count:
-        return f"{number(count)} (shared)"
-    return f"{number(count)} ({number(shared)} shared)"
+        return f"{figure_text(count)} (shared)"
+    return f"{figure_text(count)} ({figure_text(shared)} shared)"
 
 
 def _plan_target(plan: WorkloadPlan) -> str:
-    return f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
+    return f"{figure_text(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
 
 
 _WORKLOAD: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
     ColumnSpec("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME)),
     ColumnSpec("target", _plan_target, right=True),
-    ColumnSpec("per instance", lambda plan: number(plan.capacity_per_instance), right=True),
-    ColumnSpec("instances", lambda plan: number(plan.instances), right=True),
-    ColumnSpec("GPUs", lambda plan: number(plan.gpus), right=True),
+    ColumnSpec("per instance", lambda plan: figure_text(plan.capacity_per_instance), right=True),
+    ColumnSpec("instances", lambda plan: figure_text(plan.instances), right=True),
+    ColumnSpec("GPUs", lambda plan: figure_text(plan.gpus), right=True),
     ColumnSpec("servers", _plan_servers, right=True, keep=5),
     ColumnSpec("limit", lambda plan: plan.limit or NONE, keep=4),
     ColumnSpec("then", lambda plan: plan.next_limit or NONE, keep=1),
@@ -427,13 +426,13 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> list[PrintedColumn]:
 
 _BEST: Final = "*"
 _FORMS: Final[dict[str, Callable[[Reading], str]]] = {
-    "instances": number,
-    "gpus": number,
-    "servers": number,
-    "price_per_hour": money,
-    "price_per_mtok": money,
+    "instances": figure_text,
+    "gpus": figure_text,
+    "servers": figure_text,
+    "price_per_hour": amount_of_money,
+    "price_per_mtok": amount_of_money,
     "power_w": watts,
-    "tokens_per_j": number,
+    "tokens_per_j": figure_text,
 }
 """Forms of the totals of a comparison."""
 _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
@@ -516,11 +515,11 @@ def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
 
 
 _PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
-    ColumnSpec("instances", lambda packed: number(packed.instances), right=True),
-    ColumnSpec("GPUs", lambda packed: number(packed.gpus), right=True),
-    ColumnSpec("servers", lambda packed: number(packed.servers), right=True),
+    ColumnSpec("instances", lambda packed: figure_text(packed.instances), right=True),
+    ColumnSpec("GPUs", lambda packed: figure_text(packed.gpus), right=True),
+    ColumnSpec("servers", lambda packed: figure_text(packed.servers), right=True),
     ColumnSpec("memory", lambda packed: gigabytes(packed.memory_bytes), right=True, keep=2),
-    ColumnSpec("price/h", lambda packed: money(packed.price_per_hour), right=True, keep=1),
+    ColumnSpec("price/h", lambda packed: amount_of_money(packed.price_per_hour), right=True, keep=1),
 )
 
 
@@ -570,7 +569,7 @@ def _proof(packed: Packed) -> str:
         return ""
     if packed.servers <= packed.servers_least:
         return "proven: no placement needs fewer"
-    return f"no placement needs fewer than {number(packed.servers_least)}"
+    return f"no placement needs fewer than {figure_text(packed.servers_least)}"
 
 
 def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
@@ -583,7 +582,7 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
 
     if packed.problem:
         yield clean(packed.problem, _MOST)
-    groups = grouped(packed.layout, answer.workloads)
+    groups = group_servers(packed.layout, answer.workloads)
     for servers in groups[:_MOST_SERVERS]:
         filled = "  ".join(_filled(same, answer.workloads) for same in servers.filled)
         yield f"{servers.times:,} x server of {shape(servers.shape, servers.gpus)}: {filled}"
@@ -618,7 +617,7 @@ def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
 
 
 _OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("running", _with(number, behind=" running each")),
+    ("running", _with(figure_text, behind=" running each")),
     ("itl_s", _with(milliseconds, "ITL ")),
     ("itl_p95_s", _with(milliseconds, "p95 ")),
     ("ttft_s", _with(milliseconds, "TTFT ")),
@@ -627,8 +626,8 @@ _OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
 )
 """Field of a workload's plan, and its form."""
 _OF_ALL: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("tokens_per_s", _with(number, behind=" tok/s")),
-    ("requests_per_s", _with(number, behind=" req/s")),
+    ("tokens_per_s", _with(figure_text, behind=" tok/s")),
+    ("requests_per_s", _with(figure_text, behind=" req/s")),
     ("power_w", watts),
 )
 """The same of what is a sum over its instances."""
@@ -669,7 +668,7 @@ def _at_target(plan: WorkloadPlan) -> str:
     """The load that was asked for, and the figures of each instance and of all together under it."""
     asked = NONE
     if plan.target_kind != "concurrency":
-        asked = _with(number, behind=" in flight")(plan.concurrency)
+        asked = _with(figure_text, behind=" in flight")(plan.concurrency)
     instance = join_known(_figures(plan, _OF_EACH))
     if len(plan.on) > 1:
         instance = instance.replace("running each", "running each on average", 1)
@@ -698,8 +697,8 @@ def _split(split: DisaggregatedPlan) -> Iterator[FactLine]:
     yield FactLine("disaggregated", clean(split.text, _MOST))
     if split.problem:
         return
-    carried = _with(number, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
-    beside = _with(number, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
+    carried = _with(figure_text, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
+    beside = _with(figure_text, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
     if beside != NONE:
         carried += beside
     figures = (
@@ -714,7 +713,7 @@ def _split(split: DisaggregatedPlan) -> Iterator[FactLine]:
 
 def _planned(plan: WorkloadPlan, factor: float) -> str:
     """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
-    per_instance = _with(number, behind=" in flight each")(plan.capacity_per_instance)
+    per_instance = _with(figure_text, behind=" in flight each")(plan.capacity_per_instance)
     as_is = plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
     if as_is or per_instance == NONE:
         return per_instance
@@ -767,7 +766,7 @@ def _parallelism(plan: WorkloadPlan) -> str:
 def _bound(limit: Limit) -> str:
     """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
     kind = limit.kind.value
-    in_flight = f"{number(limit.concurrency)} in flight"
+    in_flight = f"{figure_text(limit.concurrency)} in flight"
     text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
     if text.startswith(f"{kind} "):
         return f"{in_flight}: {text}"

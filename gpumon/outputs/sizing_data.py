@@ -17,7 +17,7 @@ from gpumon.outputs.schema import definition, document
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Answer, Compared, GpuSlot, PlacedServer, WorkloadPlan
 
-SCHEMA: Final = 2
+_SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
 _LAYOUT: Final = "Equal servers and equal GPUs are told once, with how many there are."
 
@@ -49,7 +49,7 @@ class SameServers(msgspec.Struct, frozen=True):
     filled: tuple[SameGpus, ...]
 
 
-def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
+def group_servers(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
     """The servers of a layout, alike ones once, in the order of the layout."""
     order = {}
     for number, workload in enumerate(workloads):
@@ -90,9 +90,9 @@ def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> It
 
 def encode(answer: Answer) -> bytes:
     """The answer as one line of JSON, without a newline: UTF-8, no NaN or Infinity, no control characters."""
-    printed = {"schema": SCHEMA, **as_object(answer)}
+    printed = {"schema": _SCHEMA, **as_object(answer)}
     for name in answer.plans.__struct_fields__:
-        groups = grouped(getattr(answer.plans, name).layout, answer.workloads)
+        groups = group_servers(getattr(answer.plans, name).layout, answer.workloads)
         printed["plans"][name]["layout"] = [as_object(servers) for servers in groups]
     return msgspec.json.encode(printed)
 
@@ -101,7 +101,7 @@ def encode(answer: Answer) -> bytes:
 def schema() -> dict[str, Any]:
     """The JSON Schema of it (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}
-    root = document(Answer, "gpumon sizing", SCHEMA, definitions)
+    root = document(Answer, "gpumon sizing", _SCHEMA, definitions)
     servers = definition(SameServers, definitions)
     packed = definitions["Packed"]
     packed["properties"]["layout"] = {"type": "array", "items": servers, "description": _LAYOUT}
@@ -109,7 +109,7 @@ def schema() -> dict[str, Any]:
     return {**root, "$defs": dict(sorted(definitions.items()))}
 
 
-COLUMNS: Final = (
+PLAN_COLUMNS: Final = (
     *("row", "name", "model", "target", "target_kind", "concurrency", "capacity_per_instance", "instances", "gpus"),
     *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source", "band_below"),
     *("band_above", "band_rows", "extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s"),
@@ -121,7 +121,7 @@ COLUMNS: Final = (
 workloads that have an answer, where others have none) or compared (the totals on another type of GPU, its name)."""
 
 
-def table(answer: Answer) -> str:
+def csv_table(answer: Answer) -> str:
     """RFC 4180, with a header. Units as in the names; what is not known is an empty cell, never a 0.
 
     `memory_bytes` is that of one instance, in the last line that of all. A text that a spreadsheet would take for a
@@ -139,9 +139,9 @@ def table(answer: Answer) -> str:
         rows.append(_compared(compared))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(PLAN_COLUMNS)
     for row in rows:
-        writer.writerow([cell(row.get(name, "")) for name in COLUMNS])
+        writer.writerow([cell(row.get(name, "")) for name in PLAN_COLUMNS])
     return stream.getvalue()
 
 

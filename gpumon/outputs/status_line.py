@@ -14,9 +14,9 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import MARKS
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 """Version of `gpumon status --json`."""
-UNKNOWN: Final = "unknown"
+_UNKNOWN: Final = "unknown"
 """Level where nothing was judged yet."""
 _SILENT: Final = ("ok", "starting")
 """States of engines that are not down."""
@@ -159,7 +159,7 @@ def status_of(shot: Shot, source: str) -> Status:
     """The sums and the worst verdict; `source`: who read the snapshot."""
     gpus = shot.whole_gpus
     return Status(
-        schema=SCHEMA,
+        schema=_SCHEMA,
         time=shot.time,
         simulated=shot.simulated,
         source=source,
@@ -260,7 +260,7 @@ def _level(shot: Shot) -> str:
         return Level.CRITICAL.value
     worst = _worst_of(shot)
     if worst is None:
-        return UNKNOWN
+        return _UNKNOWN
     return worst.level
 
 
@@ -319,9 +319,9 @@ def _decoded(shot: Shot) -> float | None:
 
 
 def _named(code: str) -> str:
-    from gpumon.triage.render import LIMITS
+    from gpumon.triage.render import LIMIT_NAMES
 
-    for limit, name in LIMITS.items():
+    for limit, name in LIMIT_NAMES.items():
         if limit.value == code:
             return name
     return clean(code, 60)  # of a newer gpumon

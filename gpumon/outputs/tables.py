@@ -11,7 +11,7 @@ from gpumon.readings import format as cells
 
 T = TypeVar("T", contravariant=True)
 INDENT: Final = "  "
-LABEL: Final = 20
+_LABEL: Final = 20
 _ALWAYS: Final = 9
 _LEAST_FIRST: Final = 8
 """Cells of the first column, however little room there is."""
@@ -79,7 +79,7 @@ def table(columns: Sequence[PrintedColumn], width: int) -> Iterator[str]:
         yield "  ".join(parts).rstrip()
 
 
-def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = LABEL) -> Iterator[str]:
+def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = _LABEL) -> Iterator[str]:
     """`label  text`, the text wrapped beside its label of `room` cells; nothing where there is no text."""
     if not text:
         return

@@ -10,7 +10,7 @@ from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, strippe
 from gpumon.readings.format import counted, short, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.readings.topology import NVLINK, XGMI_LINK, LinkPath, Topology, TopologyGpu, is_below, nvlink_groups
+from gpumon.readings.topology import NVLINK_WORD, XGMI_LINK, LinkPath, Topology, TopologyGpu, is_below, nvlink_groups
 
 _MEANINGS: Final = {
     LinkPath.BOARD: "on one board",
@@ -23,7 +23,7 @@ _MEANINGS: Final = {
     LinkPath.XGMI_VIA: "across XGMI links, by way of other GPUs",
     LinkPath.UNKNOWN: "the driver does not tell",
 }
-_SHOWS: Final = {NVLINK: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
+_SHOWS: Final = {NVLINK_WORD: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
 """Name of a link -> the command that shows its errors."""
 _OF_NVIDIA: Final = ("persistence", "MIG", "ECC")
 """Columns of settings that other drivers do not have."""
@@ -36,7 +36,7 @@ def report(topology: Topology, width: int) -> str:
 
 def _lines(topology: Topology, width: int) -> Iterator[str]:
     versions = f"driver {topology.driver or '-'}"
-    if topology.link == NVLINK:
+    if topology.link == NVLINK_WORD:
         versions += f"  CUDA {topology.cuda or '-'}"
     yield versions
     if not topology.boards:
@@ -58,13 +58,13 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
 def _board_columns(topology: Topology) -> list[PrintedColumn]:
     """A row per GPU."""
     columns = list(columns_of(topology.boards, _COLUMNS))
-    if topology.link == NVLINK:
+    if topology.link == NVLINK_WORD:
         return columns
     others = []
     for column in columns:
-        if column.title == f"{NVLINK}s" and topology.link:
+        if column.title == f"{NVLINK_WORD}s" and topology.link:
             others.append(column._replace(title=f"{topology.link}s"))
-        elif column.title not in (f"{NVLINK}s", *_OF_NVIDIA):
+        elif column.title not in (f"{NVLINK_WORD}s", *_OF_NVIDIA):
             others.append(column)
     return others
 

@@ -26,7 +26,7 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
     return text
 
 
-def latency(of: Quantiles) -> str:
+def latency_text(of: Quantiles) -> str:
     """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
     shown = human.quantile(of)
     if (isinstance(of.p95, Missing) and not shown.startswith("~")) or shown == human.DASH:

@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.outputs.brief import engine_columns, gpu_columns
 from gpumon.outputs.fleet import unwell
-from gpumon.outputs.markdown import header, row, safe, table
+from gpumon.outputs.markdown import header_lines, markdown_table, safe, table_line
 from gpumon.outputs.period import incident_table
 from gpumon.outputs.tables import PrintedColumn
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import FaultShown, Kind, Snapshot
 from gpumon.readings.verdict import Event, Limit, Verdict
 from gpumon.triage.render import (
-    LIMITS,
+    LIMIT_NAMES,
     action_text,
     event_text,
     evidence_text,
@@ -58,13 +58,13 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
     if not hosts:
         yield "None."
         return
-    yield from header("host|state|GPUs:|engines:|last seen")
+    yield from header_lines("host|state|GPUs:|engines:|last seen")
     for host in hosts:
         seen = "-"
         if host.seen_wall_s:
             seen = _time(host.seen_wall_s)
         counts = (str(len(host.snapshot.gpus)), str(len(host.snapshot.engines)))
-        yield row(safe(host.name), host.state.value, *counts, seen)
+        yield table_line(safe(host.name), host.state.value, *counts, seen)
 
 
 def _lines(
@@ -103,14 +103,14 @@ def _lines(
 def _table_or_none(columns: Sequence[PrintedColumn]) -> Iterator[str]:
     """A table, or that it has no rows."""
     if columns[0].texts:
-        yield from table(columns)
+        yield from markdown_table(columns)
     else:
         yield "None."
 
 
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
     """`before`: whose it is, where that is not said elsewhere."""
-    yield from ("", f"### {safe(before + verdict.scope)}: {LIMITS[verdict.code]} ({verdict.level.value})", "")
+    yield from ("", f"### {safe(before + verdict.scope)}: {LIMIT_NAMES[verdict.code]} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
         yield from (safe(verdict.key), "")
     if verdict.code is not Limit.UNKNOWN:
@@ -132,22 +132,24 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
         yield "Nothing of note."
         return
     yield from ("All that is kept; `events` of snapshot.json has only what happened since the reading before it.", "")
-    yield from header("time|level|what|where|")
+    yield from header_lines("time|level|what|where|")
     for event in events:
         what = event.kind.value.replace("_", " ")
         since = ""
         if event.since_s and event.wall_s - event.since_s >= 1.0:
             since = f"since {_time(event.since_s)}: "
-        yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}"))
+        yield table_line(
+            _time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}")
+        )
 
 
 def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:
     if not faults:
         yield "None."
         return
-    yield from header("since|source|")
+    yield from header_lines("since|source|")
     for fault in faults:
-        yield row(safe(fault.since), safe(fault.source), safe(fault.text))
+        yield table_line(safe(fault.since), safe(fault.source), safe(fault.text))
 
 
 def _time(wall_s: float) -> str:

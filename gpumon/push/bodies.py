@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon import __version__
-from gpumon.push.records import LEVELS, Change, ChangeState, Message
+from gpumon.push.records import SENT_LEVELS, Change, ChangeState, Message
 from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.text import clean
 from gpumon.triage.silence import ALERT
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 """Version of the own JSON."""
 MOST_BLOCKS: Final = 20
 """Changes that a Slack message shows one by one; Slack takes 50 blocks."""
@@ -25,7 +25,7 @@ MOST_SUMMARY: Final = 1000
 """Characters of PagerDuty's summary, which takes 1024."""
 MOST_DETAILS: Final = 50
 """Changes that a PagerDuty event has one by one; it takes 512 KB."""
-HELD: Final = 4
+_HELD: Final = 4
 """Repeats that an Alertmanager may miss before it takes an alert for over, as Prometheus does."""
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 _SEVERITIES: Final = {"critical": "critical", "warn": "warning", "note": "info"}
@@ -56,7 +56,7 @@ def body(kind: str, message: Message, context: BodyContext) -> bytes:
     return msgspec.json.encode(_BODIES[kind](message, context))
 
 
-def summary(message: Message) -> str:
+def _summary(message: Message) -> str:
     """The subject of a message in one line: `2 began, 1 ended on gpu-07`."""
     counts = Counter(change.state for change in message.changes)
     parts = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
@@ -68,7 +68,7 @@ def summary(message: Message) -> str:
     return f"{_simulated(message)}{', '.join(parts)}{host}"
 
 
-def headline(message: Message) -> str:
+def _headline(message: Message) -> str:
     """The worst change in one line, as a phone shows it: `CRITICAL llama-8b: KV cache full, +2 more (gpu-07)`."""
     worst = _worst(message.changes)
     what = worst.title
@@ -90,7 +90,7 @@ def _own(message: Message, context: BodyContext) -> dict[str, Any]:
         entry["time"] = rfc3339(entry.pop("wall_s"))
         changes.append(entry)
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "gpumon": __version__,
         "webhook": context.name,
         "message": message.number,
@@ -101,13 +101,13 @@ def _own(message: Message, context: BodyContext) -> dict[str, Any]:
 
 
 def _slack(message: Message, _: BodyContext) -> dict[str, Any]:
-    blocks: list[dict[str, Any]] = [_section(slack_text(summary(message)))]
+    blocks: list[dict[str, Any]] = [_section(slack_text(_summary(message)))]
     for change in message.changes[:MOST_BLOCKS]:
         blocks.append(_section(_slack_change(change)))
     left_out = len(message.changes) - MOST_BLOCKS
     if left_out > 0:
         blocks.append(_section(f"and {left_out} more"))
-    return {"text": slack_text(headline(message)), "blocks": blocks}
+    return {"text": slack_text(_headline(message)), "blocks": blocks}
 
 
 def _slack_change(change: Change) -> str:
@@ -156,7 +156,7 @@ def _pagerduty(message: Message, context: BodyContext) -> dict[str, Any]:
         "event_action": "trigger",
         "client": f"gpumon {__version__}",
         "payload": {
-            "summary": clean(f"{headline(message)}: {worst.text}", MOST_SUMMARY),
+            "summary": clean(f"{_headline(message)}: {worst.text}", MOST_SUMMARY),
             "source": worst.host,
             "severity": _SEVERITIES[worst.level],
             "timestamp": rfc3339(worst.wall_s),
@@ -175,7 +175,7 @@ def _alertmanager(message: Message, context: BodyContext) -> list[dict[str, Any]
         if change.state is ChangeState.ENDED:
             alert["endsAt"] = _end(change)
         elif context.repeat_s:
-            alert["endsAt"] = rfc3339(context.now_s + HELD * context.repeat_s)
+            alert["endsAt"] = rfc3339(context.now_s + _HELD * context.repeat_s)
         alerts.append(alert)
         if change.level_before:  # its severity is a label, so that this is another alert
             alerts.append({**_alert(change, change.level_before), "endsAt": _end(change)})
@@ -212,7 +212,7 @@ def _alert(change: Change, level: str) -> dict[str, Any]:
 
 def _worst(changes: Sequence[Change]) -> Change:
     """The most urgent change; what ended comes last, whatever its level was."""
-    return min(changes, key=lambda change: (change.state is ChangeState.ENDED, LEVELS.index(change.level)))
+    return min(changes, key=lambda change: (change.state is ChangeState.ENDED, SENT_LEVELS.index(change.level)))
 
 
 def _level_text(change: Change) -> str:

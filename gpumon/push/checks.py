@@ -16,9 +16,9 @@ from gpumon.config.schema import Webhook
 from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
 from gpumon.push.records import Change, ChangeState, DeliveryOutcome, KeptState, Message
 from gpumon.push.standing import MOST_NAME, identity
-from gpumon.push.store import Side, WebhookStore, beside, webhook_file
+from gpumon.push.store import Side, WebhookStore, sender_file, webhook_file
 from gpumon.push.target import UnreadableSecretError, target_of
-from gpumon.push.webhooks import failure_text, names_of
+from gpumon.push.webhooks import failure_text, webhook_names
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import period, rfc3339
 from gpumon.readings.text import clean
@@ -46,7 +46,7 @@ class _Known(NamedTuple):
 def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
     """A line for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
     result = []
-    for webhook, name in zip(webhooks, names_of(webhooks), strict=True):
+    for webhook, name in zip(webhooks, webhook_names(webhooks), strict=True):
         result.append(_check(webhook, name, _known(webhook_file(environ, name, webhook))))
     return result
 
@@ -61,7 +61,7 @@ def _known(path: Path | None) -> _Known:
     last = kept.last
     last_of = ""
     for side, words in _SIDES.items():
-        other = WebhookStore(beside(path, side))
+        other = WebhookStore(sender_file(path, side))
         answer = other.read().last
         simulator = other.holder()
         if simulator and side is Side.DEMO:
@@ -122,7 +122,7 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
                 break
     finally:
         await receiver.close()
-    _keep_answer(beside(webhook_file(os.environ, name, webhook), Side.TEST), attempts[-1].answer(time.time()))
+    _keep_answer(sender_file(webhook_file(os.environ, name, webhook), Side.TEST), attempts[-1].answer(time.time()))
     return attempts
 
 

@@ -18,9 +18,9 @@ from gpumon.readings.text import clean
 from gpumon.sources.fetch import MAY_LOAD, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
 
-REFUSED: Final = frozenset({400, 413, 422})
+_REFUSED: Final = frozenset({400, 413, 422})
 """The receiver does not take this message, however often it comes."""
-REASONS: Final = {
+_REASONS: Final = {
     401: "check the key or the token",
     403: "check the URL and the key",
     404: "check the URL",
@@ -29,12 +29,12 @@ REASONS: Final = {
 }
 MOST_ANSWER: Final = 120
 """Characters of an answer's body that are said."""
-MOST_ANSWER_BYTES: Final = 1 << 20
+_MOST_ANSWER_BYTES: Final = 1 << 20
 MOST_WAIT_S: Final = 3600.0
 """Longest wait that a receiver may ask for."""
 NOT_RUNNING: Final = "it does not run, or the address is wrong"
 """Words for a receiver that does not listen."""
-CONNECT_S: Final = 5.0
+_CONNECT_S: Final = 5.0
 REPEAT_S: Final = 14400.0
 ALERTMANAGER_REPEAT_S: Final = 60.0
 """An Alertmanager takes an alert for over that is not sent again within minutes."""
@@ -103,7 +103,7 @@ class Receiver:
         content = body(self._webhook.kind, message, context)
         shown = target.struck(content.decode()).encode()
         try:
-            answer = await fetcher.send("POST", target.url, target.headers, content, MOST_ANSWER_BYTES)
+            answer = await fetcher.send("POST", target.url, target.headers, content, _MOST_ANSWER_BYTES)
         except FetchError as failure:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
             return Attempt(DeliveryResult.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
@@ -153,7 +153,7 @@ class Receiver:
                 target.address,
                 tls_ca=self._webhook.tls_ca,
                 tls_verify=self._webhook.tls_verify,
-                limits=Limits(min(CONNECT_S, self._webhook.timeout_s), self._webhook.timeout_s, MOST_ANSWER_BYTES),
+                limits=Limits(min(_CONNECT_S, self._webhook.timeout_s), self._webhook.timeout_s, _MOST_ANSWER_BYTES),
                 clock=time.monotonic,
                 secret=target.server,
                 always_checked=target.is_secret or bool(target.key),
@@ -169,7 +169,7 @@ def _said(target: WebhookTarget, text: str, most: int = 256) -> str:
 def _result(status: int) -> DeliveryResult:
     if 200 <= status < 300:
         return DeliveryResult.DELIVERED
-    if status in REFUSED:
+    if status in _REFUSED:
         return DeliveryResult.REFUSED
     return DeliveryResult.AGAIN
 
@@ -177,7 +177,7 @@ def _result(status: int) -> DeliveryResult:
 def _advice(status: int) -> str:
     if 300 <= status < 400:
         return "a redirect, which is not followed: give the final URL"
-    return REASONS.get(status, "see its log")
+    return _REASONS.get(status, "see its log")
 
 
 def wait_of(retry_after: str, now_s: float) -> float:

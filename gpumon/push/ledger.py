@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.push.records import LEVELS, Change, ChangeState, KeptState, Message, Told
-from gpumon.push.standing import StandingItem, began, keys_of, standing
+from gpumon.push.records import SENT_LEVELS, Change, ChangeState, KeptState, Message, Told
+from gpumon.push.standing import StandingItem, change_that_began, keys_of, standing_items
 from gpumon.readings.snapshot import Snapshot
 from gpumon.triage.silence import Silence
 
 MOST_WAITING: Final = 1000
 """Changes that wait for one receiver: about 4 MB on disk. Above it the oldest are dropped, counted and told."""
-MOST_TOLD: Final = 2000
+_MOST_TOLD: Final = 2000
 """Verdicts of one host that are remembered as told."""
 SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
 """A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
 back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
-GAP: Final = 3.0
+_GAP: Final = 3.0
 """Intervals between two snapshots above which the rest was not watched: the clock was set, or the host slept."""
 UNLISTED_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
@@ -60,10 +60,10 @@ class Ledger:
         now_s = snapshot.wall_s
         if self._last_s is not None:
             elapsed_s = max(0.0, now_s - self._last_s)
-            self._watched_s += min(elapsed_s, GAP * snapshot.interval_s)
+            self._watched_s += min(elapsed_s, _GAP * snapshot.interval_s)
         self._last_s = now_s
         seen = set()
-        for item in standing(snapshot):
+        for item in standing_items(snapshot):
             if self._is_wanted(item.level):
                 seen.add(item.place)
                 self._see_one(item, snapshot, minute)
@@ -85,7 +85,7 @@ class Ledger:
         return sum(len(message.changes) for message in self.kept.waiting)
 
     def _is_wanted(self, level: str) -> bool:
-        return LEVELS.index(level) <= LEVELS.index(self._rule.level)
+        return SENT_LEVELS.index(level) <= SENT_LEVELS.index(self._rule.level)
 
     def _is_silenced(self, item: StandingItem, minute: int) -> bool:
         return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
@@ -104,7 +104,7 @@ class Ledger:
         if told is None:
             self._begin(item, snapshot)
             return
-        change = began(item, snapshot, told.change.incident)
+        change = change_that_began(item, snapshot, told.change.incident)
         if told.change.level != item.level:
             change = msgspec.structs.replace(change, state=ChangeState.LEVEL, level_before=told.change.level)
         else:
@@ -114,14 +114,14 @@ class Ledger:
         self._add(change, now_s)
 
     def _begin(self, item: StandingItem, snapshot: Snapshot) -> None:
-        if len(self.kept.told) >= MOST_TOLD:
+        if len(self.kept.told) >= _MOST_TOLD:
             return
         now_s = snapshot.wall_s
         if not self.kept.incident:
             self.kept.incident = hashlib.sha256(f"{snapshot.host.name}\n{item.place}\n{now_s}".encode()).hexdigest()[
                 :32
             ]
-        change = began(item, snapshot, self.kept.incident)
+        change = change_that_began(item, snapshot, self.kept.incident)
         self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
         self._add(change, now_s)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-LEVELS: Final = ("critical", "warn", "note")
+SENT_LEVELS: Final = ("critical", "warn", "note")
 """Levels that can be sent, the most urgent first."""
 
 

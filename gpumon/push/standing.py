@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from gpumon.outputs.json import as_object
 from gpumon.outputs.private import nameless_verdict
-from gpumon.push.records import LEVELS, Change, ChangeState
+from gpumon.push.records import SENT_LEVELS, Change, ChangeState
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
-from gpumon.triage.render import LIMITS, actions_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
 from gpumon.triage.silence import ALERT
 
-MOST_TEXT = 600
+_MOST_TEXT = 600
 MOST_NAME = 80
 _QUIET = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
 """Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
@@ -34,12 +34,12 @@ class StandingItem(NamedTuple):
     thing: Verdict | RaisedAlert
 
 
-def standing(snapshot: Snapshot) -> Iterator[StandingItem]:
+def standing_items(snapshot: Snapshot) -> Iterator[StandingItem]:
     """Everything that stands in a snapshot at level note or above."""
     for verdict in snapshot.verdicts:
         level = verdict.level.value
         is_quiet = verdict.level is Level.NOTE and verdict.code in _QUIET
-        if level in LEVELS and not is_quiet:
+        if level in SENT_LEVELS and not is_quiet:
             place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
             yield StandingItem(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
     for alert in snapshot.alerts:
@@ -55,7 +55,7 @@ def keys_of(snapshot: Snapshot) -> set[str]:
     return keys
 
 
-def began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
+def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
     """The change of what has just begun, in words and figures, without names of processes and users."""
     host = clean(snapshot.host.name, MOST_NAME)
     thing = item.thing
@@ -63,7 +63,7 @@ def began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
     if isinstance(thing, Verdict):
         public = nameless_verdict(thing)
         kind = thing.kind.value
-        title = LIMITS.get(thing.code, thing.code.value)
+        title = LIMIT_NAMES.get(thing.code, thing.code.value)
         text = verdict_text(public)
         action = actions_text(public)
         verdict = as_object(public)
@@ -84,8 +84,8 @@ def began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
         code=item.code,
         level=item.level,
         title=clean(title, MOST_NAME),
-        text=clean(text, MOST_TEXT),
-        action=clean(action, MOST_TEXT),
+        text=clean(text, _MOST_TEXT),
+        action=clean(action, _MOST_TEXT),
         simulated=snapshot.simulated,
         verdict=verdict,
     )

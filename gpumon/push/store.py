@@ -23,7 +23,7 @@ from gpumon.push.records import KeptState
 from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.state_folder import state_folder
 
-MOST_STORE_BYTES: Final = 64 << 20
+_MOST_STORE_BYTES: Final = 64 << 20
 MOST_PID: Final = 20
 
 
@@ -53,7 +53,7 @@ class Side(str, Enum):
     """`gpumon webhook --test`."""
 
 
-def beside(path: Path | None, side: Side) -> Path | None:
+def sender_file(path: Path | None, side: Side) -> Path | None:
     """The file of such a sender beside that of the webhook; None where there is none."""
     if path is None:
         return None
@@ -120,7 +120,7 @@ class WebhookStore:
         """Return the state that was kept; a damaged or foreign file counts as none."""
         if self.path is None:
             return KeptState()
-        data = read_own(self.path, MOST_STORE_BYTES)
+        data = read_own(self.path, _MOST_STORE_BYTES)
         if data is None:
             return KeptState()
         try:

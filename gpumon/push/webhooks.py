@@ -21,7 +21,7 @@ from gpumon.config.schema import Config, Webhook
 from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
-from gpumon.push.store import DemoStore, Side, WebhookStore, beside, webhook_file
+from gpumon.push.store import DemoStore, Side, WebhookStore, sender_file, webhook_file
 from gpumon.readings.exported import PREFIX, ExportedSample
 from gpumon.readings.format import clock_utc, counted
 from gpumon.readings.frame import Fault
@@ -44,7 +44,7 @@ RESULTS: Final = ("delivered", "failed", "refused", "dropped")
 """Labels of the counters: messages that arrived, attempts that failed, messages refused, changes dropped."""
 
 
-def names_of(webhooks: Sequence[Webhook]) -> list[str]:
+def webhook_names(webhooks: Sequence[Webhook]) -> list[str]:
     """The shown names: the given one, else the kind, with a number from the second one of a kind on."""
     names: list[str] = []
     for webhook in webhooks:
@@ -71,12 +71,12 @@ def rule_of(webhook: Webhook) -> WebhookRule:
 def webhooks_of(config: Config, options: Options, announce: Callable[[str], None] | None = None) -> Webhooks | None:
     """The webhooks of this run; None where there are none. `announce` gets a line when one fails or works again."""
     channels = []
-    for webhook, name in zip(config.webhook, names_of(config.webhook), strict=True):
+    for webhook, name in zip(config.webhook, webhook_names(config.webhook), strict=True):
         if options.demo and not webhook.simulated:
             continue
         path = webhook_file(os.environ, name, webhook)
         if options.demo:
-            store: WebhookStore = DemoStore(beside(path, Side.DEMO))
+            store: WebhookStore = DemoStore(sender_file(path, Side.DEMO))
         else:
             store = WebhookStore(path)
         channels.append(Channel(webhook, name, store))

@@ -37,7 +37,7 @@ SWITCHES: Final[Mapping[EngineKind, tuple[Switch, ...]]] = {
     ),
     EngineKind.LLAMA_CPP: (Switch("--log-disable"),),
 }
-HINTS: Final[Mapping[EngineKind, str]] = {
+ACCESS_LOG_HINTS: Final[Mapping[EngineKind, str]] = {
     EngineKind.VLLM: "vLLM writes a line for each request unless VLLM_LOGGING_CONFIG_PATH names other loggers",
     EngineKind.SGLANG: "SGLang writes a line for each request unless its log level is above info",
     EngineKind.LMDEPLOY: "LMDeploy writes a line for each request unless UVICORN_LOG_LEVEL is above info",

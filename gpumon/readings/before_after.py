@@ -9,7 +9,7 @@ import msgspec
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.verdict import Kind, Level, Verdict
 
-SCHEMA = 1
+COMPARE_SCHEMA = 1
 """Version of the JSON of `gpumon compare`."""
 
 

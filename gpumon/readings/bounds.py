@@ -63,7 +63,7 @@ OTHERS: Final[dict[str, float]] = {
     "interval_s": 86400.0,
 }
 """Largest number of single fields that are no reading of a driver."""
-UNITS: Final = (
+_UNITS: Final = (
     ("flops_per_s", 1e22),
     ("flops_peak_per_s", 1e22),
     ("flops_per_j", 1e16),
@@ -91,7 +91,7 @@ def most_of(field: str) -> float:
     """The largest number that a field of this name can have."""
     if field in OTHERS:
         return OTHERS[field]
-    return next((most for end, most in UNITS if field.endswith(end)), ANY)
+    return next((most for end, most in _UNITS if field.endswith(end)), ANY)
 
 
 def with_dependents(fields: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.verdict import Kind
 
 ARROW: Final = "->"
-NONE: Final = "-"
+_NONE: Final = "-"
 NOTHING_DIFFERS: Final = "nothing known was set differently"
 FIGURE_NAMES: Final[Mapping[str, str]] = {
     "requests_per_s": "requests/s",
@@ -101,7 +101,7 @@ _SAME_LOAD: Final = (0.95, 1.05)
 def _money(value: Reading) -> str:
     known = number(value)
     if known is None:
-        return NONE
+        return _NONE
     if known == 0.0 or known >= 0.1:
         return f"{known:,.2f}"
     return f"{known:.2g}"
@@ -110,7 +110,7 @@ def _money(value: Reading) -> str:
 def _ratio(value: Reading) -> str:
     known = number(value)
     if known is None:
-        return NONE
+        return _NONE
     if 0.0 < known < 0.0995:
         return f"{known * 100:.1f}%"
     return f"{known * 100:.0f}%"
@@ -119,7 +119,7 @@ def _ratio(value: Reading) -> str:
 def _clock(value: Reading) -> str:
     known = number(value)
     if known is None:
-        return NONE
+        return _NONE
     return f"{known / 1e6:.0f}MHz"
 
 
@@ -150,7 +150,7 @@ _AMOUNTS: Final[Mapping[str, Callable[[Reading], str]]] = {
 def amount_text(unit: str, value: Reading) -> str:
     """A figure with its unit; `-` where it is missing."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return NONE
+        return _NONE
     return _AMOUNTS[unit](value)
 
 

@@ -8,9 +8,9 @@ DCGM: Final = "dcgm"
 """`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
 GPM: Final = "gpm"
 """`activity_source` of what NVML's GPM measured: it comes before DCGM's."""
-MIB: Final = 1048576.0
+_MIB: Final = 1048576.0
 PERCENT: Final = 0.01
-MHZ: Final = 1e6
+_MHZ: Final = 1e6
 
 
 class DcgmMetric(NamedTuple):
@@ -46,7 +46,7 @@ def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> D
     return DcgmMetric(field, named, most, 0.0 if "+" in flags else -1.0, "p" in flags, "w" in flags)
 
 
-METRICS: Final = (
+DCGM_METRICS: Final = (
     _metric("busy_ratio", 1.0, "w", ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0)),
     _metric("memory_busy_ratio", 1.0, "w", ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0)),
     _metric(ENGINE_ACTIVE, 1.1, "p", ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0)),
@@ -58,10 +58,10 @@ METRICS: Final = (
     _metric("pcie_rx_bytes_per_s", 10000000000000.0, "pw", ("PROF_PCIE_RX_BYTES", 1.0)),
     _metric("nvlink_tx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_TX_BYTES", 1.0)),
     _metric("nvlink_rx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_RX_BYTES", 1.0)),
-    _metric("vram_used_bytes", 100000000000000.0, "", ("DEV_FB_USED", MIB), ("DEV_FB_USED_BYTES", 1.0)),
-    _metric(FREE_BYTES, 100000000000000.0, "", ("DEV_FB_FREE", MIB), ("DEV_FB_FREE_BYTES", 1.0)),
-    _metric("vram_reserved_bytes", 100000000000000.0, "", ("DEV_FB_RESERVED", MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
-    _metric("vram_total_bytes", 100000000000000.0, "+", ("DEV_FB_TOTAL", MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
+    _metric("vram_used_bytes", 100000000000000.0, "", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, 100000000000000.0, "", ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", 100000000000000.0, "", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", 100000000000000.0, "+", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
     _metric("power_w", 100000.0, "w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0)),
     _metric(
         "power_limit_w",
@@ -81,11 +81,11 @@ METRICS: Final = (
     ),
     _metric("temperature_c", 200, "w+", ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0)),
     _metric("memory_temperature_c", 200, "w+", ("DEV_MEMORY_TEMP", 1.0), ("DEV_MEMORY_TEMP_CELSIUS", 1.0)),
-    _metric("sm_clock_hz", 100000000000.0, "w", ("DEV_SM_CLOCK", MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0)),
-    _metric("sm_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_SM_CLOCK", MHZ), ("DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
-    _metric("memory_clock_hz", 100000000000.0, "w", ("DEV_MEM_CLOCK", MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0)),
+    _metric("sm_clock_hz", 100000000000.0, "w", ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0)),
+    _metric("sm_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_SM_CLOCK", _MHZ), ("DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
+    _metric("memory_clock_hz", 100000000000.0, "w", ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0)),
     _metric(
-        "memory_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_MEM_CLOCK", MHZ), ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)
+        "memory_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_MEM_CLOCK", _MHZ), ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)
     ),
     _metric("ecc_uncorrected", 1000000000000.0, "w", ("DEV_ECC_DBE_VOL_TOTAL", 1.0)),
     _metric("ecc_corrected", 1000000000000.0, "w", ("DEV_ECC_SBE_VOL_TOTAL", 1.0)),
@@ -107,6 +107,6 @@ PERCENT_ONCE: Final = "DCGM_FI_DEV_GPU_UTIL_RATIO"
 """A page with a number above 1 under this name means percent."""
 RATIOS: Final = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio")
 RATES: Final = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
-NAME_OF: Final = {metric.field: metric.names[0][0] for metric in METRICS}
+NAME_OF: Final = {metric.field: metric.names[0][0] for metric in DCGM_METRICS}
 """Field -> the metric's usual name."""
-PROFILED: Final = frozenset(metric.field for metric in METRICS if metric.profiled)
+PROFILED: Final = frozenset(metric.field for metric in DCGM_METRICS if metric.profiled)

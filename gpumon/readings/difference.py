@@ -15,7 +15,7 @@ DEEPEST: Final = 16
 """Objects and lists within each other that a difference may go into: a snapshot has 6."""
 
 
-def difference(before: Any, now: Any) -> list[Any]:
+def object_difference(before: Any, now: Any) -> list[Any]:
     """The difference that turns `before` into `now`: both are objects, or lists of one length."""
     old = dict(_items(before))
     changed: dict[str, Any] = {}
@@ -28,7 +28,7 @@ def difference(before: Any, now: Any) -> list[Any]:
         elif old[key] == value:
             continue
         elif _is_alike(old[key], value):
-            inner[key] = difference(old[key], value)
+            inner[key] = object_difference(old[key], value)
         else:
             changed[key] = value
     gone = [key for key in old if key not in here]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 PREFIX: Final = "gpumon_"
-UNITS: Final = (
+_UNITS: Final = (
     "bytes_per_second",
     "flops_per_second",
     "seconds",
@@ -158,7 +158,7 @@ _LATENCIES: Final = (
     ("e2e_s", "e2e", "Time of whole requests"),
 )
 _TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
-WINDOW: Final = {"window": "60s"}
+_WINDOW: Final = {"window": "60s"}
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 
 
@@ -167,7 +167,7 @@ def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     for attribute, word, text in (*_LATENCIES, *more):
         name = f"{of}_{word}"
         for path, quantile in _QUANTILES:
-            fixed = {"quantile": quantile, **WINDOW}
+            fixed = {"quantile": quantile, **_WINDOW}
             fields.append(Field(f"{attribute}.{path}", f"{name}_seconds", f"{text}, of the last 60 s.", fixed))
             for end in ("low", "high"):
                 words = f"{text}: the histogram's bucket that the quantile fell in."
@@ -236,7 +236,7 @@ def _served() -> tuple[Field, ...]:
 
 
 ENGINE_LABELS: Final = ("engine",)
-ENGINE: Final = (
+EXPORTED_ENGINE: Final = (
     Field("running", "engine_requests_running", "Requests that are being worked on now."),
     Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
     Field("waiting", "engine_requests_waiting", "Requests in the queue now."),
@@ -379,7 +379,7 @@ BACKEND: Final = (
     Field("failures_per_s", "engine_backend_failures_per_second", "Requests that failed at this backend, over 10 s."),
 )
 MODEL_LABELS: Final = ("model",)
-MODEL: Final = (
+EXPORTED_MODEL: Final = (
     Field("answering", "model_replicas_answering", "Engines of one model that give figures.", whole=True),
     Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", whole=True),
     Field("running", "model_requests_running", "Requests that all replicas work on."),
@@ -393,7 +393,7 @@ MODEL: Final = (
     Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
     Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
 )
-HOST: Final = (
+EXPORTED_HOST: Final = (
     Field("cpu_ratio", "host_cpu_ratio", "Share of all cores' time."),
     Field("busiest_core_ratio", "host_busiest_core_ratio", "Share of the busiest core's time."),
     Field("iowait_ratio", "host_iowait_ratio", "Share of all cores' time that waited for a disk."),
@@ -493,7 +493,7 @@ _OTHERS: Final = (
 
 
 def _unit(name: str) -> str:
-    return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+    return next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
 
 
 def _metrics() -> tuple[ExportedMetric, ...]:
@@ -501,9 +501,9 @@ def _metrics() -> tuple[ExportedMetric, ...]:
     for name, kind, text, labels in _OTHERS:
         found[name] = ExportedMetric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
     for fields, labels in (
-        *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
+        *((GPU, GPU_LABELS), (EXPORTED_ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
         (BACKEND, BACKEND_LABELS),
-        *((MODEL, MODEL_LABELS), (HOST, ()), (COSTS, ()), (SELF, ())),
+        *((EXPORTED_MODEL, MODEL_LABELS), (EXPORTED_HOST, ()), (COSTS, ()), (SELF, ())),
     ):
         for field in fields:
             name = field.sample.removesuffix("_total")
@@ -514,9 +514,9 @@ def _metrics() -> tuple[ExportedMetric, ...]:
     return tuple(sorted(found.values(), key=lambda metric: metric.name))
 
 
-METRICS: Final = _metrics()
+EXPORTED_METRICS: Final = _metrics()
 """Every family, by name."""
-NAMES: Final = frozenset(metric.sample for metric in METRICS if metric.kind != "histogram")
+SAMPLE_NAMES: Final = frozenset(metric.sample for metric in EXPORTED_METRICS if metric.kind != "histogram")
 """Every name on the wire but those of histograms, which no snapshot is made of."""
 
 SOMEBODY: Final = "a process"

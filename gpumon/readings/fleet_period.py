@@ -9,7 +9,7 @@ from gpumon.readings.period import GoodputPeriod
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import Level
 
-SCHEMA = 1
+FLEET_REPORT_SCHEMA = 1
 """Version of the JSON of `gpumon report --by`."""
 
 

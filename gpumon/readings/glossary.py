@@ -282,7 +282,7 @@ are at least two refresh intervals long.
 """
 
 
-def page() -> str:
+def glossary_page() -> str:
     """The text of docs/glossary.md."""
     rows = []
     for term in TERMS:

@@ -175,7 +175,7 @@ class LogReader:
             self._level = LogLevel.PLAIN
         elif self._is_masking:
             return LogLine(f"  {STRUCK}", self._level, is_record=False)
-        own_level = level_of(plain)
+        own_level = _level_of(plain)
         if own_level is not LogLevel.PLAIN:
             self._level = own_level
         masked, ends_inside = masked_line(plain)
@@ -193,7 +193,7 @@ def without_escapes(text: str) -> str:
     return _ESCAPES.sub("", text).expandtabs(4)
 
 
-def level_of(text: str) -> LogLevel:
+def _level_of(text: str) -> LogLevel:
     """The level that a line names; plain where it names none."""
     beginning = text[:_LEVEL_CHARACTERS]
     for level, pattern in _LEVELS:

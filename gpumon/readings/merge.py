@@ -17,7 +17,7 @@ MOST_PLACE: Final = 80
 """Characters of a host and path in a name."""
 
 
-def merged(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
+def merge_dcgm(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     """NVML's GPUs, with what it has not from DCGM's readings of the same UUID; then DCGM's GPUs of other hosts.
 
     `here` is this host's name. A GPU that NVML does not list is another host's unless its exporter stands on this one:

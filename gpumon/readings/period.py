@@ -8,7 +8,7 @@ from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import EventKind, Level
 
-SCHEMA = 1
+REPORT_SCHEMA = 1
 """Version of the JSON of `gpumon report`."""
 
 

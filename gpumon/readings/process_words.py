@@ -11,7 +11,7 @@ from gpumon.readings.text import clean
 _INTERPRETERS = ("python", "ray", "torchrun", "node", "bash", "sh")
 
 
-def program(process: Process) -> str:
+def program_text(process: Process) -> str:
     """`python train_lora.py (pid 4711) of ada`."""
     user = ""
     if process.user:
@@ -34,10 +34,10 @@ def titled(process: Process) -> str:
     return name
 
 
-def named(processes: Sequence[Process], most: int = 3) -> str:
+def name_processes(processes: Sequence[Process], most: int = 3) -> str:
     """The processes that hold most memory, by name, pid and user."""
     ranked = sorted(processes, key=lambda process: -(number(process.vram_bytes) or 0.0))
-    words = ", ".join(program(process) for process in ranked[:most])
+    words = ", ".join(program_text(process) for process in ranked[:most])
     if len(ranked) > most:
         return f"{words} and {len(ranked) - most} more"
     return words

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import MOST_LINE, LogReader, without_escapes
-from gpumon.readings.request_lines import LoggedRequest, RequestClock, forms_of, request_of, stamp_of
+from gpumon.readings.request_lines import LoggedRequest, TimeOrigin, forms_of, request_of, stamp_of
 
-MOST_REQUESTS: Final = 500
+MOST_FEED_REQUESTS: Final = 500
 """Newest requests that are kept, and as many newest errors."""
 _END: Final = 256
 """Characters of the end of a long line that are looked at."""
@@ -54,8 +54,8 @@ class RequestFeed:
         """Knows which lines are of a prompt that goes on."""
         self._before = ""
         """Newest time that a line has."""
-        self._newest: deque[LoggedRequest] = deque(maxlen=MOST_REQUESTS)
-        self._errors: deque[LoggedRequest] = deque(maxlen=MOST_REQUESTS)
+        self._newest: deque[LoggedRequest] = deque(maxlen=MOST_FEED_REQUESTS)
+        self._errors: deque[LoggedRequest] = deque(maxlen=MOST_FEED_REQUESTS)
         self._counts: Counter[str] = Counter()
         self._polls = 0
         self._failed_polls = 0
@@ -99,16 +99,16 @@ class RequestFeed:
             self._before = stamp or stamp_of(plain) or self._before
             return None
         self._reader = LogReader()
-        if request.clock is RequestClock.LINE:
+        if request.clock is TimeOrigin.LINE:
             self._before = request.time
             return request
         if stamp:
             self._before = stamp
-            return request._replace(time=stamp, clock=RequestClock.LINE)
+            return request._replace(time=stamp, clock=TimeOrigin.LINE)
         if read:
-            return request._replace(time=read, clock=RequestClock.READ)
+            return request._replace(time=read, clock=TimeOrigin.READ)
         if self._before:
-            return request._replace(time=self._before, clock=RequestClock.AFTER)
+            return request._replace(time=self._before, clock=TimeOrigin.AFTER)
         return request
 
     def _keep(self, request: LoggedRequest) -> None:

@@ -26,7 +26,7 @@ _STAMP_CHARACTERS: Final = 160
 """A line's time stands in its first characters."""
 
 
-class RequestClock(str, Enum):
+class TimeOrigin(str, Enum):
     """Origin of a request's time."""
 
     LINE = "line"
@@ -55,7 +55,7 @@ class LoggedRequest(NamedTuple):
     """Seconds that it took; None: the line does not say."""
     time: str = ""
     """Month, day and time as the log has them (`11-26 18:00:00`, a `Z` behind it for UTC), or the time alone."""
-    clock: RequestClock = RequestClock.NONE
+    clock: TimeOrigin = TimeOrigin.NONE
 
     @property
     def is_error(self) -> bool:
@@ -182,7 +182,7 @@ and client; the number is libevhtp's method."""
 _BY_UVICORN: Final = (_UVICORN,)
 _BY_LLAMA_CPP: Final = (_LLAMA_CPP, _LLAMA_CPP_2024)
 _ALL: Final = (_UVICORN, *_BY_LLAMA_CPP, _GIN, _TGI, _TRITON)
-FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
+LINE_FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
     EngineKind.VLLM: _BY_UVICORN,
     EngineKind.APHRODITE: _BY_UVICORN,
     EngineKind.VLLM_OMNI: _BY_UVICORN,
@@ -223,7 +223,7 @@ _STAMPS: Final = ("timestamp", "time", "asctime", "ts")
 
 def forms_of(kind: EngineKind) -> tuple[LineForm, ...]:
     """The forms of request lines that a kind of engine writes."""
-    return FORMS.get(kind, _ALL)
+    return LINE_FORMS.get(kind, _ALL)
 
 
 def request_of(text: str, forms: Sequence[LineForm]) -> LoggedRequest | None:
@@ -276,7 +276,7 @@ def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> Log
         client=_shown_client(groups.get("client") or ""),
         took_s=_seconds(took or ""),
         time=time,
-        clock=RequestClock.LINE if time else RequestClock.NONE,
+        clock=TimeOrigin.LINE if time else TimeOrigin.NONE,
     )
 
 
@@ -299,7 +299,7 @@ def _request_in_json(text: str, forms: Sequence[LineForm]) -> LoggedRequest | No
     stamp = stamp_of(_first_text(fields, _STAMPS))
     if request is None or request.time or not stamp:
         return request
-    return request._replace(time=stamp, clock=RequestClock.LINE)
+    return request._replace(time=stamp, clock=TimeOrigin.LINE)
 
 
 def _groups_of_llama_cpp(fields: Mapping[str, object]) -> dict[str, str | None]:

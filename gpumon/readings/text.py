@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-MOST = 256
+_MOST = 256
 """Characters kept of one text; the cut is marked with an ellipsis."""
 MOST_FAULT = 1024
 """The same of what is wrong: its last words are what to do about it."""
@@ -12,7 +12,7 @@ MOST_FAULT = 1024
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-def clean(text: str, most: int = MOST) -> str:
+def clean(text: str, most: int = _MOST) -> str:
     r"""`text` without characters that a terminal interprets: controls, bidi and zero-width marks become `\x1b` forms,
     all kinds of spaces plain ones.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-THROTTLE: Final = {
+_THROTTLE: Final = {
     0x2: "applications_clocks_setting",
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -21,10 +21,10 @@ def throttle_names(mask: int) -> tuple[str, ...]:
     """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
     mask &= ~0x1
     names = []
-    for bit, name in THROTTLE.items():
+    for bit, name in _THROTTLE.items():
         if mask & bit:
             names.append(name)
-    rest = mask & ~sum(THROTTLE)
+    rest = mask & ~sum(_THROTTLE)
     if rest:
         return (*names, hex(rest))
     return tuple(names)

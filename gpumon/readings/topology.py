@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 
-NVLINK: Final = "NVLink"
+NVLINK_WORD: Final = "NVLink"
 XGMI_LINK: Final = "XGMI link"
 
 
@@ -98,7 +98,7 @@ class Topology(msgspec.Struct, frozen=True):
     boards: tuple[TopologyGpu, ...] = ()
     pairs: tuple[Pair, ...] = ()
     """Each pair once, the lower index first."""
-    link: str = NVLINK
+    link: str = NVLINK_WORD
     """Name of the links between GPUs; empty: there are none of this kind of GPU."""
 
 

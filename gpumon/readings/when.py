@@ -10,7 +10,7 @@ _LENGTH: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
-ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
+_ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
 
 
 def is_moment(text: str) -> bool:
@@ -45,7 +45,7 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
             return _inside(text, at.timestamp(), 1.0 if dated[1] else 60.0, span, zone)
     except (ValueError, OverflowError, OSError):
         pass
-    raise ValueError(f"is no time: {text[:40]!a}; write it as {ALLOWED}")
+    raise ValueError(f"is no time: {text[:40]!a}; write it as {_ALLOWED}")
 
 
 def _newest(text: str, at: time, whole_minute: bool, span: tuple[float, float], zone: timezone | None) -> float:

@@ -280,6 +280,6 @@ def failed_worker(snapshot: Snapshot) -> str:
     return ""
 
 
-def nothing(snapshot: Snapshot) -> bool:
+def has_nothing_to_show(snapshot: Snapshot) -> bool:
     """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
     return not snapshot.gpus and not snapshot.engines

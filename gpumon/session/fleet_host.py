@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from gpumon.session.live_fleet import LiveFleet
     from gpumon.tui.control import EngineLog, Playback, Timeline
 
-GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
-SAME_S: Final = 0.1
+_GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
+_SAME_S: Final = 0.1
 """Two moments that are nearer to each other are one."""
-MOST_WAITING: Final = 8
+_MOST_WAITING: Final = 8
 """Refreshes that are kept while the past is read."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
 _STALE: Final = Missing(Reason.STALE)
-CHART_S: Final = 1800.0
+_CHART_S: Final = 1800.0
 """How far back charts are filled when a host is opened."""
 AHEAD_S: Final = 600.0
 """How far a stretch goes beyond the moment that it was asked for."""
@@ -49,7 +49,7 @@ FINE_STEPS: Final = 60
 """The newest so many scrapes are taken one by one: windows and verdicts of now stand on them."""
 WARM_S: Final = 180.0
 """Moments at a stretch's begin that only fill windows: rules look back so far."""
-MOST_FRAMES: Final = 480
+_MOST_FRAMES: Final = 480
 """Before the moment: where scrapes are often, the charts go back less far."""
 MOST_AHEAD: Final = 100
 """After it. Together they are fewer than one range query gives."""
@@ -68,7 +68,7 @@ class Span(NamedTuple):
 
 def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
     """Spans that fill the charts: the newest scrapes one by one, older ones as coarsely as charts show them."""
-    step_s = max(scrape_s, CHART_S / CHART_STEPS)
+    step_s = max(scrape_s, _CHART_S / CHART_STEPS)
     fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
     if fine_s - step_s > start_s and step_s > scrape_s:
         coarse = [Span(start_s, fine_s - step_s, step_s)]
@@ -77,7 +77,7 @@ def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
     return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
 
 
-def named(snapshot: Snapshot, name: str) -> Snapshot:
+def with_fleet_name(snapshot: Snapshot, name: str) -> Snapshot:
     """The snapshot under the name that the fleet has for the host: its own gpumon may know another one."""
     if snapshot.host.name == name:
         return snapshot
@@ -175,14 +175,14 @@ class FleetHostPast:
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
         """Two spans that end at these times. Raises ValueError where they cannot be compared."""
-        from gpumon.history.compared import USUAL_S, spans_of
+        from gpumon.history.compared import USUAL_SPAN_S, spans_of
         from gpumon.session.compared import compared_hosts
 
         held = self.span()
         if held is None:
             raise ValueError("nothing is kept yet")
         moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
-        spans = spans_of(*moments, USUAL_S, Stretch(*held))
+        spans = spans_of(*moments, USUAL_SPAN_S, Stretch(*held))
         try:
             return await compared_hosts(self._source, self._make, (self._name,), self._step_s(), spans)
         except ApiFault as fault:
@@ -208,7 +208,7 @@ class FleetHostPast:
 
     async def _read_stretch(self, wall_s: float, newest_s: float) -> _Stretch | None:
         step_s = self._step_s()
-        start_s = wall_s - min(CHART_S, MOST_FRAMES * step_s)
+        start_s = wall_s - min(_CHART_S, _MOST_FRAMES * step_s)
         end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
         frames = await self._source.past(self._name, start_s, end_s, step_s)
         course = HostCourse(self._make)
@@ -218,7 +218,7 @@ class FleetHostPast:
         moments: list[HostMoment] = []
         for at_s, frame in frames:
             one = course.take(frame, at_s, max(frame.interval_s, step_s))
-            moments.append(one._replace(snapshot=named(one.snapshot, self._name)))
+            moments.append(one._replace(snapshot=with_fleet_name(one.snapshot, self._name)))
             walls.append(at_s)
             charted(history, moments[-1], step_s)
             await turns.give()
@@ -249,7 +249,7 @@ class HostOfFleet:
         self._fleet = fleet
         self._source = fleet.source
         self._course = HostCourse(fleet.make)
-        self._waiting: deque[FleetFrame] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[FleetFrame] = deque(maxlen=_MOST_WAITING)
         self._wake = asyncio.Event()
         self._last: Snapshot | None = None
         self._seen = seen
@@ -335,7 +335,7 @@ class HostOfFleet:
     async def _read_past(self, end_s: float) -> None:
         """Fill the charts, the windows, and what verdicts stand on."""
         turns = Turns()
-        spans = chart_spans(max(end_s - CHART_S, self._taken_s), end_s, step_s(self._fleet, self._name))
+        spans = chart_spans(max(end_s - _CHART_S, self._taken_s), end_s, step_s(self._fleet, self._name))
         try:
             found = await together(*(self._source.past(self._name, *span) for span in spans))
         except ApiFault as fault:
@@ -359,7 +359,7 @@ class HostOfFleet:
 
     def _add(self, host: HostFrame, wall_s: float, interval_s: float) -> None:
         """One moment of it, in their order."""
-        if wall_s <= self._taken_s + SAME_S:  # the past ends with the newest answer, and has more of it
+        if wall_s <= self._taken_s + _SAME_S:  # the past ends with the newest answer, and has more of it
             return
         self._taken_s = wall_s
         moment = self._course.take(host, wall_s, max(host.interval_s, interval_s))
@@ -381,7 +381,7 @@ class HostOfFleet:
             shown = without_figures(last, _STALE, self._fleet.silent_s)
         else:
             shown = last
-        return msgspec.structs.replace(named(shown, self._name), faults=(*said, *own))
+        return msgspec.structs.replace(with_fleet_name(shown, self._name), faults=(*said, *own))
 
 
 def _nobody(snapshot: Snapshot) -> None:
@@ -394,7 +394,7 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
         without_figures(last, _UNREACHABLE),
         wall_s=wall_s,
         time=rfc3339(wall_s),
-        faults=(shown_fault("prometheus", GONE, since_s),),
+        faults=(shown_fault("prometheus", _GONE, since_s),),
     )
 
 

@@ -174,13 +174,13 @@ class ThisHost:
         if config.recorder.minutes:
             import socket
 
-            from gpumon.history.file import facts
+            from gpumon.history.file import recording_facts
             from gpumon.history.memory import MemoryStore
             from gpumon.history.recorder import write_recording
             from gpumon.history.timeline import DerivedTimeline
 
             store = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
-            about = facts(socket.gethostname(), simulated=self._options.demo)
+            about = recording_facts(socket.gethostname(), simulated=self._options.demo)
             self.timeline = DerivedTimeline(
                 store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
             )

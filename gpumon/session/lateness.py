@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-LATE: Final = 3.0
+_LATE: Final = 3.0
 """Intervals without an answer after which figures are too old to be shown."""
 
 
@@ -29,7 +29,7 @@ class Lateness:
         """There is an answer of `wall_s` that took `cost_s`; another one is awaited every `every_s`."""
         self.stop()
         self._heard_s = time.monotonic() - cost_s
-        left_s = max(every_s, LATE * every_s - cost_s)
+        left_s = max(every_s, _LATE * every_s - cost_s)
         self._timer = asyncio.get_running_loop().call_later(left_s, self._grow, wall_s, every_s)
 
     def stop(self) -> None:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpumon.readings.fleet import HostFrame
     from gpumon.triage.fresh import Make
 
-LEAST_S: Final = 1.0
+_LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""
-RATES: Final = 2
+_RATES: Final = 2
 """Moments that rates need."""
 MOST_BEFORE: Final = 7
 """Moments at most: each costs as much as a refresh."""
@@ -75,7 +75,7 @@ class LiveFleet:
         self._make: Make | None = None
         self._fleet: Fleet | None = None
         if config.host:
-            self._interval_s = max(LEAST_S, config.general.interval_s)
+            self._interval_s = max(_LEAST_S, config.general.interval_s)
         else:
             self._interval_s = config.prometheus.interval_s
         self._takers: list[Callable[[FleetFrame], None]] = []
@@ -103,7 +103,7 @@ class LiveFleet:
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two refreshes."""
-        self._interval_s = max(LEAST_S, seconds)
+        self._interval_s = max(_LEAST_S, seconds)
         if self._fleet is not None:
             self._fleet.interval_s = self._interval_s
         self.refresh()
@@ -177,7 +177,7 @@ class LiveFleet:
     async def first_after(self, none_s: float, there_s: float) -> float:
         """The beginning of the fleet's history, to a refresh: none at `none_s`, some at `there_s` (Unix times)."""
         await self.open()
-        while there_s - none_s > max(LEAST_S, self.snapshot.interval_s):
+        while there_s - none_s > max(_LEAST_S, self.snapshot.interval_s):
             middle_s = (none_s + there_s) / 2.0
             frame = await self._frame(middle_s)
             none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
@@ -284,14 +284,14 @@ class LiveFleet:
 
     async def _learn_from(self, snapshot: FleetSnapshot) -> None:
         """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
-        from gpumon.fleet.whole import whole
+        from gpumon.fleet.whole import whole_fleet
 
         if self._learn is _nobody:
             return
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
             with contextlib.suppress(ValueError, TypeError, ArithmeticError, LookupError):  # figures of peers
-                self._learn(await asyncio.to_thread(whole, snapshot))
+                self._learn(await asyncio.to_thread(whole_fleet, snapshot))
 
     def _grow_late(self, wall_s: float) -> None:
         """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
@@ -346,5 +346,5 @@ def moments_before(wall_s: float, step_s: float, hold_s: float) -> list[float]:
     The first one has no rates; from the second one on verdicts hold, and stand after `hold_s`: at `wall_s`.
     """
     apart_s = step_before(step_s, hold_s)
-    number = max(RATES, 1 + math.ceil(hold_s / apart_s))
+    number = max(_RATES, 1 + math.ceil(hold_s / apart_s))
     return [wall_s - at * apart_s for at in range(number, 0, -1)]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-SLICE_S: Final = 0.005
+_SLICE_S: Final = 0.005
 """The event loop gets its turn after so long."""
 ROUNDS: Final = 10
 """Rounds of the event loop in a turn: a key passes through up to so many callbacks before its line is redrawn."""
@@ -19,8 +19,8 @@ class Turns:
         self._since_s = time.monotonic()
 
     async def give(self) -> None:
-        """Give way, if `SLICE_S` has passed since the last time."""
-        if time.monotonic() - self._since_s < SLICE_S:
+        """Give way, if `_SLICE_S` has passed since the last time."""
+        if time.monotonic() - self._since_s < _SLICE_S:
             return
         for _ in range(ROUNDS):
             await asyncio.sleep(0)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.measured_errors import ARCHITECTURES, BANDS, EFFICIENCY, TTFT
+from gpumon.sizing.measured_errors import BANDS, EFFICIENCY, MEASURED_ARCHITECTURES, TTFT_FITS
 
 CLAIM: Final = 0.8
 """Share of measured rows that a band holds: it runs from their 10th to their 90th percentile."""
@@ -107,7 +107,7 @@ def steps_each(engine: str, new_tokens: float) -> float:
 
 def first_token_cost(engine: str) -> FirstTokenCost:
     """The TTFT of an engine, as fitted to its measured rows; of one that is not known, to the rows of all."""
-    return FirstTokenCost(*TTFT.get(engine, TTFT[""]))
+    return FirstTokenCost(*TTFT_FITS.get(engine, TTFT_FITS[""]))
 
 
 def band_of(figure: str, tp: int, moe: bool) -> Band:
@@ -125,7 +125,7 @@ def band_of(figure: str, tp: int, moe: bool) -> Band:
     return Band(*cells[max(sizes), moe])
 
 
-MOST_RANKS: Final = 8
+_MOST_RANKS: Final = 8
 """Most data-parallel ranks of a measured server, each on one GPU."""
 
 
@@ -134,11 +134,11 @@ def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bo
 
     `indexed`: the model's attention chooses its entries by an indexer.
     """
-    if architecture not in ARCHITECTURES:
+    if architecture not in MEASURED_ARCHITECTURES:
         return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"
     if pp > 1:
         return "no reference row has pipeline stages"
-    if dp > 1 and (tp > 1 or dp > MOST_RANKS):
+    if dp > 1 and (tp > 1 or dp > _MOST_RANKS):
         return f"no reference row has {dp} data-parallel ranks of TP {tp}"
     if indexed:
         return "no reference row is of a model with sparse attention by an indexer"

@@ -18,7 +18,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
 from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, merged
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, load_level, merge_points
 
 MOST_WINDOWS: Final = 8
 """Windows kept of one bucket; the oldest goes first."""
@@ -108,7 +108,7 @@ class MixPoints:
         self._windows += 1
         self.traffic = self.traffic.moved(traffic, 1.0 / min(self._windows, _STEADY_AFTER))
         self.last_s = max(self.last_s, time_s)
-        self._buckets.setdefault(level(point.running), deque(maxlen=MOST_WINDOWS)).append((time_s, point))
+        self._buckets.setdefault(load_level(point.running), deque(maxlen=MOST_WINDOWS)).append((time_s, point))
         for key, seen in list(self._buckets.items()):
             while seen and seen[0][0] < self.last_s - _KEPT_S:
                 seen.popleft()
@@ -123,7 +123,7 @@ class MixPoints:
         if self._points is None:
             points = []
             for _, windows in sorted(self._buckets.items()):
-                points.append(merged([point for _, point in windows]))
+                points.append(merge_points([point for _, point in windows]))
             self._points = tuple(points)
         return self._points
 

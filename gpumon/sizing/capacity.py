@@ -11,8 +11,8 @@ from gpumon.efficiency.traffic import kv_stored_bytes
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load
-from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
+from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load_of_point
+from gpumon.sizing.latency import MOST_SEQUENCES, Curve, Tail, largest, largest_within
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Catalogues, Scenario
 
@@ -105,7 +105,7 @@ def _goal_decides(instance: Instance, scenario: Scenario) -> bool:
 
 def _tested(seen: Observed) -> Iterator[Limit]:
     """The operating point of what was seen: the knee of its sweep, or the end of it where there is none."""
-    last = max((load(point) for point in seen.points), default=math.inf)
+    last = max((load_of_point(point) for point in seen.points), default=math.inf)
     if seen.concurrency is not None and (seen.concurrency < last or seen.origin is Origin.TABLE):
         yield Limit(LimitKind.KNEE, seen.concurrency, f"the knee of {seen.name} is at {seen.concurrency:g}")
     elif seen.points:
@@ -253,7 +253,7 @@ def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float)
 
 
 def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
-    load = max(1.0, min(running, MOST))
+    load = max(1.0, min(running, MOST_SEQUENCES))
     quantile = "p95 " if tail.known else ""
     end = "" if tail.known else " as a mean"
     return f"{name} {quantile}{mean_s(load) * tail.at(load) * 1e3:,.1f} ms at {load:.0f}, goal {goal_ms:,.1f} ms{end}"

@@ -39,7 +39,7 @@ class ComparedFigure(NamedTuple):
     of_workload: bool = False
 
 
-FIGURES: Final = (
+COMPARISON_FIGURES: Final = (
     ComparedFigure("tp", "TP", 11, of_workload=True),
     ComparedFigure("instances", "inst", 9),
     ComparedFigure("gpus", "GPUs", 12, "fewest GPUs"),
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
         """The columns that have a figure in some row."""
         sound = self._sound
         shown = []
-        for figure in FIGURES:
+        for figure in COMPARISON_FIGURES:
             if any(_has(figure, row) for row in sound):
                 shown.append(figure)
         return tuple(shown)
@@ -109,7 +109,7 @@ class Comparison(NamedTuple):
         for row in self.rows:
             marked.update(row.best)
         best = []
-        for figure in FIGURES:
+        for figure in COMPARISON_FIGURES:
             if figure.key in marked:
                 best.append(figure.best)
         return tuple(best)
@@ -299,7 +299,7 @@ def _has(figure: ComparedFigure, row: Compared) -> bool:
 def _best(rows: Sequence[Compared]) -> list[tuple[str, ...]]:
     """For each row the columns in which no other is better; none of a column in which all are the same."""
     marks: list[tuple[str, ...]] = [()] * len(rows)
-    for figure in FIGURES:
+    for figure in COMPARISON_FIGURES:
         if not figure.best:
             continue
         values = _known_values(rows, figure.key)

@@ -125,7 +125,7 @@ class PoolSizes(NamedTuple):
         return self.carried_per_s * (self.decode.instance.answer_tokens or 0.0) / gpus
 
 
-def compared(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> DisaggregatedPlan | None:
+def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> DisaggregatedPlan | None:
     """The disaggregated plan of a workload beside its aggregated one, `demand`; None where nobody asks for it."""
     settings = demand.workload.disaggregated
     if settings is None:

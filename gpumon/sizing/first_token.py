@@ -22,7 +22,7 @@ ONE_LOAD_ENGINE: Final = "vllm"
 its sweeps; of TensorRT-LLM and SGLang in about half of them."""
 REPEATED: Final = 0.15
 """Share by which repeated measurements of one server differ: no band of a fit is narrower."""
-WIDEST: Final = 0.9
+_WIDEST: Final = 0.9
 """A band is no wider on its low side: a latency is above 0."""
 _ENGINES: Final = (("sglang", "sglang"), ("tensorrt", "trtllm"), ("trtllm", "trtllm"), ("vllm", "vllm"))
 """Part of a tool's name -> the engine, as `measured_errors` names it."""
@@ -98,4 +98,4 @@ def _scatter(line: TtftLine, points: Sequence[Point]) -> Band:
         if point.ttft_s:
             errors.append(abs(point.ttft_s / line.ttft_s(point.running) - 1.0))
     width = max(REPEATED, 2.0 * median(errors))
-    return Band(-min(width, WIDEST), width, 0)
+    return Band(-min(width, _WIDEST), width, 0)

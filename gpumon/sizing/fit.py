@@ -13,7 +13,7 @@ import msgspec
 from gpumon.efficiency.ratio import checked
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.latency import Curve, Tail, TtftLine
-from gpumon.sizing.profile import Point, level
+from gpumon.sizing.profile import Point, load_level
 
 _LEAST_BUCKETS: Final = 5
 _LEAST_LOADS: Final = 3
@@ -276,7 +276,7 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
         itl_s = point.itl_s
         if itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0:
             running = max(1.0, point.running)
-            grouped.setdefault(level(running), []).append((running, itl_s, point.weight))
+            grouped.setdefault(load_level(running), []).append((running, itl_s, point.weight))
     buckets = []
     for _, group in sorted(grouped.items()):
         loads = []

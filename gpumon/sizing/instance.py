@@ -16,7 +16,7 @@ from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
 from gpumon.sizing.fit import Fitted, LatencySample, calibrated, fit, points_below_knee, tail_of
 from gpumon.sizing.latency import (
-    MOST,
+    MOST_SEQUENCES,
     NO_SPECULATION,
     Curve,
     Mix,
@@ -39,7 +39,16 @@ from gpumon.sizing.roofline import (
     ttft_line,
     weight_read_s,
 )
-from gpumon.sizing.scenario import GOALS, Catalogues, Scenario, Server, Workload, check_scenario, check_workload, sound
+from gpumon.sizing.scenario import (
+    GOAL_NAMES,
+    Catalogues,
+    Scenario,
+    Server,
+    Workload,
+    check_scenario,
+    check_workload,
+    sound,
+)
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec, Reach
 
@@ -129,7 +138,7 @@ class Instance(NamedTuple):
         tail = self.itl_tail
         if tail.mean_s is None or self.curve is None:
             return goal_s / tail.at(1.0)
-        return goal_s / tail.at(max(1.0, min(largest_within(goal_s, self.curve.itl_s, tail), MOST)))
+        return goal_s / tail.at(max(1.0, min(largest_within(goal_s, self.curve.itl_s, tail), MOST_SEQUENCES)))
 
     @property
     def itl_tail_ratio(self) -> float:
@@ -318,7 +327,7 @@ def resolve(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> I
     Typed values stand above measured ones, these above imported ones, these above formulas.
     """
     goals = {}
-    for name in GOALS:
+    for name in GOAL_NAMES:
         if getattr(workload, name) is None:
             goals[name] = getattr(scenario, name)
     if any(goals.values()):
@@ -559,7 +568,7 @@ def _check_even(llm: LlmSpec, tp: int, tp_seen: int) -> None:
     if tp == tp_seen:
         refused = ""
     else:
-        refused = memory.uneven(llm, tp)
+        refused = memory.tp_problem(llm, tp)
     if refused:
         raise ValueError(refused)
 

@@ -12,13 +12,13 @@ import msgspec
 
 from gpumon.sizing.profile import Point
 
-BEHIND: Final = 0.05
+_BEHIND: Final = 0.05
 """Running falls behind the offered load by more than this share, against the point before."""
 LEAST_GAIN: Final = 0.1
 """Throughput that a doubled load must add for the larger load to be worth its latency."""
 BENT: Final = 0.5
 """Share of the throughput that one request more added at first, below which the curve counts as bent: advice."""
-APART: Final = 1.2
+_APART: Final = 1.2
 """Factor between two loads from which on their throughputs are compared."""
 _FOLLOWS: Final = 0.5
 """Running that grows by less than this share of what the load grew by waits, whatever TTFT says."""
@@ -41,7 +41,7 @@ class Knee(msgspec.Struct, frozen=True):
     """Load at which throughput began to flatten before the knee, in one clause; empty where it did not."""
 
 
-def load(point: Point) -> float:
+def load_of_point(point: Point) -> float:
     """Requests in flight at a point: the x axis of a sweep."""
     return point.running if point.offered is None else point.offered
 
@@ -65,7 +65,7 @@ def knee(points: Sequence[Point]) -> Knee:
     """
     if not points:
         raise ValueError("a sweep without points has no knee")
-    rising = sorted(points, key=load)
+    rising = sorted(points, key=load_of_point)
     plateau = _plateau(rising)
     advice = _bend(rising)
     for rule_of, loads in ((_queued, rising), (_saturated, _spaced(rising))):
@@ -83,26 +83,26 @@ def _queued(before: Point, after: Point) -> str:
 
     A prompt that waits for other prompts of the same burst is no queue: TTFT then grows no faster than the load.
     """
-    if _share(after) >= _share(before) * (1.0 - BEHIND):
+    if _share(after) >= _share(before) * (1.0 - _BEHIND):
         return ""
-    step = load(after) - load(before)
+    step = load_of_point(after) - load_of_point(before)
     stands = step > 0.0 and after.running - before.running < _FOLLOWS * step
     if not stands and _bursts(before, after):
         return ""
-    return f"running stops following the load: {after.running:.1f} of {load(after):.4g}"
+    return f"running stops following the load: {after.running:.1f} of {load_of_point(after):.4g}"
 
 
 def _bursts(before: Point, after: Point) -> bool:
     """Whether TTFT grew no faster than the load between two points."""
-    if not before.ttft_s or after.ttft_s is None or load(before) <= 0.0:
+    if not before.ttft_s or after.ttft_s is None or load_of_point(before) <= 0.0:
         return False
-    return after.ttft_s / before.ttft_s <= _QUEUEING * load(after) / load(before)
+    return after.ttft_s / before.ttft_s <= _QUEUEING * load_of_point(after) / load_of_point(before)
 
 
 def _share(point: Point) -> float:
     """Share of the offered requests that run."""
-    if load(point) > 0.0:
-        return point.running / load(point)
+    if load_of_point(point) > 0.0:
+        return point.running / load_of_point(point)
     return 1.0
 
 
@@ -117,7 +117,7 @@ def _spaced(rising: Sequence[Point]) -> list[Point]:
     """The points at least a fifth of the load apart: between closer ones the noise of a run is more than the gain."""
     kept = [rising[0]]
     for point in rising[1:]:
-        if load(point) >= APART * load(kept[-1]):
+        if load_of_point(point) >= _APART * load_of_point(kept[-1]):
             kept.append(point)
     return kept
 
@@ -126,9 +126,9 @@ def _saturated(before: Point, after: Point) -> str:
     """How little throughput grew between two points; empty where it grew enough, or is not known."""
     at_before = throughput(before)
     at_after = throughput(after)
-    if at_before is None or at_after is None or load(before) <= 0.0:
+    if at_before is None or at_after is None or load_of_point(before) <= 0.0:
         return ""
-    gain = gain_per_doubling(at_before, at_after, load(after) / load(before))
+    gain = gain_per_doubling(at_before, at_after, load_of_point(after) / load_of_point(before))
     if gain >= LEAST_GAIN:
         return ""
     return f"twice the load adds {max(0.0, gain):.0%} throughput"
@@ -138,18 +138,18 @@ def _bend(rising: Sequence[Point]) -> str:
     """Load at which one request more added less than half of the throughput that one added at first."""
     first = rising[0]
     at_first = throughput(first)
-    if not at_first or load(first) <= 0.0:
+    if not at_first or load_of_point(first) <= 0.0:
         return ""
     for before, after in pairwise(rising):
         at_before = throughput(before)
         at_after = throughput(after)
-        step = load(after) - load(before)
+        step = load_of_point(after) - load_of_point(before)
         if at_before is None or at_after is None or step <= 0.0:
             continue
-        share = (at_after - at_before) / step / (at_first / load(first))
+        share = (at_after - at_before) / step / (at_first / load_of_point(first))
         if share < BENT:
             each = f"{max(0.0, share):.0%} of the throughput that one added at first"
-            return f"above {load(before):.4g} one more in flight adds {each}"
+            return f"above {load_of_point(before):.4g} one more in flight adds {each}"
     return ""
 
 
@@ -158,8 +158,8 @@ def _plateau(rising: Sequence[Point]) -> float | None:
         return None
     before = rising[-2]
     last = rising[-1]
-    step = load(last) - load(before)
+    step = load_of_point(last) - load_of_point(before)
     if step <= 0.0 or last.itl_s is None or (last.running - before.running) / step >= _PLATEAU:
         return None
     most = max(point.running for point in rising)
-    return median(point.running for point in rising if point.running >= most * (1.0 - BEHIND))
+    return median(point.running for point in rising if point.running >= most * (1.0 - _BEHIND))

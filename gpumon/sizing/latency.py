@@ -12,18 +12,18 @@ import msgspec
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import distinct_experts
 
-MOST: Final = 1e6
+MOST_SEQUENCES: Final = 1e6
 """Requests in flight beyond which no single instance is believed."""
 
 
 def largest(holds: Callable[[float], bool]) -> float:
-    """Largest load from 1 to `MOST` for which `holds`, which ends to hold once; 0 if not even 1, infinite if all."""
+    """Largest load from 1 to `MOST_SEQUENCES` for which `holds` (it holds up to one load); 0: none, infinite: all."""
     if not holds(1.0):
         return 0.0
-    if holds(MOST):
+    if holds(MOST_SEQUENCES):
         return math.inf
     low = 1.0
-    high = MOST
+    high = MOST_SEQUENCES
     while high - low > 1e-12 * low:
         if high > 2.0 * low:
             middle = math.sqrt(low * high)
@@ -197,7 +197,7 @@ class Tail(NamedTuple):
     """Typed or seen; else p95 is taken to be the mean."""
     base_s: float = 0.0
     slope_s: float = 0.0
-    high: float = MOST
+    high: float = MOST_SEQUENCES
     """Highest load that the line was seen at, at least 1."""
     mean_s: Callable[[float], float] | None = None
     """Mean over b that the line stands beside; None: the ratio is constant."""

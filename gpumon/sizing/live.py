@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from gpumon.efficiency.service import FRONTENDS, adding_up
+from gpumon.efficiency.service import FRONTENDS, engines_in_sums
 from gpumon.readings.format import GIB
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
@@ -109,7 +109,7 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
     return ""
 
 
-def held(snapshot: Snapshot) -> tuple[str, ...]:
+def gpus_held(snapshot: Snapshot) -> tuple[str, ...]:
     """GPUs that `have` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
     of several GPUs are one."""
     unplaced = _unplaced_hosts(snapshot)
@@ -154,7 +154,7 @@ def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
     """Served model name -> its engines; and what was left out, and why."""
     odd: list[str] = []
     models: dict[str, list[Engine]] = {}
-    for engine in adding_up(snapshot.engines):
+    for engine in engines_in_sums(snapshot.engines):
         decode = engine.tokens_total.decode
         if engine.phase is not Phase.INFERENCE:
             continue

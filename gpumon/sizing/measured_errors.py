@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 EFFICIENCY: Final = (0.7913, 0.6388, 0.4438, 0.8868, 3.161e-05, 1.208e-05, 4.289e-05)
-ARCHITECTURES: Final = frozenset({"Blackwell Ultra", "Blackwell", "Hopper"})
+MEASURED_ARCHITECTURES: Final = frozenset({"Blackwell Ultra", "Blackwell", "Hopper"})
 """Generations of GPUs that rows are of."""
-TTFT: Final[dict[str, tuple[float, float, float, float]]] = {
+TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {
     "": (14.35, 0.1296, 2.277, 0.1086),
     "sglang": (29.14, 0.9759, 3.028, 0.256),
     "trtllm": (18.2, 0.08292, 2.237, 0.1027),

@@ -14,7 +14,7 @@ from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
+from gpumon.specs.weight_format import LlmParts, WeightFormat, quantised_linear, unquantised, with_weights
 
 _GIB: Final = 2.0**30
 _DRIVER_BYTES: Final = 0.5 * _GIB
@@ -222,7 +222,7 @@ def tensor_parallels(
     checked("domain", domain, least=1)
     sizes = []
     for tp in _SIZES:
-        if tp * dp <= domain and not uneven(llm, tp):
+        if tp * dp <= domain and not tp_problem(llm, tp):
             sizes.append(tp)
     if not sizes:
         return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
@@ -254,7 +254,7 @@ def _undivided(llm: LlmSpec, tp: int) -> str:
     return f"{llm.kv_heads} KV heads"
 
 
-def uneven(llm: LlmSpec, tp: int) -> str:
+def tp_problem(llm: LlmSpec, tp: int) -> str:
     """Why engines refuse this TP; empty where they do not.
 
     Query heads have to divide over the ranks, and KV heads to divide over them or be copied whole (vLLM's rule).
@@ -297,8 +297,8 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
 def _format_of(llm: LlmSpec, precision: Precision, *, both: bool) -> WeightFormat:
     """Format of the weights at a precision; `both`: activations have it, too."""
     if precision in _WIDE:
-        return plain(precision)
-    weights = narrow(precision, weight_only=precision in _WEIGHT_ONLY and not both)
+        return unquantised(precision)
+    weights = quantised_linear(precision, weight_only=precision in _WEIGHT_ONLY and not both)
     if precision is Precision.MXFP4 and llm.experts:
         return weights.only((EXPERTS,))
     return weights

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import adding_up, turned_away
+from gpumon.efficiency.service import engines_in_sums, turned_away_requests
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot
 
-STEP_S: Final = 10.0
+_STEP_S: Final = 10.0
 """A peak is a mean of so long: one instant is none."""
 KEPT_STEPS: Final = 30
 LEAST_TICKS: Final = 2
@@ -19,7 +19,7 @@ LEAST_TICKS: Final = 2
 WIDTHS: Final = (1, 3, 6, 15)
 """Steps that are taken as one where polls are seldom."""
 MOST_MODELS: Final = 64
-MINUTE_S: Final = 60.0
+_MINUTE_S: Final = 60.0
 _MOST: Final = 1e12
 """Beyond it nothing that an engine says is believed."""
 
@@ -42,7 +42,7 @@ def turned_away_of(engine: Engine) -> float:
     running = credible(engine.load.running) or 0.0
     served_per_s = credible(engine.rates.requests_per_s) or 0.0
     rejected_per_s = credible(engine.rates.rejections_per_s) or 0.0
-    return turned_away(running, served_per_s, rejected_per_s)
+    return turned_away_requests(running, served_per_s, rejected_per_s)
 
 
 def request_rates(snapshot: Snapshot) -> dict[str, float]:
@@ -53,7 +53,7 @@ def request_rates(snapshot: Snapshot) -> dict[str, float]:
 def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]) -> dict[str, float]:
     """By model; an engine whose first figure is not known is left out."""
     sums: dict[str, float] = {}
-    for engine in adding_up(snapshot.engines):
+    for engine in engines_in_sums(snapshot.engines):
         if not engine.model or engine.phase is not Phase.INFERENCE:
             continue
         first, *others = map(credible, figures(engine))
@@ -109,7 +109,7 @@ class RecentLoads:
         """Take one tick in: served model name -> requests in flight. All starts anew where the clock was set back."""
         if not math.isfinite(time_s):
             return
-        now = int(time_s // STEP_S)
+        now = int(time_s // _STEP_S)
         if now < self._now:
             self._steps.clear()
         if now != self._now:
@@ -141,7 +141,7 @@ class RecentLoads:
             for width in WIDTHS:
                 whole = self._ended_steps(steps, width)
                 if whole:
-                    loads[model] = _peak_of(whole, STEP_S * width)
+                    loads[model] = _peak_of(whole, _STEP_S * width)
                     break
         return loads
 
@@ -172,7 +172,7 @@ def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
 class PastLoads:
     """Requests in flight and per second of each model, in steps of a longer past: of one machine, or of all."""
 
-    def __init__(self, step_s: float = MINUTE_S) -> None:
+    def __init__(self, step_s: float = _MINUTE_S) -> None:
         """`step_s`: at least as long as its moments are apart."""
         self._step_s = step_s
         self._running: _Steps = {}

@@ -13,13 +13,13 @@ import msgspec
 
 from gpumon.readings.format import counted
 from gpumon.sizing.answer import GpuSlot, PlacedServer
-from gpumon.sizing.scenario import MOST_GPUS, Packing
+from gpumon.sizing.scenario import MOST_SERVER_GPUS, Packing
 
 DRAWN_SERVERS: Final = 256
 """Servers that are drawn GPU by GPU; all others are only counted."""
-UNITS: Final = 10**12
+_UNITS: Final = 10**12
 """A GPU's memory, and its time, in whole numbers: sums are exact, in whatever order."""
-ROOM: Final = UNITS + UNITS // 10**9
+_ROOM: Final = _UNITS + _UNITS // 10**9
 """Instances that fill a GPU exactly fit, whatever floats make of it."""
 CROWD: Final = 1000
 """Instances that one GPU holds at most; an 80 GB GPU has no room for the contexts of more."""
@@ -233,8 +233,8 @@ def misfit(block: InstanceBlock, shape: ServerShape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:
         return "the server has no GPU, or none whose memory is known"
-    if shape.gpus > MOST_GPUS:
-        return f"a server has {MOST_GPUS} GPUs at most, not {shape.gpus}"
+    if shape.gpus > MOST_SERVER_GPUS:
+        return f"a server has {MOST_SERVER_GPUS} GPUs at most, not {shape.gpus}"
     share = block.memory_bytes / block.gpus
     room = shape.memory_bytes
     if share > room * (1 + _ROUNDING):
@@ -411,12 +411,12 @@ def _sizes(alone: Iterable[InstanceBlock], shape: ServerShape, busy: bool) -> tu
     """Rounded up, so that no sum is above the limit."""
     kinds = []
     for block in alone:
-        size = min(max(math.ceil(block.memory_bytes / shape.memory_bytes * UNITS), UNITS // CROWD), ROOM)
+        size = min(max(math.ceil(block.memory_bytes / shape.memory_bytes * _UNITS), _UNITS // CROWD), _ROOM)
         ratio = block.busy_ratio if busy else 0.0
         if ratio is None or not ratio <= 1:
-            kinds.append((ROOM, ROOM, block.count))
+            kinds.append((_ROOM, _ROOM, block.count))
         else:
-            kinds.append((size, max(0, math.ceil(ratio * UNITS)), block.count))
+            kinds.append((size, max(0, math.ceil(ratio * _UNITS)), block.count))
     return tuple(kinds)
 
 
@@ -461,7 +461,7 @@ def _solved(
 
 def _least_by(kinds: Sequence[SlotKind], by: int) -> int:
     """GPUs that all instances take by memory (0) or by busy time (1), rounded up."""
-    return -(-sum(kind[by] * kind[2] for kind in kinds) // ROOM)
+    return -(-sum(kind[by] * kind[2] for kind in kinds) // _ROOM)
 
 
 def _gpus_in(packed: Iterable[tuple[SlotContent, int]]) -> int:
@@ -532,7 +532,7 @@ def _in_order(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[tup
 def _topped(kinds: Sequence[SlotKind], counts: Mapping[int, int], content: SlotContent) -> SlotContent:
     """The content as far as instances are left, and of all others as many as fit, in the order of `counts`."""
     held = {kind: min(number, counts[kind]) for kind, number in content}
-    memory, share = (ROOM - sum(kinds[kind][by] * number for kind, number in held.items()) for by in (0, 1))
+    memory, share = (_ROOM - sum(kinds[kind][by] * number for kind, number in held.items()) for by in (0, 1))
     for kind, count in counts.items():
         if more := _most(kinds[kind], count - held.get(kind, 0), memory, share):
             held[kind] = held.get(kind, 0) + more
@@ -548,7 +548,7 @@ def _relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[list
     columns: list[SlotContent] = []
     inverse = [[0.0] * len(order) for _ in order]
     for row, kind in enumerate(order):
-        most = _most(kinds[kind], counts[kind], ROOM, ROOM)
+        most = _most(kinds[kind], counts[kind], _ROOM, _ROOM)
         columns.append(((kind, most),))
         inverse[row][row] = 1.0 / most
     shares = [counts[kind] * inverse[row][row] for row, kind in enumerate(order)]
@@ -631,7 +631,7 @@ def _best(
             if (number and worth > best[0] + _ROUNDING) or worth + more > best[0] + _ROUNDING:
                 look(place + 1, room, free, worth, (*content, (kind, number)) if number else content)
 
-    look(0, ROOM, ROOM, 0.0, ())
+    look(0, _ROOM, _ROOM, 0.0, ())
     return best[1], best[0], tried <= _MOST_TRIED
 
 

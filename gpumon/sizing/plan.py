@@ -26,13 +26,13 @@ from gpumon.sizing.answer import (
 )
 from gpumon.sizing.capacity import OPERATING_POINTS, binding
 from gpumon.sizing.design_guide import queue_warning
-from gpumon.sizing.disaggregated import compared
+from gpumon.sizing.disaggregated import compare_disaggregated
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import Filled, ServerPool, WorkloadPart, first_of, pools_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
-from gpumon.sizing.servers import have_of, total
+from gpumon.sizing.servers import have_of, weighted_sum
 from gpumon.sizing.service import at_target, degraded_of, running_of
 from gpumon.sizing.split import cheapest, packings
 
@@ -179,7 +179,7 @@ def _workloads(
     return tuple(plans)
 
 
-def named(server: Server, catalogues: Catalogues) -> Server:
+def _named(server: Server, catalogues: Catalogues) -> Server:
     """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
     return msgspec.structs.replace(server, gpu=catalogues.gpu_name(server.gpu))
 
@@ -187,11 +187,11 @@ def named(server: Server, catalogues: Catalogues) -> Server:
 def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
     """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
-        return msgspec.structs.replace(scenario, server=tuple(named(server, catalogues) for server in scenario.server))
+        return msgspec.structs.replace(scenario, server=tuple(_named(server, catalogues) for server in scenario.server))
     for workload in scenario.workload:
         seen = catalogues.seen(workload)
         if seen is not None and seen.gpu:
-            return msgspec.structs.replace(scenario, server=(named(Server(seen.gpu), catalogues),))
+            return msgspec.structs.replace(scenario, server=(_named(Server(seen.gpu), catalogues),))
     return scenario
 
 
@@ -259,7 +259,7 @@ def _workload(
         tp=instance.tp or workload.tp or 0,
         pp=instance.pp or workload.pp or 1,
         dp=instance.dp,
-        disaggregated=compared(demand, scenario, catalogues),
+        disaggregated=compare_disaggregated(demand, scenario, catalogues),
         runs=None,
         tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
@@ -545,7 +545,7 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
 
 def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
     if workloads:
-        return total((getattr(workload, name), 1) for workload in workloads)
+        return weighted_sum((getattr(workload, name), 1) for workload in workloads)
     return INFEASIBLE
 
 

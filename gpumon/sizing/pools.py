@@ -15,7 +15,7 @@ from gpumon.sizing.answer import NOT_GIVEN, GpuCount, Packed, PlacedServer
 from gpumon.sizing.placement import Placement, ServerShape, Stands, place
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand
-from gpumon.sizing.servers import server_price, total
+from gpumon.sizing.servers import server_price, weighted_sum
 from gpumon.specs.gpu import GpuSpec
 
 _NONE_LEFT: Final = 1e-12
@@ -177,7 +177,7 @@ def _carried(demands: Sequence[Demand]) -> Demand:
     return demands[0]
 
 
-def fill(
+def fill_pools(
     pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues, packing: Packing, split: WorkloadSplit
 ) -> Filled:
     """Place what the demands ask for, pool after pool in the order of the split: at first each workload on its homes,
@@ -315,12 +315,12 @@ def _part_sums(parts: Sequence[Sequence[WorkloadPart]]) -> dict[str, Reading]:
     for part in chain.from_iterable(parts):
         instances += part.number
         memory.append((part.demand.memory_bytes, part.number))
-    return {"instances": float(instances), "memory_bytes": total(memory)}
+    return {"instances": float(instances), "memory_bytes": weighted_sum(memory)}
 
 
 def _price(servers: Sequence[Server], paid: Counter[int], catalogues: Catalogues) -> Reading:
     """Price of an hour of all servers, spare ones included."""
-    return total((server_price(servers[shape], catalogues), number) for shape, number in sorted(paid.items()))
+    return weighted_sum((server_price(servers[shape], catalogues), number) for shape, number in sorted(paid.items()))
 
 
 def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:

@@ -18,7 +18,7 @@ _SINGLE_BELOW: Final = 15.5
 _WIDTH: Final = math.log(1.1)
 
 
-def level(running: float) -> int:
+def load_level(running: float) -> int:
     """Loads that are one: each whole number of sequences below 16, steps of 10 % above."""
     if running < _SINGLE_BELOW:
         return round(running)
@@ -130,7 +130,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
 _MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
 
 
-def merged(points: Sequence[Point]) -> Point:
+def merge_points(points: Sequence[Point]) -> Point:
     """Several measurements of one load as one: the median of each figure, where it is known."""
     figures: dict[str, float] = {}
     for name in _MEASURED:

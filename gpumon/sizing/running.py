@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.service import FRONTENDS, adding_up, model_key
+from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
 from gpumon.readings.format import seconds
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
@@ -66,7 +66,7 @@ class ServedMeans:
 
     def take(self, snapshot: Snapshot) -> None:
         """Take in a moment. Latencies count by the requests that ran."""
-        self._last = served(snapshot)
+        self._last = engines_by_model(snapshot)
         for model, now in self._last.items():
             means = self._means.setdefault(model, {})
             for field in ("in_flight", "running"):
@@ -90,10 +90,10 @@ class ServedMeans:
         return found
 
 
-def served(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
+def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
     """Model -> its engines that answer, of a moment."""
     engines: dict[ModelKey, list[Engine]] = {}
-    for engine in adding_up(snapshot.engines):
+    for engine in engines_in_sums(snapshot.engines):
         is_serving = engine.state is EndpointState.OK and engine.phase is Phase.INFERENCE
         if is_serving and engine.model and engine.kind not in FRONTENDS:
             engines.setdefault(model_key(engine.model), []).append(engine)
@@ -125,11 +125,13 @@ def with_runs(planned: Planned, runs: Mapping[ModelKey, ModelEngines]) -> Answer
     """The answer with what runs of each workload."""
     workloads = []
     for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):
-        workloads.append(msgspec.structs.replace(plan, runs=runs_of(demand.instance, runs.get(model_key(plan.model)))))
+        workloads.append(
+            msgspec.structs.replace(plan, runs=running_instances(demand.instance, runs.get(model_key(plan.model))))
+        )
     return msgspec.structs.replace(planned.answer, workloads=tuple(workloads))
 
 
-def runs_of(instance: Instance | None, now: ModelEngines | None) -> Runs:
+def running_instances(instance: Instance | None, now: ModelEngines | None) -> Runs:
     """Instances of a workload that run; none if no engine serves its model."""
     if now is None:
         return Runs(instances=0, gpus=0.0)

@@ -139,7 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         return tuple(dict.fromkeys(server.gpu for server in self.server))
 
 
-GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 """Goals of a workload; the scenario has those of all."""
 
 
@@ -200,7 +200,7 @@ class Range(NamedTuple):
     unit: str = ""
 
 
-MOST_GPUS: Final = 576
+MOST_SERVER_GPUS: Final = 576
 """Most GPUs of one server: no NVLink domain has more, and a typing error must not fill the memory."""
 _MOST_RUNNING: Final = 1e6
 """Sequences beyond which no single engine is believed."""
@@ -235,8 +235,8 @@ SCENARIO_RANGES: Final = {
     "spare_servers": Range(0, 1e6, "spare servers"),
 }
 SERVER_RANGES: Final = {
-    "gpus": Range(1, MOST_GPUS, "GPUs"),
-    "nvlink_gpus": Range(0, MOST_GPUS, "GPUs of an NVLink domain"),
+    "gpus": Range(1, MOST_SERVER_GPUS, "GPUs"),
+    "nvlink_gpus": Range(0, MOST_SERVER_GPUS, "GPUs of an NVLink domain"),
     "count": Range(0, 1e6, "number of servers"),
     "price_per_gpu_hour": Range(1e-6, 1e9, "price of a GPU per hour", _LEAVE_OUT),
     "price_per_hour": Range(0.0, 1e9, "price of the host per hour"),
@@ -278,7 +278,7 @@ SEEN_RANGES: Final = {
 }
 
 
-def check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
+def _check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
     """ValueError on a figure that cannot be, named with what it may be; None is open and passes."""
 
     def figure(value: float) -> str:
@@ -298,13 +298,13 @@ def check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
 
 def check_workload(workload: Workload) -> None:
     """The same of a workload, the tables in it included."""
-    check(workload)
+    _check(workload)
     if workload.speculative is not None:
-        check(workload.speculative, SPECULATION_RANGES)
+        _check(workload.speculative, SPECULATION_RANGES)
         if wrong := workload.speculative.problem:
             raise ValueError(f"speculative: {wrong}")
     if workload.disaggregated is not None:
-        check(workload.disaggregated, DISAGGREGATED_RANGES)
+        _check(workload.disaggregated, DISAGGREGATED_RANGES)
     if workload.lengths is not None:
         check_lengths(workload.lengths)
 
@@ -318,17 +318,17 @@ def check_lengths(lengths: Lengths) -> None:
 
 def check_scenario(scenario: Scenario) -> None:
     """The same of what holds for all workloads, every shape of server included."""
-    check(scenario, SCENARIO_RANGES)
+    _check(scenario, SCENARIO_RANGES)
     for server in scenario.server:
-        if not 1 <= server.gpus <= MOST_GPUS:
-            raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_GPUS}")
-        check(server, SERVER_RANGES)
+        if not 1 <= server.gpus <= MOST_SERVER_GPUS:
+            raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_SERVER_GPUS}")
+        _check(server, SERVER_RANGES)
 
 
 def sound(seen: Observed) -> Observed:
     """The profile without points that no engine can have shown; ValueError on another figure that cannot be."""
     try:
-        check(seen, SEEN_RANGES)
+        _check(seen, SEEN_RANGES)
         if seen.lengths is not None:
             check_lengths(seen.lengths)
     except ValueError as wrong:

@@ -29,7 +29,7 @@ def server_price(server: Server, catalogues: Catalogues) -> Reading:
     return server.gpus * gpu + server.price_per_hour
 
 
-def total(terms: Iterable[tuple[Reading, float]]) -> Reading:
+def weighted_sum(terms: Iterable[tuple[Reading, float]]) -> Reading:
     """Sum of each figure times its number; one that is missing is missing of all, but for 0 times."""
     summed = 0.0
     for value, number in terms:
@@ -73,7 +73,7 @@ def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, catalog
 
 def _saving(freed: Mapping[int, int], scenario: Scenario, catalogues: Catalogues) -> Reading:
     """Price of an hour of the servers that the plan does not need."""
-    return total((server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items())
+    return weighted_sum((server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items())
 
 
 def _lacks(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
 from gpumon.sizing.pools import WorkloadPart
 from gpumon.sizing.search import Demand
-from gpumon.sizing.servers import total
+from gpumon.sizing.servers import weighted_sum
 
 _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
@@ -58,7 +58,7 @@ def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
         "e2e_s": _slowest(_response_s, loads),
         "tokens_per_s": _summed(_tokens_per_s, loads, numbers),
         "requests_per_s": _summed(_requests_per_s, loads, numbers),
-        "power_w": total(watts),
+        "power_w": weighted_sum(watts),
     }
 
 
@@ -72,7 +72,7 @@ def _summed(figure: _Figure, loads: Iterable[_Load], numbers: Iterable[int]) -> 
     amounts = []
     for (instance, load), number in zip(loads, numbers, strict=True):
         amounts.append((_given(figure(instance, load)), number))
-    return total(amounts)
+    return weighted_sum(amounts)
 
 
 def _response_s(instance: Instance, load: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.pools import Filled, ServerPool, WorkloadSplit, fill, first_of
+from gpumon.sizing.pools import Filled, ServerPool, WorkloadSplit, fill_pools, first_of
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Workload
 from gpumon.sizing.servers import server_price
@@ -29,7 +29,7 @@ def packings(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalo
     """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
     split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
     other: Packing = "memory" if scenario.packing == "busy" else "busy"
-    by_other = fill(pools, scenario, catalogues, other, split)
+    by_other = fill_pools(pools, scenario, catalogues, other, split)
     return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
 
 
@@ -49,7 +49,7 @@ class _Search:
         self._known = catalogues
         self._packing = packing
         self.split = _of_the_file(pools, scenario)
-        self.best = fill(pools, scenario, catalogues, packing, self.split)
+        self.best = fill_pools(pools, scenario, catalogues, packing, self.split)
         self._tried = {self.split}
 
     def accept(self, split: WorkloadSplit) -> bool:
@@ -57,7 +57,7 @@ class _Search:
         if split in self._tried:
             return False
         self._tried.add(split)
-        filled = fill(self._pools, self._scenario, self._known, self._packing, split)
+        filled = fill_pools(self._pools, self._scenario, self._known, self._packing, split)
         if _cost(filled) >= _cost(self.best):
             return False
         self.split = split

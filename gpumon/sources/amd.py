@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import Energy, drop_implausible
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule, Calls
+from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls
 from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
-from gpumon.sources.sysfs.amdgpu import INSTALL, NO_GPU, amdgpu
-from gpumon.sources.sysfs.driver import UNVERIFIED, NoEvents
+from gpumon.sources.sysfs.amdgpu import INSTALL, NO_AMD_GPU, amdgpu
+from gpumon.sources.sysfs.driver import UNVERIFIED_HARDWARE, NoEvents
 from gpumon.sources.sysfs.gpu import GENERATIONS
 from gpumon.sources.sysfs.rates import GrowthRate
 
@@ -32,7 +32,7 @@ except (ImportError, KeyError, OSError, AttributeError) as error:
     amdsmi = None
     WHY = f"{type(error).__name__}: {error}"
 
-MOST_PROCESSES = 256
+_MOST_PROCESSES = 256
 _NO_TEXT = -1
 """Stands for an answer that cannot be read. AMD's codes begin at 1."""
 _NO_VALUE = CallRule(Reason.ERROR, CallPause.TICK, "the driver has no value right now", usual=True)
@@ -46,7 +46,7 @@ _RULES: dict[int, CallRule] = {
     **dict.fromkeys((9, 11, 30, 39, 40, 41, 42, 43), _NO_VALUE),  # RETRY, INTERRUPT, BUSY, NO_DATA, UNEXPECTED_*, ...
     8: CallRule(Reason.ERROR, CallPause.TICK, "the driver ran out of time"),
     10: CallRule(Reason.NO_PERMISSION, CallPause.PERMISSION, "the driver refuses this to your user"),
-    0xFFFFFFFF: UNKNOWN,
+    0xFFFFFFFF: UNKNOWN_CODE,
     _NO_TEXT: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent what cannot be read", usual=True),
 }
 """By AMDSMI_STATUS_*."""
@@ -58,7 +58,7 @@ _FIXES = {
 }
 
 
-def code_of(error: Exception) -> int | None:
+def _code_of(error: Exception) -> int | None:
     """AMD's status code that an exception of amdsmi stands for."""
     if isinstance(error, (ValueError, KeyError)):
         return _NO_TEXT
@@ -82,7 +82,7 @@ def _one(field: str, call: str, *args: str, key: str = "", scale: float = 1.0) -
 
 _CURRENT = "AmdSmiTemperatureMetric.CURRENT"
 _ECC = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
-TICK = (
+_TICK = (
     _Gauge("gpu_activity", (), {"busy_ratio": ("gfx_activity", 0.01), "memory_busy_ratio": ("umc_activity", 0.01)}),
     _Gauge("gpu_vram_usage", (), {f"vram_{what}_bytes": (f"vram_{what}", 2.0**20) for what in ("used", "total")}),
     # The current power on MI300 and newer, the average on those before.
@@ -93,7 +93,7 @@ TICK = (
     _one("temperature_c", "temp_metric", "AmdSmiTemperatureType.HOTSPOT", _CURRENT),
     _one("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
 )
-MINUTE = (
+_MINUTE = (
     _one("memory_peak_bytes_per_s", "gpu_vram_info", key="vram_max_bandwidth", scale=1e9),
     _Gauge(
         "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
@@ -167,7 +167,7 @@ class AmdGpu:
         if now_s >= self._throttle_due_s:
             self._plan_throttle(now_s)
             values["throttle"] = self._throttle()
-        self._gauges(TICK)
+        self._gauges(_TICK)
         self.read_s = time.monotonic()
         values["energy_j"] = self._energy_j()
         drop_implausible(values)
@@ -187,7 +187,7 @@ class AmdGpu:
         if not isinstance(card, Missing):
             values["name"] = str(card.get("market_name", ""))
             values["sm_count"] = _number(card.get("num_compute_units"))
-        self._gauges(MINUTE)
+        self._gauges(_MINUTE)
         if values["memory_peak_bytes_per_s"] == 0.0:
             values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
         values |= self._bad_pages()
@@ -284,7 +284,7 @@ class AmdGpu:
         if isinstance(processes, Missing):
             return ()
         rows = []
-        for process in processes[:MOST_PROCESSES]:
+        for process in processes[:_MOST_PROCESSES]:
             look = self._names.of(int(process["pid"]), now_s)
             vram = _number(process["memory_usage"]["vram_mem"])
             rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **look._asdict()))
@@ -347,7 +347,7 @@ class Amd:
     source = "amdsmi"
     api = Api(
         functions=amdsmi,
-        code_of=code_of,
+        code_of=_code_of,
         rules=_RULES,
         down={},
         refused={10: (GpuState.NO_PERMISSION, "not open to you: join the groups render and video")},
@@ -381,10 +381,10 @@ class Amd:
         except (
             Exception
         ) as error:  # the classes are of the library that may be missing; one without a code is raised again
-            if code_of(error) is None and not isinstance(error, IndexError):
+            if _code_of(error) is None and not isinstance(error, IndexError):
                 raise
             version = ""
-        return f"{UNVERIFIED} {version}".rstrip(), ""
+        return f"{UNVERIFIED_HARDWARE} {version}".rstrip(), ""
 
     def events(self) -> NoEvents:
         """None."""
@@ -434,7 +434,7 @@ def _quiet(call: str, handle: Any) -> Any:
     try:
         return getattr(amdsmi, call)(handle)
     except Exception as error:  # the classes are of the library that may be missing; one without a code is raised again
-        if code_of(error) is None:
+        if _code_of(error) is None:
             raise
         return None
 
@@ -456,7 +456,7 @@ def xgmi_states() -> dict[str, tuple[int, int]]:
 def driver_here() -> Driver:
     """AMD's own library, else the files of the kernel."""
     if amdsmi is None:
-        return amdgpu(no_gpu=f"{NO_GPU}; AMD SMI cannot be used either ({WHY}): {INSTALL}")
+        return amdgpu(no_gpu=f"{NO_AMD_GPU}; AMD SMI cannot be used either ({WHY}): {INSTALL}")
     return Amd()
 
 

@@ -22,7 +22,7 @@ TCP_DEFER_ACCEPT accepts none before the request."""
 LISTED_S: Final = 0.1
 """Longest wait for the kernel to list the other end of a connection to this host."""
 LOOK_AGAIN_S: Final = 0.01
-UNVERIFIED: Final = (
+SENT_UNVERIFIED: Final = (
     "the {secret} is sent unverified: nothing shows who runs this server; https:// with a certificate that holds does"
 )
 

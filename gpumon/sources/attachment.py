@@ -12,20 +12,20 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.efficiency.service import ROUTERS
+from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineKind, EngineReading, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.feeds import FILE, costed
 from gpumon.sources.model_facts import look_up
-from gpumon.sources.model_files import has_ended, views_of
+from gpumon.sources.model_files import has_no_files, views_of
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.sources.probe import IDENTITY
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
-from gpumon.specs.left_out import DRAFTS as DRAFTED
+from gpumon.specs.left_out import DRAFTS_LEFT_OUT
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 
@@ -33,12 +33,12 @@ _Asked = tuple[str, str, tuple[tuple[str, str], ...], str, int]
 """A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
 FoundSpec = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
-NOTHING_YET: Final[FoundSpec] = (None, "")
-MOST_MODELS: Final = 256
+_NOTHING_YET: Final[FoundSpec] = (None, "")
+_MOST_MODELS: Final = 256
 """Looks at models that are remembered (those asked for last), and that run at once."""
 MOST_ATTACHED: Final = 1024
 """Engines whose last reading is kept, and the process whose view of files counts."""
-SILENT_S: Final = 10.0
+_SILENT_S: Final = 10.0
 """A look at a model's files that takes longer is said to hang."""
 
 _REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
@@ -82,7 +82,7 @@ class EngineFacts:
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
-        if reading.kind in ROUTERS:
+        if reading.kind in ROUTER_KINDS:
             return reading
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
         llm, why = self._model(endpoint, reading)
@@ -93,7 +93,7 @@ class EngineFacts:
             return last[1]
         attached = msgspec.structs.replace(
             reading,
-            llm=marked(llm, reading),
+            llm=with_extra_work(llm, reading),
             training=costed(reading, llm),
             info=reading.info if llm is not None else _info_without_model(reading, why),
             gpus=uuids,
@@ -113,7 +113,7 @@ class EngineFacts:
             self.attach(reading, ())
         looks = [asyncio.wrap_future(future) for future, _ in self._looks.values()]
         if looks:
-            await asyncio.wait(looks, timeout=SILENT_S)
+            await asyncio.wait(looks, timeout=_SILENT_S)
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
         """The GPUs, with the name of its engine at each process that is known to belong to one.
@@ -158,7 +158,7 @@ class EngineFacts:
         key = (model, root, tuple(sorted(hints.items())), reading.url, process)
         look = self._looks.pop(key, None)
         if look is None:
-            if len(self._looks) >= MOST_MODELS and not self._forget_a_look():
+            if len(self._looks) >= _MOST_MODELS and not self._forget_a_look():
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
             future = daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
             look = (future, time.monotonic())
@@ -166,13 +166,13 @@ class EngineFacts:
         future, begun_s = look
         if future.done():
             return _result(future)
-        if time.monotonic() - begun_s > SILENT_S:
+        if time.monotonic() - begun_s > _SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
         # Until then what was found before its process was known.
         before = self._looks.get((*key[:-1], 0))
         if before is not None and before[0].done():
             return _result(before[0])
-        return NOTHING_YET
+        return _NOTHING_YET
 
     def _forget_a_look(self) -> bool:
         """Forget the finished look that was asked for longest ago; False if none has finished."""
@@ -200,7 +200,7 @@ class EngineFacts:
         else:
             pids = frozenset()
         pid = self._processes.get(url, 0)
-        if pids and pid not in pids and (not pid or has_ended(pid)):
+        if pids and pid not in pids and (not pid or has_no_files(pid)):
             if len(self._processes) >= MOST_ATTACHED:
                 self._processes.clear()
             pid = self._processes[url] = min(pids)
@@ -242,7 +242,7 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
 
 def _nameless(reading: EngineReading) -> FoundSpec:
     if IDENTITY not in reading.info:
-        return NOTHING_YET
+        return _NOTHING_YET
     if reading.kind is EngineKind.GENERIC:
         return None, NAMELESS_FEED
     return None, NAMELESS
@@ -255,13 +255,13 @@ def _result(done: Future[FoundSpec]) -> FoundSpec:
     return done.result()
 
 
-def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
+def with_extra_work(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
     """The spec with what this engine does beside the model's forward pass, which no figure counts."""
     if llm is None:
         return None
     notes = left_out_by(reading.info)
     if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
-        notes = (*notes, DRAFTED)
+        notes = (*notes, DRAFTS_LEFT_OUT)
     new = dict.fromkeys((*llm.not_modelled, *notes))
     if len(new) == len(llm.not_modelled):
         return llm

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 SATURATED: Final = 0.85
 """Share of all cores from which on it is worth a walk over all processes: `cpu_high_ratio` of triage."""
-CALM_S: Final = 30.0
+_CALM_S: Final = 30.0
 """Seconds below that share after which the last answer is dropped: a compile job breathes."""
 FIRST_S: Final = 2.0
 """Seconds between the first two looks: CPU time is a difference."""
-LOOK_S: Final = 10.0
+_LOOK_S: Final = 10.0
 """Seconds between two looks after that: one costs about 30 us per process."""
 MOST_TOLD: Final = 5
-LEAST_CORES: Final = 0.5
+_LEAST_CORES: Final = 0.5
 """CPU time of a process below which it is not what fills the cores."""
 
 
@@ -38,7 +38,7 @@ class _Spent(NamedTuple):
 class CpuConsumers:
     """The largest CPU consumers at the last look; a thread takes the looks, as /proc may hang."""
 
-    def __init__(self, saturated: float = SATURATED, look_s: float = LOOK_S, first_s: float = FIRST_S) -> None:
+    def __init__(self, saturated: float = SATURATED, look_s: float = _LOOK_S, first_s: float = FIRST_S) -> None:
         self._saturated = saturated
         self._look_s = look_s
         self._first_s = first_s
@@ -53,7 +53,7 @@ class CpuConsumers:
         now_s = time.monotonic()
         if not isinstance(cpu_ratio, Missing) and cpu_ratio >= self._saturated:
             self._high_s = now_s
-        if now_s - self._high_s > CALM_S:
+        if now_s - self._high_s > _CALM_S:
             self._spent = None
             self._top = ()
             return ()
@@ -99,7 +99,7 @@ def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
     length_s = now_s - before.at_s
     top = []
     for cpu_s, process in used[:MOST_TOLD]:
-        if cpu_s >= LEAST_CORES * length_s:
+        if cpu_s >= _LEAST_CORES * length_s:
             top.append(_told(process, cpu_s / length_s))
     return spent, tuple(top)
 

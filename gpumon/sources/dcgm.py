@@ -14,21 +14,21 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.text import clean
 from gpumon.sources.dcgm_gpus import ExporterGpus
-from gpumon.sources.dcgm_page import WANTED, DcgmPage, read
-from gpumon.sources.endpoint import BACK_OFF, LIMITS, SCANNED_IN_LOOP_BYTES, BackOff
+from gpumon.sources.dcgm_page import WANTED, DcgmPage, read_page
+from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, SCANNED_IN_LOOP_BYTES, BackOff
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import get_keyed
 from gpumon.sources.source import Contribution
 
-NO_GPU: Final = (
+_NO_GPU: Final = (
     "the answer has no GPU of a dcgm-exporter: check port (9400 by default) and path; one that has just started has "
     "nothing to tell for up to 30 s"
 )
-CUT: Final = "the page of the dcgm-exporter has more GPUs or series than gpumon reads: some are not shown"
-NO_PAGE: Final = "the dcgm-exporter does not give its page: check URL and its log"
-BY_STATUS: Final = {
+_CUT: Final = "the page of the dcgm-exporter has more GPUs or series than gpumon reads: some are not shown"
+_NO_PAGE: Final = "the dcgm-exporter does not give its page: check URL and its log"
+_BY_STATUS: Final = {
     401: "401: the page wants a login: set api_key_env or api_key_file in [dcgm] (sent as bearer token)",
     403: "403: the page is forbidden from here: let gpumon's host through, or set api_key_env in [dcgm]",
     404: "404: no metrics page here: a dcgm-exporter has it at /metrics, port 9400 by default",
@@ -46,7 +46,7 @@ class DcgmSource:
         config: Dcgm,
         clock: Callable[[], float] = time.monotonic,
         *,
-        limits: Limits = LIMITS,
+        limits: Limits = ENDPOINT_LIMITS,
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -142,7 +142,7 @@ class DcgmSource:
         if wrong:
             self._gpus.miss()
         elif self.page is not None and self.page.cut:
-            wrong = CUT
+            wrong = _CUT
         if wrong:
             self._faults = {wrong: self._faults.get(wrong, self._wall())}
         else:
@@ -167,12 +167,12 @@ class DcgmSource:
     async def _take(self, answer: HttpAnswer) -> str:
         """Read an answer into readings; what is wrong with it, if it is no page of a dcgm-exporter."""
         if answer.status != 200:
-            return BY_STATUS.get(answer.status, f"{answer.status}: {NO_PAGE}")
+            return _BY_STATUS.get(answer.status, f"{answer.status}: {_NO_PAGE}")
         scan = self._scanner.scan
         small = len(answer.body) <= SCANNED_IN_LOOP_BYTES and self._scanner.warm
-        page = read(scan(answer.body) if small else await asyncio.to_thread(scan, answer.body))
+        page = read_page(scan(answer.body) if small else await asyncio.to_thread(scan, answer.body))
         if not page.found:
-            return NO_GPU
+            return _NO_GPU
         self._gpus.follow(page, (answer.sent_s + answer.ended_s) / 2, self._wall())
         self.page = page
         return ""

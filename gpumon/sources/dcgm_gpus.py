@@ -9,17 +9,17 @@ from typing import Any, Final
 from gpumon.readings.dcgm import DCGM, PROFILED, RATIOS, XID
 from gpumon.readings.frame import GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
-from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, DcgmPage, GpuIdentity, figures
+from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, DcgmPage, GpuIdentity, gpu_fields
 
 EXPORTER_S: Final = 30.0
 """Between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
-GAPS: Final = 5
+_GAPS: Final = 5
 """So many of the newest intervals are looked at."""
-IDLE: Final = 0.001
+_IDLE: Final = 0.001
 """Activity below this share may well stay the same for minutes."""
 STALE_GPU_S: Final = 600.0
 """A GPU that is not on the page any more is shown as stale for so long."""
-XID_MOST: Final = 16
+_XID_MOST: Final = 16
 
 
 class ChangePace:
@@ -33,7 +33,7 @@ class ChangePace:
         self.changed_s = 0.0
         self._shortest_s = shortest_s
         self._values: object = None
-        self._gaps: deque[float] = deque(maxlen=GAPS)
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._dated = self._unbroken = False
 
     @property
@@ -118,10 +118,10 @@ class ExporterGpus:
         host = self._hosts[key.host]
         pace = self._active.setdefault(uuid, ChangePace(self._shortest_s))
         pace.see({field: gpu.values[field] for field in PROFILED if field in gpu.values}, now[0])
-        filled: dict[str, Any] = figures(page, key)
+        filled: dict[str, Any] = gpu_fields(page, key)
         measured = _measured(filled)
         # A busy GPU whose counters stand still while the rest of the page moves is no GPU that does the same for ever.
-        idle = all((number(filled[field]) or 0.0) < IDLE for field in RATIOS)
+        idle = all((number(filled[field]) or 0.0) < _IDLE for field in RATIOS)
         return GpuReading(
             index=gpu.gpu_index,
             uuid=uuid,
@@ -144,13 +144,13 @@ class ExporterGpus:
 
     def _xids(self, uuid: str, values: Mapping[str, Reading], wall_s: float) -> tuple[XidEvent, ...]:
         """The Xid errors seen to come: the page has the last one only, and one on the first page is old."""
-        code = number(values.get(XID, ABSENT)) or 0.0
+        code = number(values.get(XID, NOT_ON_PAGE)) or 0.0
         known = self._readings.get(uuid)
         events = known.xid if known is not None else ()
         if code and code != self._xid.get(uuid, code):
             events = (*events, XidEvent(int(code), wall_s))
         self._xid[uuid] = code
-        return events[-XID_MOST:]
+        return events[-_XID_MOST:]
 
 
 def _measured(filled: dict[str, Any]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, METRICS, PERCENT, PERCENT_ONCE, XID, DcgmMetric
+from gpumon.readings.dcgm import DCGM_METRICS, ENGINE_ACTIVE, FREE_BYTES, PERCENT, PERCENT_ONCE, XID, DcgmMetric
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.sources.exposition import Scan, Series
 
@@ -13,20 +13,20 @@ MOST_GPUS: Final = 1024
 """GPUs and slices taken from one page."""
 UNNUMBERED: Final = 1000
 """Stands for an index that is none; the GPU gets the next free one."""
-LARGEST: Final = 1e18
+_LARGEST: Final = 1e18
 """DCGM's blank integers are 2^63 - 16 and the numbers behind it."""
-BLANK: Final = (2.0**47, 2.0**47 + 16)
+_BLANK: Final = (2.0**47, 2.0**47 + 16)
 """Its blank floats."""
 
-_BY_NAME: Final = {name: (metric, factor) for metric in METRICS for name, factor in metric.names}
+_BY_NAME: Final = {name: (metric, factor) for metric in DCGM_METRICS for name, factor in metric.names}
 WANTED: Final = frozenset(_BY_NAME)
 """The sample names that are read."""
 
-ABSENT: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
+NOT_ON_PAGE: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
 NO_VALUE: Final = Missing(Reason.NOT_SUPPORTED, "DCGM has no value of it for this GPU")
 NO_NUMBER: Final = Missing(Reason.INVALID, "the dcgm-exporter sent a number that cannot be")
 PER_SLICE: Final = Missing(Reason.UNDER_MIG, "exists per slice only")
-WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
+_WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
 
 
 class GpuIdentity(NamedTuple):
@@ -65,7 +65,7 @@ class DcgmPage(NamedTuple):
     """There are more GPUs or series than are read."""
 
 
-def read(scan: Scan) -> DcgmPage:
+def read_page(scan: Scan) -> DcgmPage:
     """The GPUs of a page.
 
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
@@ -86,7 +86,7 @@ def read(scan: Scan) -> DcgmPage:
         gpu = gpus.get(key.gpu if metric.whole_gpu else key)
         if gpu is None:
             cut = True
-        elif number(gpu.values.get(metric.field, ABSENT)) is None:
+        elif number(gpu.values.get(metric.field, NOT_ON_PAGE)) is None:
             gpu.values[metric.field] = _checked(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
     return DcgmPage(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
@@ -103,7 +103,7 @@ def _add(gpus: dict[GpuIdentity, FoundFigures], key: GpuIdentity, series: Series
         gpus[key] = _new(series.labels, sliced=bool(key.instance))
 
 
-def figures(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
+def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
     filled = _filled(page, key)
     engine = filled.pop(ENGINE_ACTIVE)
@@ -121,12 +121,12 @@ def figures(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
 def _filled(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """All figures of the exporter, each with a number or the reason why there is none."""
     values = page.found[key].values
-    missing_of_gpu = WHOLE_GPU if key.instance else ABSENT
-    missing_of_slice = ABSENT
+    missing_of_gpu = _WHOLE_GPU if key.instance else NOT_ON_PAGE
+    missing_of_slice = NOT_ON_PAGE
     if key in page.sliced and not key.instance:
         missing_of_slice = PER_SLICE
     filled: dict[str, Any] = {}
-    for metric in METRICS:
+    for metric in DCGM_METRICS:
         missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
         filled[metric.field] = values.get(metric.field, missing)
     return filled
@@ -171,7 +171,7 @@ def _order(item: tuple[GpuIdentity, FoundFigures]) -> tuple[Any, ...]:
 
 
 def _checked(metric: DcgmMetric, value: float, scale: float) -> Reading:
-    if value > LARGEST or BLANK[0] <= value < BLANK[1]:
+    if value > _LARGEST or _BLANK[0] <= value < _BLANK[1]:
         return NO_VALUE
     scaled = value * scale
     if not 0.0 <= scaled <= metric.most:

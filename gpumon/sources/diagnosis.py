@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint
-from gpumon.efficiency.backends import server_of, url_of
+from gpumon.efficiency.backends import backend_url, host_port_of
 from gpumon.efficiency.faults import Lack, lacks
-from gpumon.efficiency.service import ROUTERS, Service, no_formula, service_of
+from gpumon.efficiency.service import ROUTER_KINDS, Service, no_formula, service_of
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import amount, counted, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
-from gpumon.readings.merge import merged, told_apart
+from gpumon.readings.merge import merge_dcgm, told_apart
 from gpumon.readings.missing import WARMING_UP
 from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineFacts
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
-from gpumon.sources.discovery.chain import SOURCE as DISCOVERED
+from gpumon.sources.discovery.chain import DISCOVERY_SOURCE
 from gpumon.sources.discovery.source import EngineDiscovery, discover
 from gpumon.sources.driver.source import DriverSource, Vendor, vendor_of
 from gpumon.sources.endpoint import EndpointSource
@@ -37,7 +37,7 @@ from gpumon.sources.source import Contribution, Source
 from gpumon.sources.terminal import terminal_checks
 from gpumon.specs.llm import LlmSpec
 
-EXPECTED: Final = {
+_EXPECTED: Final = {
     q.DECODE_TOKENS: "decode rate",
     q.PROMPT_TOKENS: "prompt rate",
     q.STEPS: "steps (then estimated from ITL)",
@@ -55,7 +55,7 @@ EXPECTED: Final = {
 COMPLETE: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
 """Engines that export all of them, if they are new enough and started so."""
 
-MOST_URLS: Final = 4
+_MOST_URLS: Final = 4
 """Backends of a front end whose URLs are printed."""
 NO_ENDPOINT: Final = Check(
     "engine",
@@ -89,7 +89,7 @@ def engine_checks(
         for fault in faults:
             if fault.source == reading.name and fault.text != reading.fault:
                 checks.append(Check("engine", reading.name, CheckState.WARN, fault.text))
-        if reading.state is EndpointState.OK and reading.kind in ROUTERS:
+        if reading.state is EndpointState.OK and reading.kind in ROUTER_KINDS:
             checks.append(_backends(reading, readings))
         elif reading.state is EndpointState.OK:
             checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
@@ -99,15 +99,15 @@ def engine_checks(
 def _backends(front_end: EngineReading, readings: Sequence[EngineReading]) -> Check:
     """How many backends a front end names, and which of them are no engines here: their GPUs and tokens are missing."""
     name = f"{front_end.name} backends"
-    polled = {server_of(reading.url) for reading in readings}
+    polled = {host_port_of(reading.url) for reading in readings}
     urls = []
     for backend in front_end.backends:
-        if server_of(backend.rank) not in polled:
-            urls.append(url_of(backend.rank))
+        if host_port_of(backend.rank) not in polled:
+            urls.append(backend_url(backend.rank))
     text = f"a front end of {counted(len(front_end.backends), 'backend')}"
     if not any(urls):
         return Check("engine", name, CheckState.OK, text)
-    shown = ", ".join(filter(None, urls[:MOST_URLS]))
+    shown = ", ".join(filter(None, urls[:_MOST_URLS]))
     return Check("engine", name, CheckState.OK, f"{text}, of which {len(urls)} not polled ([[endpoint]] adds {shown})")
 
 
@@ -145,8 +145,8 @@ def _exports(reading: EngineReading) -> Check:
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
         return Check("engine", name, CheckState.OK, mapped)
-    missing = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
-    notes = [f"all {len(EXPECTED)} quantities"]
+    missing = [word for quantity, word in _EXPECTED.items() if quantity not in reading.live]
+    notes = [f"all {len(_EXPECTED)} quantities"]
     if missing:
         notes = [f"not exported: {', '.join(missing)}"]
     notes += _notes_on_figures(reading)
@@ -171,8 +171,8 @@ def _counted_at_the_end(reading: EngineReading) -> list[str]:
     """Words of the quantities that move when a request ends."""
     words = []
     for quantity, advance in reading.advance.items():
-        if advance is Advance.END and quantity in EXPECTED:
-            words.append(EXPECTED[quantity])
+        if advance is Advance.END and quantity in _EXPECTED:
+            words.append(_EXPECTED[quantity])
     return words
 
 
@@ -218,7 +218,7 @@ def _lacks(reading: EngineReading) -> list[Check]:
 
 def _in_config(reading: EngineReading, line: str) -> str:
     """A line of the config, with the table that it belongs to."""
-    if reading.found_by == DISCOVERED:
+    if reading.found_by == DISCOVERY_SOURCE:
         return f"add to the config:\n[[endpoint]]\nurl = {json.dumps(reading.url)}\n{line}"
     if reading.kind is EngineKind.GENERIC:
         table = "[[feed]]"
@@ -248,11 +248,11 @@ def _gpus(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
     return Check("engine", name, CheckState.WARN, text)
 
 
-READY_S: Final = 30.0
+_READY_S: Final = 30.0
 """Longest wait for the driver and for every endpoint; eight GPUs without persistence mode can take longer."""
-SETTLE_S: Final = 4.0
+_SETTLE_S: Final = 4.0
 """Longest wait for what needs two readings (GPM), a model's files or the owner of a port."""
-STEP_S: Final = 0.3
+_STEP_S: Final = 0.3
 """Between two readings: GPM needs more than 0.1 s."""
 
 COST_S: Final = 3.0
@@ -322,7 +322,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
     sources = _sources_of(config, options)
     try:
         await asyncio.gather(*(source.start() for source in sources.listed))
-        await asyncio.gather(*(source.ready(READY_S) for source in sources.listed))
+        await asyncio.gather(*(source.ready(_READY_S) for source in sources.listed))
         reads_gpus = sources.nvml is not None or sources.dcgm is not None
         facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
         meter = ProcMeter()
@@ -364,7 +364,7 @@ async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
 
 async def _own_cost(meter: ProcMeter, pids: tuple[int, ...]) -> Check:
     """The cost of this look: gpumon's CPU since the sources answered, and its memory."""
-    await asyncio.sleep(STEP_S)
+    await asyncio.sleep(_STEP_S)
     host = meter.read(pids)
     end_s = time.monotonic() + COST_S
     while host.self_pss_bytes == WARMING_UP and time.monotonic() < end_s:
@@ -389,14 +389,14 @@ class _Host(NamedTuple):
 
 async def _settled(sources: _Sources, facts: EngineFacts) -> _Host:
     """The newest of everything, once nothing is on its way any more or the time is over."""
-    end_s = time.monotonic() + SETTLE_S
+    end_s = time.monotonic() + _SETTLE_S
     while True:
         now_s = time.monotonic()
         host = await _poll(sources, facts, now_s)
         warming = any(map(_warms_up, host.driver.gpus))
         if now_s >= end_s or not (warming or any(map(_unresolved, host.readings))):
             return host
-        await asyncio.sleep(STEP_S)
+        await asyncio.sleep(_STEP_S)
 
 
 async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
@@ -407,7 +407,7 @@ async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
         driver = await sources.nvml.poll(now_s)
     if sources.dcgm is not None:
         exporter = await sources.dcgm.poll(now_s)
-    gpus = merged([*driver.gpus, *exporter.gpus], socket.gethostname())
+    gpus = merge_dcgm([*driver.gpus, *exporter.gpus], socket.gethostname())
     of_engines: list[Source] = [*sources.engines, *sources.files]
     if sources.discovery is not None:
         sources.discovery.see(driver.gpus)

@@ -15,14 +15,14 @@ from gpumon.config.schema import Endpoint
 from gpumon.efficiency.births import SURE_ANSWERS
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
-from gpumon.sources.api_key import UNVERIFIED, key_refused
+from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
-from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask, find, get_keyed
+from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, find, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -45,7 +45,7 @@ class BackOff(NamedTuple):
         return 0.0
 
 
-LIMITS: Final = Limits()
+ENDPOINT_LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
 ANOTHER: Final = frozenset(
     {
@@ -58,7 +58,7 @@ ANOTHER: Final = frozenset(
 )
 """After these the next server there may be another one, or want another key: it is looked for anew."""
 
-MOST_MODELS: Final = 1024
+_MOST_MODELS: Final = 1024
 """Models of one server of which it is remembered when they came."""
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
@@ -95,7 +95,7 @@ class EndpointSource:
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
         *,
-        limits: Limits = LIMITS,
+        limits: Limits = ENDPOINT_LIMITS,
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
         found_by: str = "config",
@@ -335,7 +335,7 @@ class EndpointSource:
     ) -> EngineReading:
         """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
         absent_s = process.absent_s
-        if page.part not in absent_s and len(absent_s) < MOST_MODELS:
+        if page.part not in absent_s and len(absent_s) < _MOST_MODELS:
             sure = whole and len(self._whole_s) == SURE_ANSWERS
             absent_s[page.part] = self._whole_s[-1] if sure else None
         flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
@@ -370,7 +370,7 @@ class EndpointSource:
         if process.identity is not None and process.identity.notice:
             texts.append(process.identity.notice)
         if self.fetcher.unverified:
-            texts.append(UNVERIFIED.format(secret="key"))
+            texts.append(SENT_UNVERIFIED.format(secret="key"))
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
 
     def _identify(self, process: ServerProcess) -> None:
@@ -384,7 +384,7 @@ class EndpointSource:
 
     async def _ask(self, process: ServerProcess) -> None:
         try:
-            known = await ask(self.fetcher, self.url, self.endpoint, self.reading.model, process.server.row)
+            known = await ask_engine(self.fetcher, self.url, self.endpoint, self.reading.model, process.server.row)
         except Exception as error:  # a fault of gpumon's own costs the model's path only
             text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
             known = Identity(notice=text, complete=False)

@@ -32,12 +32,12 @@ def parse_url(text: str) -> EndpointUrl:
     Raises ValueError with what is wrong; the error never repeats the URL, which may hold a password.
     """
     url = urls.with_scheme(text.strip())
-    if wrong := urls.problem(url):
+    if wrong := urls.url_problem(url):
         raise ValueError(f"the endpoint's URL {wrong}")
     split = urlsplit(url)
     scheme = split.scheme.lower()
     host = split.hostname or ""
-    port = int(urls.server(f"{scheme}://{split.netloc}").rpartition(":")[2])
+    port = int(urls.server_of_url(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
     page = ""
     if path.endswith("metrics"):

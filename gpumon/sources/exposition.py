@@ -19,7 +19,7 @@ MOST_SAMPLES: Final = 20_000
 MOST_LABELS: Final = 128
 MOST_LABEL_CHARS: Final = 1024
 """Characters kept of one label value; the rest is cut."""
-MOST_KEPT_BYTES: Final = 256 * 1024
+_MOST_KEPT_BYTES: Final = 256 * 1024
 """Size up to which a page is kept, to look at what is new in the next one."""
 MOST_KNOWN_BYTES: Final = 1024 * 1024
 """Size of the line starts remembered from one page to the next."""
@@ -158,7 +158,7 @@ class Scanner:
         self._last = None
         self._heads = []
         self._wanted = []
-        if scan.cut or scan.skipped or scan.duplicates or len(body) > MOST_KEPT_BYTES:
+        if scan.cut or scan.skipped or scan.duplicates or len(body) > _MOST_KEPT_BYTES:
             return
         self._last = (body, scan)
         self._heads = [b""] * lines

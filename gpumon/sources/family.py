@@ -13,8 +13,8 @@ from gpumon.readings.text import clean
 
 CLIMBS: Final = 3
 """Generations that are climbed from a listening worker to the main process of its server."""
-MOST_ANCESTORS: Final = 64
-FIRST: Final = 1
+_MOST_ANCESTORS: Final = 64
+INIT_PID: Final = 1
 HOST_INITS: Final = frozenset({"systemd", "init"})
 """Names of a host's first process: everybody's ancestor, which holds other processes' sockets. That of a container is
 often the very server."""
@@ -82,11 +82,11 @@ def ancestry(pid: int, known: dict[int, ProcessRecord | None] | None = None) -> 
     """
     processes: dict[int, ProcessRecord | None] = {} if known is None else known
     chain: list[ProcessRecord] = []
-    while pid > 0 and len(chain) < MOST_ANCESTORS:
+    while pid > 0 and len(chain) < _MOST_ANCESTORS:
         if pid not in processes:
             processes[pid] = process(pid)
         member = processes[pid]
-        if member is None or (pid == FIRST and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
+        if member is None or (pid == INIT_PID and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
             break
         chain.append(member)
         pid = member.parent
@@ -95,7 +95,7 @@ def ancestry(pid: int, known: dict[int, ProcessRecord | None] | None = None) -> 
 
 def _adopted(child: ProcessRecord, parent: ProcessRecord) -> bool:
     """Whether the first process became its parent because the one that started it has ended."""
-    return parent.pid == FIRST and child.session != parent.session
+    return parent.pid == INIT_PID and child.session != parent.session
 
 
 def all_pids() -> list[int]:
@@ -144,7 +144,7 @@ class ProcessFamily:
             owned = frozenset(pid for pid in self.chains if self._leads_to(pid, pids))
             if owned or not pids:
                 return owned
-            pids = frozenset(map(server_of, pids)) - {0}
+            pids = frozenset(map(server_process, pids)) - {0}
         return frozenset()
 
     def _leads_to(self, gpu_pid: int, pids: Collection[int]) -> bool:
@@ -152,13 +152,13 @@ class ProcessFamily:
         return any(member.pid in pids for member in self.chains[gpu_pid])
 
 
-def server_of(pid: int) -> int:
+def server_process(pid: int) -> int:
     """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
     worker = process(pid)
     if worker is None or worker.parent <= 0:
         return 0
     parent = process(worker.parent)
-    if parent is None or _adopted(worker, parent) or program(pid) != program(parent.pid):
+    if parent is None or _adopted(worker, parent) or executable_path(pid) != executable_path(parent.pid):
         return 0
     command = "\0".join(worker.argv)
     marked = any(mark in command for mark in _WORKER_MARKS)
@@ -167,7 +167,7 @@ def server_of(pid: int) -> int:
     return 0
 
 
-def program(pid: int) -> str:
+def executable_path(pid: int) -> str:
     """Path of what it executes; empty where Linux hides it from this user."""
     try:
         return str(Path(f"/proc/{pid}/exe").readlink())

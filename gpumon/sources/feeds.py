@@ -24,15 +24,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpumon.config.feed_rules import HIGHEST, QUANTITIES, MetricType, server, shared
+from gpumon.config.feed_rules import FEED_QUANTITIES, HIGHEST, MetricType, feed_server, shared_sources
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.config.selector import Selector, selector
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, Phase, RankReading, Training
 from gpumon.readings.text import clean
-from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource, ServerProcess
+from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, BackOff, EndpointSource, ServerProcess
 from gpumon.sources.engines.adapter import (
-    METRICS,
+    METRICS_PATH,
     START_TIME,
     Adapter,
     EngineRow,
@@ -49,18 +49,18 @@ from gpumon.sources.exposition import Scan
 from gpumon.sources.fetch import HttpAnswer, Limits
 from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
-from gpumon.sources.probe import IDENTITY, ProbedServer, described
+from gpumon.sources.probe import IDENTITY, ProbedServer, probe_configured
 from gpumon.sources.source import Contribution
 from gpumon.specs.llm import LlmSpec
 
-FLOPS_PER_PARAMETER: Final = 6.0
+_FLOPS_PER_PARAMETER: Final = 6.0
 """FLOPs of one trained token per parameter: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 FILE: Final = "file:"
 """The URL of a file feed begins so."""
 
 
-def url_of(feed: Feed) -> str:
+def _url_of(feed: Feed) -> str:
     """Its url as it stands in the config; of a file, `file:` with the full path."""
     return feed.url or FILE + os.path.abspath(os.path.expanduser(feed.file or ""))  # noqa: PTH100, PTH111 - a path as text, without its links resolved
 
@@ -68,14 +68,14 @@ def url_of(feed: Feed) -> str:
 def endpoint_of(feed: Feed) -> Endpoint:
     """The feed as an endpoint, for all that endpoints and feeds have in common."""
     common = ({*Endpoint.__struct_fields__} & {*Feed.__struct_fields__}) - {"url"}
-    return msgspec.convert({"url": url_of(feed)} | {name: getattr(feed, name) for name in common}, Endpoint)
+    return msgspec.convert({"url": _url_of(feed)} | {name: getattr(feed, name) for name in common}, Endpoint)
 
 
 def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
     """A blank reading as one of this feed; `part` is its name where others read the same server or file."""
     training = None
     if feed.phase == "training":
-        by_size = FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
+        by_size = _FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
         training = Training(feed.flops_per_token or by_size, feed.tokens_per_sample, feed.precision)
     return msgspec.structs.replace(
         reading, kind=EngineKind.GENERIC, phase=Phase(feed.phase), model=feed.model, part=part, training=training
@@ -105,23 +105,23 @@ def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
     if llm is None:
         return None
     idle = (llm.experts - llm.experts_per_token) * llm.expert_params if llm.experts else 0.0
-    return msgspec.structs.replace(training, flops_per_token=FLOPS_PER_PARAMETER * (llm.params - idle))
+    return msgspec.structs.replace(training, flops_per_token=_FLOPS_PER_PARAMETER * (llm.params - idle))
 
 
-SILENT_S: Final = 5.0
+_SILENT_S: Final = 5.0
 """A read of the file that takes longer is said to hang."""
-GAPS: Final = 8
+_GAPS: Final = 8
 """Gaps between lines that the usual one is the median of."""
-LATE: Final = 3.0
+_LATE: Final = 3.0
 """So many usual gaps without a line, and the figures are stale (as those of an endpoint after its intervals)."""
 FIRST_GAP_S: Final = 100.0
 """The usual gap while there was only one line."""
-BACKLOG = 5
+_BACKLOG = 5
 BACKLOG_S = 60.0
 """Lines that are there at the start and tell their moment: rates need not wait for new ones. So many, or of so long."""
 WINDOW_BYTES: Final = 64 * 1024
 """Read from the end of the file; a longer line is no step of a training loop."""
-MOST_LINES: Final = 256
+_MOST_LINES: Final = 256
 FINER_FROM: Final = 1e11
 """A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
 FAULTS: Final = {
@@ -166,7 +166,7 @@ class FeedTail:
             if not lines:
                 raise TooLongError(f"its last line is longer than {WINDOW_BYTES // 1024} KiB")
         self._seen = sign
-        return tuple(line for line in lines if line.strip())[-MOST_LINES:], status.st_mtime
+        return tuple(line for line in lines if line.strip())[-_MOST_LINES:], status.st_mtime
 
 
 class TrainingLine(NamedTuple):
@@ -188,11 +188,11 @@ def step(line: bytes, feed: Feed) -> TrainingLine | None:
         return None
     wall_s = None
     if feed.time:
-        wall_s = moment(_at(record, feed.time))
+        wall_s = parse_time(_at(record, feed.time))
     return TrainingLine(values, wall_s)
 
 
-def moment(value: Any) -> float | None:
+def parse_time(value: Any) -> float | None:
     """Unix seconds of a moment in seconds to nanoseconds, or ISO 8601 (local time where it names no zone)."""
     number = _number(value)
     if number is not None:
@@ -259,7 +259,7 @@ class FileFeed:
         self.endpoint = endpoint_of(feed)
         self._clock = clock
         self._wall = wall
-        url = url_of(feed)
+        url = _url_of(feed)
         path = url.partition(":")[2]
         self._tail = FeedTail(path)
         blank = EngineReading(feed.name or Path(path).stem, url, EndpointState.STARTING, clock(), found_by="config")
@@ -269,7 +269,7 @@ class FileFeed:
         self.reading = self._good = self._blank
         self._refusal: Refusal | None = None
         """Fault of the lines when the file last changed."""
-        self._moments: deque[float] = deque(maxlen=GAPS + 1)
+        self._moments: deque[float] = deque(maxlen=_GAPS + 1)
         self._notices: dict[str, float] = {}
         self._busy: asyncio.Task[tuple[tuple[bytes, ...], float] | None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -303,7 +303,7 @@ class FileFeed:
         if ok and absent:
             texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
         usual_s = self._usual_s
-        longest_s = LATE * max(usual_s, self.feed.interval_s)
+        longest_s = _LATE * max(usual_s, self.feed.interval_s)
         if ok and usual_s and monotonic_s - self._moments[-1] > longest_s:
             texts.append(
                 f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"
@@ -335,7 +335,7 @@ class FileFeed:
     async def _look(self) -> Refusal | None:
         """Read the file, never twice at once; nothing that it holds ends the reading."""
         self._busy = self._busy or asyncio.create_task(in_daemon_thread(self._tail.read))
-        done, _ = await asyncio.wait({self._busy}, timeout=SILENT_S)
+        done, _ = await asyncio.wait({self._busy}, timeout=_SILENT_S)
         if not done:
             return Refusal(EndpointState.TIMEOUT, "its file system does not answer: is that a mount that hangs?")
         read = self._busy
@@ -381,7 +381,7 @@ class FileFeed:
         shown = [newest]
         for earlier in reversed(steps[:-1]):
             after_s = shown[0].wall_s
-            if after_s is None or (len(shown) > BACKLOG and (newest.wall_s or 0.0) - after_s >= BACKLOG_S):
+            if after_s is None or (len(shown) > _BACKLOG and (newest.wall_s or 0.0) - after_s >= BACKLOG_S):
                 break
             if earlier.wall_s is not None and after_s - earlier.wall_s >= 0.95 * self.feed.interval_s:
                 shown.insert(0, earlier)
@@ -410,7 +410,7 @@ class FileFeed:
         gauges = {}
         advance = {}
         for name, value in step_read.values.items():
-            if QUANTITIES[name] is MetricType.COUNTER:
+            if FEED_QUANTITIES[name] is MetricType.COUNTER:
                 counters[name] = value
             else:
                 gauges[name] = value
@@ -468,8 +468,8 @@ def _keys_of(record: Mapping[str, Any]) -> str:
     return ", ".join(keys)
 
 
-ENDS: Final = ("_bucket", "_sum", "_count")
-NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
+_ENDS: Final = ("_bucket", "_sum", "_count")
+_NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
 
 
 class GenericAdapter(Adapter):
@@ -486,7 +486,7 @@ class GenericAdapter(Adapter):
         rules: dict[MetricType, list[Rule]] = {kind: [] for kind in MetricType}
         for name in self.selectors:
             metric = Metric(name, advance=advance_of(name, feed))
-            rules[QUANTITIES[name]].append(Rule(name, (metric,), added=name not in HIGHEST))
+            rules[FEED_QUANTITIES[name]].append(Rule(name, (metric,), added=name not in HIGHEST))
         self.tables = Tables(
             rank_label="",
             counters=tuple(rules[MetricType.COUNTER]),
@@ -504,7 +504,7 @@ class GenericAdapter(Adapter):
         """The metrics that the selectors name."""
         names = {START_TIME}
         for quantity, chosen in self.selectors.items():
-            ends = ENDS if QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",)
+            ends = _ENDS if FEED_QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",)
             names.update(chosen.name + end for end in ends)
         return frozenset(names)
 
@@ -524,7 +524,7 @@ class GenericAdapter(Adapter):
     def _chosen_series(self, page: Mapping[str, FoundSeries]) -> dict[str, FoundSeries]:
         chosen_series: dict[str, FoundSeries] = {}
         for quantity, chosen in self.selectors.items():
-            for end in ENDS if QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",):
+            for end in _ENDS if FEED_QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",):
                 samples = page.get(chosen.name + end, ())
                 taken = []
                 for series, value in samples:
@@ -535,10 +535,12 @@ class GenericAdapter(Adapter):
         return chosen_series
 
 
-def row_of(feed: Feed, part: str, *, named_page: bool) -> EngineRow:
+def engine_row_of(feed: Feed, part: str, *, named_page: bool) -> EngineRow:
     """The feed as a row of the registry: it is read where the user says, and asked for no model and no version."""
     adapter = type("FeedAdapter", (GenericAdapter,), {"feed": feed, "part": part})
-    return EngineRow("the feed", adapter, 0, paths=("" if named_page else METRICS,), models_path="", version_path="")
+    return EngineRow(
+        "the feed", adapter, 0, paths=("" if named_page else METRICS_PATH,), models_path="", version_path=""
+    )
 
 
 class PageFeed(EndpointSource):
@@ -550,7 +552,7 @@ class PageFeed(EndpointSource):
         part: str = "",
         clock: Callable[[], float] = time.monotonic,
         *,
-        limits: Limits = LIMITS,
+        limits: Limits = ENDPOINT_LIMITS,
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -558,16 +560,16 @@ class PageFeed(EndpointSource):
         self.feed = feed
         endpoint = endpoint_of(feed)
         super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
-        self._row = row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
+        self._row = engine_row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
 
     async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
-        return await described(self.fetcher, self.url, self.endpoint, self._row)
+        return await probe_configured(self.fetcher, self.url, self.endpoint, self._row)
 
     def _fail(self, refusal: Refusal) -> None:
         off = refusal.state is EndpointState.METRICS_OFF
-        super()._fail(Refusal(EndpointState.HTTP_ERROR, NO_PAGE) if off else refusal)
+        super()._fail(Refusal(EndpointState.HTTP_ERROR, _NO_PAGE) if off else refusal)
 
     def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
         refusal = by_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
@@ -596,12 +598,12 @@ class PageFeed(EndpointSource):
 
 def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:
     """The feeds of the config with a url, and those with a file; not started."""
-    several = shared(config)
+    several = shared_sources(config)
     pages: list[PageFeed] = []
     files: list[FileFeed] = []
     for feed in config.feed:
         part = ""
-        if server(feed) in several:
+        if feed_server(feed) in several:
             part = feed.name
         if feed.url:
             pages.append(PageFeed(feed, part))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx
 
 ACCEPT: Final = "text/plain;version=0.0.4"
-PLAIN: Final = ("", "identity")
+_PLAIN: Final = ("", "identity")
 GZIP_OR_ZLIB: Final = 47
 """zlib's wbits: it tells the two by their header."""
 KEEP_ALIVE_S: Final = 20.0
@@ -335,12 +335,12 @@ def _tls_context(ca: str, verify: bool | None) -> ssl.SSLContext:
 async def _body(response: httpx.Response, most: int) -> bytes:
     """The body, unpacked if it is packed (a Prometheus is asked for that). Raises FetchError beyond `most` bytes."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding not in (*PLAIN, "gzip", "x-gzip", "deflate"):
+    if encoding not in (*_PLAIN, "gzip", "x-gzip", "deflate"):
         raise FetchError(
             EndpointState.NOT_METRICS,
             f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
         )
-    if encoding in PLAIN:
+    if encoding in _PLAIN:
         unpacker = None
     else:
         unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)

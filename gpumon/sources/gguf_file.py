@@ -18,12 +18,12 @@ from gpumon.specs.gguf import GgufHeader, Tensor
 MAGIC: Final = b"GGUF"
 MOST_HEADER_BYTES: Final = 48 * 1024 * 1024
 """The longest vocabularies take some 16 MB (Llama 4: 202,000 tokens and 440,000 merges)."""
-MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
+_MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
 """Memory that what is kept of one model may take: a large one needs 1 MB."""
 _VALUE_BYTES = 40
 _TENSOR_BYTES = 400
 """Bytes of memory that a number and a tensor take, about."""
-MOST_PARTS: Final = 256
+_MOST_PARTS: Final = 256
 """Files of one split model."""
 _MOST_KEYS = 100_000
 _MOST_TENSORS = 500_000
@@ -54,8 +54,8 @@ def read_gguf(path: Path, reader: ReadingUser | None = None, within: Path | None
     if named is None or int(named["parts"]) < 2:
         return _read(path, allowance, reader, within)
     count = int(named["parts"])
-    if count > MOST_PARTS:
-        raise ValueError(f"{path.name}: has {count} parts, more than {MOST_PARTS}")
+    if count > _MOST_PARTS:
+        raise ValueError(f"{path.name}: has {count} parts, more than {_MOST_PARTS}")
     begin = path.name[: named.start()]
     end = path.name[named.end() :]
     names = (f"{begin}-{part:05d}-of-{count:05d}{end}" for part in range(1, count + 1))
@@ -68,7 +68,7 @@ class _Allowance:
 
     def __init__(self) -> None:
         self.header_bytes = MOST_HEADER_BYTES
-        self.kept_bytes = MOST_KEPT_BYTES
+        self.kept_bytes = _MOST_KEPT_BYTES
 
 
 def _read(path: Path, allowance: _Allowance, reader: ReadingUser | None, within: Path | None) -> GgufHeader:
@@ -129,7 +129,7 @@ class _Cursor:
         """So many bytes of memory are about to be kept; ValueError where that is more than any model needs."""
         self._allowance.kept_bytes -= count
         if self._allowance.kept_bytes < 0:
-            raise self.error(f"has more than {MOST_KEPT_BYTES} bytes of values and tensors")
+            raise self.error(f"has more than {_MOST_KEPT_BYTES} bytes of values and tensors")
 
     def skip(self, length: int) -> None:
         while length > _CHUNK:

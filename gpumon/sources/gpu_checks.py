@@ -23,11 +23,11 @@ from gpumon.sources.sysfs.checks import sysfs_checks
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
-PROC: Final = Path("/proc")
+_PROC: Final = Path("/proc")
 MAPS_S: Final = 1.0
 """Longest wait for the list of what the worker has loaded."""
 
-FIGURES: Final = {
+_FIGURES: Final = {
     "busy_ratio": "busy",
     "vram_used_bytes": "VRAM",
     "power_w": "power",
@@ -63,7 +63,7 @@ _HEALTH: Final = {
 }
 
 
-async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = PROC) -> list[Check]:
+async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = _PROC) -> list[Check]:
     """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
     state = CheckState.WARN if driver.gpus else CheckState.FAIL
     checks = [Check("driver", _DRIVERS[vendor], state, fault.text) for fault in driver.faults]
@@ -228,10 +228,10 @@ def _own_peaks(name: str) -> str:
 def _figures(gpu: GpuReading) -> Check | None:
     if gpu.state is not GpuState.OK or gpu.parent_uuid:
         return None
-    gone = _gone(gpu, FIGURES)
+    gone = _gone(gpu, _FIGURES)
     if not gone:
-        return Check("gpu", "figures", CheckState.OK, f"all {len(FIGURES)}: {', '.join(FIGURES.values())}")
-    text = f"{len(FIGURES) - sum(map(len, gone.values()))} of {len(FIGURES)}; not there: {_listed(gone)}"
+        return Check("gpu", "figures", CheckState.OK, f"all {len(_FIGURES)}: {', '.join(_FIGURES.values())}")
+    text = f"{len(_FIGURES) - sum(map(len, gone.values()))} of {len(_FIGURES)}; not there: {_listed(gone)}"
     return Check("gpu", "figures", _worst(gone), text)
 
 

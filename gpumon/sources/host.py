@@ -18,7 +18,7 @@ from gpumon.sources.offload import daemon_thread
 if TYPE_CHECKING:
     import psutil
 
-WINDOW_S = 10.0
+_WINDOW_S = 10.0
 """Own CPU is a mean over this long: the kernel counts a process's time in steps of 10 ms."""
 PSS_S = 30.0
 """Between two looks at the own memory: the kernel walks all pages for it."""
@@ -29,7 +29,7 @@ PSS_SILENT_S = 5.0
 class ProcMeter:
     """Reads /proc, partly through psutil, which is imported at the first reading and not before."""
 
-    def __init__(self, window_s: float = WINDOW_S, pss_s: float = PSS_S) -> None:
+    def __init__(self, window_s: float = _WINDOW_S, pss_s: float = PSS_S) -> None:
         self._window_s = window_s
         self._pss_s = pss_s
         self._name = socket.gethostname()

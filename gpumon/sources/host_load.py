@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 
-LOOK_S: Final = 1.9
+_LOOK_S: Final = 1.9
 """Seconds between two looks, so that every second tick of 1 s is one: /proc/stat grows with the number of cores."""
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk's own are."""
@@ -45,7 +45,7 @@ class _Look(NamedTuple):
 class HostLoad:
     """The figures of the last look; `proc` and `sys` are where the kernel shows them."""
 
-    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"), look_s: float = LOOK_S) -> None:
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"), look_s: float = _LOOK_S) -> None:
         self._proc = proc
         self._sys = sys
         self._look_s = look_s

@@ -13,7 +13,7 @@ import msgspec
 
 from gpumon.readings import difference
 from gpumon.sources.guest.bare_host import Readings
-from gpumon.sources.snapshot_json import parsed
+from gpumon.sources.snapshot_json import parse_snapshot
 
 KeptSnapshot = dict[str, Any] | Readings
 """A snapshot as a JSON object, or the readings of a host without gpumon."""
@@ -24,7 +24,7 @@ LARGEST_RUN: Final = 0.25
 
 
 class _Packed(NamedTuple):
-    """A snapshot or a difference as it was received, or `encoded` readings."""
+    """A snapshot or a difference as it was received, or readings as `pack_readings` gives them."""
 
     wall_s: float
     line: bytes
@@ -87,7 +87,7 @@ class KeptSnapshots:
                     yield received_s, document
 
 
-def encoded(readings: Readings) -> bytes:
+def pack_readings(readings: Readings) -> bytes:
     """Readings to be kept: an array of msgpack, which no JSON object is."""
     return msgspec.msgpack.encode(readings)
 
@@ -100,7 +100,7 @@ def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSna
             return
         line = zlib.decompress(packed.line)
         if line.startswith(b"{"):
-            document = _changed(document, parsed(line))
+            document = _changed(document, parse_snapshot(line))
             yield packed.wall_s, document
         else:
             yield packed.wall_s, msgspec.msgpack.decode(line, type=Readings)

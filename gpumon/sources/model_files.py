@@ -24,17 +24,17 @@ import msgspec
 from gpumon.sources.family import ancestry, user_name, variables_of
 from gpumon.sources.sockets import LocalAddress, listening, locate, reached
 
-MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
+MOST_MODEL_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
 """The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the beginning is read."""
 _TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"total_size"\s*:\s*([0-9]{1,15})\b')
-MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
+_MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
 """Bytes read of a single file: some 30,000 tensors."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """Largest memory for the data that are read of one model."""
 MOST_LINKS: Final = 40
 """Followed for one path (Linux: MAXSYMLINKS)."""
-MOST_PARTS: Final = 256
+MOST_SHARDS: Final = 256
 """Folders and links of one path: each is a file descriptor until its end is reached."""
 FOLDERS: Final = frozenset(
     ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME", "OLLAMA_MODELS")
@@ -217,7 +217,7 @@ def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = Fal
     hangs in a driver.
     """
     root = ""
-    if container_of(pid):
+    if container_pid(pid):
         root = root_of(pid)
     if pid:
         reader = reader_of(pid)
@@ -235,14 +235,14 @@ def root_of(pid: int) -> str:
     return f"/proc/{pid}/root"
 
 
-def container_of(pid: int) -> int:
+def container_pid(pid: int) -> int:
     """The pid again, where that process has a file system of its own that this user may look into; else 0."""
     if pid and _mounts(pid) not in ("", _mounts("self")):
         return pid
     return 0
 
 
-def has_ended(pid: int) -> bool:
+def has_no_files(pid: int) -> bool:
     """Whether that process has no files any more; of one that Linux hides from this user too."""
     return not _mounts(pid)
 
@@ -419,7 +419,7 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
     folders = [entered(str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
     waiting = list(reversed(path.parts[begin:]))
     links = 0
-    for _ in range(MOST_PARTS):
+    for _ in range(MOST_SHARDS):
         if not waiting:
             return folders
         part = waiting.pop()
@@ -653,10 +653,10 @@ def read_config(folder: Path, reader: ReadingUser | None = None) -> dict[str, An
     ValueError where it is no JSON object or too large, OSError where it cannot be read.
     """
     within = model_root(folder)
-    config = read_json(folder / "config.json", MOST_CONFIG_BYTES, dict, reader, within)
+    config = read_json(folder / "config.json", MOST_MODEL_CONFIG_BYTES, dict, reader, within)
     other = folder / "hf_quant_config.json"
     if not config.get("quantization_config") and is_file(other, reader):
-        quantization = read_json(other, MOST_CONFIG_BYTES, dict, reader, within).get("quantization")
+        quantization = read_json(other, MOST_MODEL_CONFIG_BYTES, dict, reader, within).get("quantization")
         if isinstance(quantization, dict):
             config["quantization_config"] = {"quant_method": "modelopt", **quantization}
     return config
@@ -716,7 +716,7 @@ def read_weights(folder: Path, reader: ReadingUser | None = None) -> dict[str, f
         return {}
     with open_file(single, reader, within) as file:
         (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if not 2 <= length <= MOST_HEADER_BYTES:
+        if not 2 <= length <= _MOST_HEADER_BYTES:
             raise ValueError(f"{single.name}: header of {length} bytes")
         header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
     return _bytes_by_type(header, single.name)

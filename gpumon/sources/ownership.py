@@ -11,9 +11,9 @@ from typing import NamedTuple
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
 from gpumon.sources.family import ProcessFamily, all_pids, user_name
-from gpumon.sources.sockets import Listener, LocalAddress, Locator, holders, listening, reached
+from gpumon.sources.sockets import Listener, LocalAddress, Locator, listening, reached, socket_holders
 
-AGAIN_S = 10.0
+_AGAIN_S = 10.0
 """Before the holder of a socket that nobody was seen to hold is looked for again."""
 SET_GPUS = "set gpus = [..] for this endpoint in the config"
 OWNED = "process"
@@ -98,10 +98,10 @@ class Ownership:
         """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets, and again
         after a while where none was seen (a socket may be on its way from one process to another)."""
         known, pids, at_s = self._holders.get(place, ((), frozenset(), 0.0))
-        again = not pids and time.monotonic() - at_s >= AGAIN_S
+        again = not pids and time.monotonic() - at_s >= _AGAIN_S
         if known != sockets or again or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
             inodes = [listener.inode for listener in sockets]
-            pids = holders(inodes, family.members) or holders(inodes, all_pids())
+            pids = socket_holders(inodes, family.members) or socket_holders(inodes, all_pids())
             self._holders[place] = (sockets, pids, time.monotonic())
         return pids
 

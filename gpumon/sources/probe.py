@@ -12,10 +12,10 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.engines.adapter import METRICS, EngineRow, FirstAnswer
+from gpumon.sources.engines.adapter import METRICS_PATH, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
-from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
-from gpumon.sources.engines.registry import BY_KIND, ROWS, claimed
+from gpumon.sources.engines.json_body import first_items, mapping, parse_json, positive_count, text
+from gpumon.sources.engines.registry import BY_KIND, ENGINE_ROWS, claimed
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.specs.hints import LORA
@@ -24,7 +24,7 @@ DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
 """Asking a server that may be one for its JSON /metrics would take records from somebody."""
 SAFE: Final = DRAINS.paths[0]
 """Its other page, which takes nothing from anybody, and which no other engine has."""
-PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *chain.from_iterable(row.paths for row in ROWS))))
+PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS_PATH, *chain.from_iterable(row.paths for row in ENGINE_ROWS))))
 """Paths at which an unknown server may have its metrics."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
@@ -107,7 +107,7 @@ async def find(
 def _page_of_records(pages: Iterable[str]) -> str:
     """The page that gives records once, where one of these is the safe one before it; empty: none does."""
     if next(iter(pages)) == SAFE:
-        return METRICS
+        return METRICS_PATH
     return ""
 
 
@@ -129,9 +129,9 @@ def _configured_kind(endpoint: Endpoint) -> EngineKind:
 def _engines_of(kind: EngineKind) -> tuple[EngineRow, ...]:
     """The engines that the server may be."""
     if kind is EngineKind.UNKNOWN:
-        return ROWS
+        return ENGINE_ROWS
     kinds = (kind, *BY_KIND[kind].instead)
-    return tuple(row for row in ROWS if row.kind in kinds)
+    return tuple(row for row in ENGINE_ROWS if row.kind in kinds)
 
 
 def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, tuple[EngineRow, ...]]:
@@ -156,7 +156,7 @@ def _with_page(engines: tuple[EngineRow, ...], path: str) -> tuple[EngineRow, ..
 
 def _is_aside(path: str, engines: tuple[EngineRow, ...]) -> bool:
     """Whether a refusal of this page says less than one of /metrics."""
-    if path.rstrip("/") == METRICS:
+    if path.rstrip("/") == METRICS_PATH:
         return False
     return len(engines) > 1 or path in engines[0].json_paths
 
@@ -181,11 +181,11 @@ async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> boo
         return False
     if answer.status != 200:
         return False
-    cards = items(mapping(decoded(answer.body)).get("data"))
+    cards = first_items(mapping(parse_json(answer.body)).get("data"))
     return any(mapping(card).get("owned_by") == OWNED_BY for card in cards)
 
 
-async def described(
+async def probe_configured(
     fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, row: EngineRow
 ) -> tuple[ProbedServer, HttpAnswer] | Refusal:
     """The server at `url` of which the user says what it is, with its first page. Raises FetchError."""
@@ -275,7 +275,7 @@ UNASKED: Final = Identity(info={}, complete=False)
 """The identity of a server before it was asked."""
 
 
-async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: EngineRow) -> Identity:
+async def ask_engine(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: EngineRow) -> Identity:
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)
@@ -297,7 +297,7 @@ async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: st
 
 def _cards_of(models: Any) -> list[Mapping[str, Any]]:
     """The cards of a model list whose names are texts, or missing."""
-    cards = map(mapping, items(mapping(models).get("data")))
+    cards = map(mapping, first_items(mapping(models).get("data")))
     return [card for card in cards if isinstance(card.get("id", ""), str)]
 
 
@@ -317,7 +317,7 @@ def _served_card(cards: Sequence[Mapping[str, Any]], served: str) -> Mapping[str
 def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The facts of the served model's card, as `info` of a reading has them."""
     info = {IDENTITY: "known" if text(card.get("root")) else "none"}
-    longest = count(card.get("max_model_len"))
+    longest = positive_count(card.get("max_model_len"))
     if longest:
         info["max_model_len"] = str(longest)
     adapters = sum(bool(other.get("parent")) for other in cards)
@@ -341,4 +341,4 @@ async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: s
         return 0, None
     if answer.status != 200:
         return answer.status, None
-    return answer.status, decoded(answer.body)
+    return answer.status, parse_json(answer.body)

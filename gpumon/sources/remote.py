@@ -22,17 +22,17 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, HostReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import UNVERIFIED, key_refused
+from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
-from gpumon.sources.guest.bare_host import LOOK_S, BareHost, Readings
+from gpumon.sources.guest.bare_host import HOST_LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
-from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots, encoded
+from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots, pack_readings
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.snapshot_json import SnapshotReader, parsed
+from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.sources.ssh import SshConnection, connect
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, SnapshotSize, check_size, size_of
 
@@ -41,30 +41,30 @@ Result = TypeVar("Result")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
 """The driver of eight GPUs without persistence mode takes up to 90 s to open."""
-SEND_S: Final = 300.0
+_SEND_S: Final = 300.0
 """Longest time to send gpumon to a host: 2.3 MB take 37 s at 500 kbit/s."""
 NEXT_LINE_S: Final = 30.0
-LATE: Final = 3.0
+_LATE: Final = 3.0
 """Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
 MOST_READ: Final = 2
 """Snapshots that are decoded at once, each in a thread of its own: more would keep the event loop from its turn."""
-LEAST_GAP_S: Final = 0.2
+_LEAST_GAP_S: Final = 0.2
 """Between two snapshots of a host: one that sends more often is read no faster."""
 KEPT_BYTES: Final = 96_000_000
 """Bytes of packed snapshots of all hosts that are kept, for charts and for going back."""
-KEPT_S: Final = 1800.0
-RATES: Final = 4
+_KEPT_S: Final = 1800.0
+_RATES: Final = 4
 """Snapshots after which rates are there: engines are polled every 2 s."""
-MOST_SKEW_S: Final = 5.0
+_MOST_SKEW_S: Final = 5.0
 STAGGER_S: Final = 0.02
 """Between the starts of two ssh: each takes some CPU for its keys."""
 CONNECTING: Final = "connecting: no figures yet"
 PATIENT_S: Final = 10.0
 """A host that tells nothing for longer is said to: most answer within 3 s, and ssh gives a connection up after 10 s."""
 CONNECTS: Final = "no answer for {:.0f} s: ssh connects, or its gpumon hangs (see `ssh {} true`)"
-OPENS: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
+_OPENS: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
 NO_GPU_THERE: Final = "its gpumon finds no GPU and no engine there"
 FLEET_OPTION: Final = "--fleet"
 OTHER_VERSION: Final = "gpumon {} there, {} here: update {}"
@@ -145,7 +145,7 @@ class Remote:
     @property
     def settled(self) -> bool:
         """Whether it has rates by now, or is known not to answer."""
-        return self.lines > RATES or self.fault not in ("", CONNECTING)
+        return self.lines > _RATES or self.fault not in ("", CONNECTING)
 
     async def run(self) -> None:
         """Connect, again and again."""
@@ -193,7 +193,7 @@ class Remote:
     def take(self, line: bytes, most_bytes: float) -> None:
         """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
         wall_s = self._wall()
-        document = parsed(line)
+        document = parse_snapshot(line)
         size = size_of(line)
         is_whole = difference.KEY not in document
         if not is_whole:
@@ -214,7 +214,7 @@ class Remote:
         """Keep what was read of a host without gpumon."""
         wall_s = self._wall()
         self._decoded = wall_s, readings
-        self._keep(wall_s, encoded(readings), self.most_bytes, whole=True)
+        self._keep(wall_s, pack_readings(readings), self.most_bytes, whole=True)
 
     def _keep(self, wall_s: float, line: bytes, most_bytes: float, *, whole: bool) -> None:
         """Keep a moment for charts and for going back; the oldest make room for it."""
@@ -222,7 +222,7 @@ class Remote:
         self.refused = ""
         self.lines += 1
         self._kept.add(wall_s, line, whole=whole)
-        self._kept.drop_old(wall_s - KEPT_S, most_bytes)
+        self._kept.drop_old(wall_s - _KEPT_S, most_bytes)
 
     def _changed(self, changes: Any) -> dict[str, Any]:
         """The newest snapshot as a difference changes it. Raises ValueError."""
@@ -252,7 +252,7 @@ class Remote:
         if self.fault != CONNECTING or silent_s < PATIENT_S:
             return self.fault
         if self.version:
-            return OPENS.format(silent_s)
+            return _OPENS.format(silent_s)
         return CONNECTS.format(silent_s, clean(self.host.address, 80))
 
     def _without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
@@ -282,12 +282,12 @@ class Remote:
         if isinstance(ready, Readings):
             return self._without_gpumon(ready, faults)
         ahead_s = _seconds(ready.time) - received_s
-        if abs(ahead_s) > MOST_SKEW_S + ready.interval_s:
+        if abs(ahead_s) > _MOST_SKEW_S + ready.interval_s:
             which = "ahead of" if ahead_s > 0.0 else "behind"
             text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
             faults = (*faults, Fault(source, text, self.since_s))
         if self._unverified:
-            faults = (*faults, Fault(source, UNVERIFIED.format(secret="password"), self.since_s))
+            faults = (*faults, Fault(source, SENT_UNVERIFIED.format(secret="password"), self.since_s))
         return self._shown(received_s, ready, faults)
 
     def _then(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
@@ -298,7 +298,7 @@ class Remote:
 
     def _without_gpumon(self, readings: Readings, faults: tuple[Fault, ...]) -> HostFrame:
         """The frame of a host that has no gpumon."""
-        return HostFrame(self.name, readings.gpus, readings.engines, interval_s=LOOK_S, faults=faults)
+        return HostFrame(self.name, readings.gpus, readings.engines, interval_s=HOST_LOOK_S, faults=faults)
 
     def _shown(self, received_s: float, ready: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
         """A snapshot of the host under this machine's clock."""
@@ -357,7 +357,7 @@ class Remote:
                     self.lacks_gpumon = False
                     if not line.startswith(_DIFFERENCE):
                         wait_s = patience_s(line)
-                    await asyncio.sleep(LEAST_GAP_S)
+                    await asyncio.sleep(_LEAST_GAP_S)
         except asyncio.TimeoutError:
             raise RemoteFault(f"its gpumon has told nothing for {wait_s:.0f} s: it hangs") from None
         except PeerError:
@@ -379,12 +379,12 @@ class Remote:
             except NoWheelsError as lacking:
                 await self._read_bare_host(shell, str(lacking))
             else:
-                await _within(SEND_S, shell.run(chosen.program, chosen.archive))
+                await _within(_SEND_S, shell.run(chosen.program, chosen.archive))
                 await self._read_snapshots(shell.connection)
         except ShellError as broken:
             raise RemoteFault(str(broken)) from None
         except asyncio.TimeoutError:
-            raise RemoteFault(f"it has not taken gpumon for {SEND_S:.0f} s: its shell hangs, or the network") from None
+            raise RemoteFault(f"it has not taken gpumon for {_SEND_S:.0f} s: its shell hangs, or the network") from None
         except OptionRefusedError:
             raise RemoteFault("gpumon there is another version than was sent: please report") from None
         finally:
@@ -400,7 +400,7 @@ class Remote:
                 readings = await bare_host.read()
                 self.take_readings(readings)
                 self.limited = LIMITED.format(why)
-                await asyncio.sleep(max(LEAST_GAP_S, begun_s + LOOK_S - time.monotonic()))
+                await asyncio.sleep(max(_LEAST_GAP_S, begun_s + HOST_LOOK_S - time.monotonic()))
         except ShellError as broken:
             raise RemoteFault(f"{broken} ({why})") from None
         finally:
@@ -524,7 +524,7 @@ def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
     match = _INTERVAL.search(line, 0, 1000)
     if match is not None:
-        return max(NEXT_LINE_S, LATE * float(match[1]))
+        return max(NEXT_LINE_S, _LATE * float(match[1]))
     return NEXT_LINE_S
 
 

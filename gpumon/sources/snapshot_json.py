@@ -46,7 +46,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-def parsed(line: bytes) -> dict[str, Any]:
+def parse_snapshot(line: bytes) -> dict[str, Any]:
     """The JSON object of a line, unless it is larger than a snapshot can be. Raises ValueError."""
     peers.check_size(line)
     try:
@@ -327,7 +327,7 @@ def _of(kind: type[Any], value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return clean(_of(str, value), peers.MOST_CHARACTERS)
+    return clean(_of(str, value), peers.MOST_TEXT_CHARACTERS)
 
 
 def _number(value: Any) -> float:

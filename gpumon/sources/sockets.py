@@ -22,7 +22,7 @@ ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this end
 
 UNRESOLVED_S = 60.0
 """Between two tries to resolve a host name."""
-MOST_URLS = 1024
+_MOST_URLS = 1024
 
 OURS: Final = "self"
 _LISTEN = " 0A "
@@ -163,7 +163,7 @@ class Locator:
             lasts = isinstance(place, LocalAddress) or place == ANOTHER_HOST
             known = place, math.inf if lasts else self._clock() + UNRESOLVED_S
         self._found[url] = known
-        while len(self._found) > MOST_URLS:
+        while len(self._found) > _MOST_URLS:
             del self._found[next(iter(self._found))]
         return known[0]
 
@@ -360,7 +360,7 @@ def _mapped(address: IpAddress) -> IpAddress:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
+def socket_holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
     """The processes that hold one of the sockets open and may be looked into."""
     wanted = frozenset(inodes)
     holders = set()

@@ -13,7 +13,7 @@ from typing import Final
 from gpumon.readings.text import clean
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES
 
-OPTIONS: Final = (
+_OPTIONS: Final = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
     *("-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"),
 )
@@ -21,7 +21,7 @@ OPTIONS: Final = (
 shared connection that is there is used). The rest is the user's own config."""
 HANG_UP_S: Final = 1.0
 """Longest wait for ssh to end by itself when it is asked to; then it is killed."""
-END_S: Final = 2.0
+_END_S: Final = 2.0
 """Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
 asyncio waits for that, too."""
 MOST_SAID: Final = 4096
@@ -56,7 +56,7 @@ class SshConnection:
 
     async def exit_code(self) -> int:
         """The exit code, once its output has ended; -1 where it still runs."""
-        await asyncio.wait(self._tasks, timeout=END_S)
+        await asyncio.wait(self._tasks, timeout=_END_S)
         code = self._process.returncode
         return -1 if code is None else code
 
@@ -109,12 +109,12 @@ async def connect(address: str, words: str, *, writes: bool = False) -> SshConne
     """Run `words` in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
     pipe = asyncio.subprocess.PIPE
     nothing = asyncio.subprocess.DEVNULL
-    return await _start((*OPTIONS, "--", address, words), pipe if writes else nothing, pipe)
+    return await _start((*_OPTIONS, "--", address, words), pipe if writes else nothing, pipe)
 
 
 async def carry(address: str, target: str, channel: socket.socket) -> SshConnection:
     """Connect a socket with a port of a host (`HOST:PORT`, as that host sees it). Raises FileNotFoundError."""
-    return await _start((*OPTIONS, "-W", target, "--", address), channel.fileno(), channel.fileno())
+    return await _start((*_OPTIONS, "-W", target, "--", address), channel.fileno(), channel.fileno())
 
 
 async def _start(command: Sequence[str], stdin: int, stdout: int) -> SshConnection:

@@ -12,9 +12,9 @@ from gpumon.readings.text import clean
 from gpumon.readings.topology import Topology
 from gpumon.sources.driver.source import NVIDIA, spawn, vendor_of
 
-FAILED: Final = 3
+EXIT_UNREADABLE: Final = 3
 """Exit code of the process where the driver cannot be used: its output has the reason."""
-TIMEOUT_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 """Longest wait: without persistence mode a driver opens eight GPUs in half of that."""
 
 
@@ -30,14 +30,14 @@ def topology() -> Topology:
         arguments = ["gpumon.sources.sysfs.topology", vendor.source]
     process = spawn((sys.executable, "-m", *arguments), None)
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=_TIMEOUT_S)
     except KeyboardInterrupt:
         process.kill()  # it is in a session of its own, which Ctrl+C does not reach
         raise
     except subprocess.TimeoutExpired:
         process.kill()
-        raise UnreadableTopologyError(f"{vendor.driver} did not answer within {TIMEOUT_S:g} s: see dmesg") from None
-    if process.returncode == FAILED:
+        raise UnreadableTopologyError(f"{vendor.driver} did not answer within {_TIMEOUT_S:g} s: see dmesg") from None
+    if process.returncode == EXIT_UNREADABLE:
         raise UnreadableTopologyError(clean(out.decode("utf-8", "replace"), 400))
     if process.returncode:
         last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]

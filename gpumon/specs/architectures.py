@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.specs.fields import Fields, shown
+from gpumon.specs.fields import Fields, json_text
 from gpumon.specs.layers import (
     EXPERT_COUNTS,
     MLP,
@@ -67,14 +67,14 @@ Layer = tuple[str, ...]
 Pattern = Callable[[Fields, int], Sequence[str]]
 """The kind of each layer, from a config and its number of layers."""
 
-FULL = "full"
-WINDOW = "window"
+_FULL = "full"
+_WINDOW = "window"
 CHUNK = "chunk"
-STATE = "state"
+_STATE = "state"
 SPARSE = "sparse"
 DENSE = "dense"
-EXPERTS = "experts"
-NONE = "none"
+_EXPERTS = "experts"
+_NONE = "none"
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list
         raise fields.error(name, f"has {len(kinds)} entries for {layers} layers")
     for kind in kinds:
         if kind not in architecture.blocks and kind not in architecture.layers:
-            raise fields.error(name, f"has {shown(kind)}, which is not modelled for this model type")
+            raise fields.error(name, f"has {json_text(kind)}, which is not modelled for this model type")
     return list(kinds)
 
 
@@ -135,7 +135,7 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
     if architecture.no_feed_forward:
         return [(*mixer, *architecture.after) for mixer in mixers]
     with_experts = _with_experts(fields, architecture, layers)
-    both = (DENSE, EXPERTS) if architecture.beside else (EXPERTS,)
+    both = (DENSE, _EXPERTS) if architecture.beside else (_EXPERTS,)
     blocks = []
     for mixer, sparse in zip(mixers, with_experts, strict=True):
         blocks.append((*mixer, *(both if sparse else (DENSE,)), *architecture.after))
@@ -246,7 +246,7 @@ def _listed(otherwise: Pattern) -> Pattern:
             if isinstance(entry, str):
                 kinds.append(_WORDS.get(entry, entry))
             else:
-                kinds.append(shown(entry))
+                kinds.append(json_text(entry))
         return kinds
 
     return kinds
@@ -260,7 +260,7 @@ def _needs_list(fields: Fields, _layers: int) -> Sequence[str]:
     raise fields.error("layer_types", "is missing")
 
 
-def _every(*fields_or_default: str | int, rest: str = WINDOW, chosen: str = FULL) -> Pattern:
+def _every(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FULL) -> Pattern:
     """Every nth layer, by the first of these fields that holds a number; the last is the default."""
     *names, default = fields_or_default
 
@@ -291,9 +291,9 @@ def _first_of(period: int, name: str) -> Pattern:
         kinds = []
         for layer in range(layers):
             if layer % every:
-                kinds.append(WINDOW)
+                kinds.append(_WINDOW)
             else:
-                kinds.append(FULL)
+                kinds.append(_FULL)
         return kinds
 
     return kinds
@@ -303,31 +303,31 @@ def _window_if_set(fields: Fields, layers: int) -> Sequence[str]:
     """Mistral, Phi-3, StarCoder2: all layers have the window, where there is one."""
     window = fields.raw("sliding_window")
     on = isinstance(window, int) and window > 0 and fields.flag("use_sliding_window", default=True)
-    return [WINDOW if on else FULL] * layers
+    return [_WINDOW if on else _FULL] * layers
 
 
 def _window_above(fields: Fields, layers: int) -> Sequence[str]:
     """Qwen: only with `use_sliding_window`, and from `max_window_layers` on."""
     if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
-        return [FULL] * layers
+        return [_FULL] * layers
     first = fields.integer("max_window_layers", default=0, low=0)
     above = []
     for layer in range(layers):
         if layer >= first:
-            above.append(WINDOW)
+            above.append(_WINDOW)
         else:
-            above.append(FULL)
+            above.append(_FULL)
     return above
 
 
 def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
     """DeepSeek's small models (DeepSeek-OCR) switch MLA off."""
-    return [FULL if fields.flag("use_mla", default=True) else "plain"] * layers
+    return [_FULL if fields.flag("use_mla", default=True) else "plain"] * layers
 
 
 def _flagged(flags: Iterable[object], kind: str) -> list[str]:
     """The attention of layers that are flagged one by one: `kind` where the flag is set, else full."""
-    return [kind if flag else FULL for flag in flags]
+    return [kind if flag else _FULL for flag in flags]
 
 
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
@@ -340,16 +340,16 @@ def _llama4(fields: Fields, layers: int) -> Sequence[str]:
 def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
     """`sliding_window_pattern` is a number or letters (`LLLG`); the last layer is always global."""
     if not fields.has("sliding_window"):
-        return [FULL] * layers
+        return [_FULL] * layers
     letters = fields.raw("sliding_window_pattern")
     if isinstance(letters, str) and letters:
         kinds = []
         for layer in range(layers):
             if letters[layer % len(letters)] == "G":
-                kinds.append(FULL)
+                kinds.append(_FULL)
             else:
-                kinds.append(WINDOW)
-        return [*kinds[:-1], FULL]
+                kinds.append(_WINDOW)
+        return [*kinds[:-1], _FULL]
     return _every("sliding_window_pattern", 4)(fields, layers)
 
 
@@ -360,22 +360,22 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     neo = []
     for word in listed:
         if word == "local":
-            neo.append(WINDOW)
+            neo.append(_WINDOW)
         else:
-            neo.append(FULL)
+            neo.append(_FULL)
     return neo
 
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
-        return _flagged(listed, WINDOW)
+        return _flagged(listed, _WINDOW)
     mimo = []
     for layer in range(layers):
         if layer == 0 or (layer + 1) % 6 == 0:
-            mimo.append(FULL)
+            mimo.append(_FULL)
         else:
-            mimo.append(WINDOW)
+            mimo.append(_WINDOW)
     return mimo
 
 
@@ -411,28 +411,28 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     minimax = []
     for number in listed:
         if number == 1:
-            minimax.append(FULL)
+            minimax.append(_FULL)
         else:
-            minimax.append(STATE)
+            minimax.append(_STATE)
     return minimax
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
     if any(number != 1 for number in fields.items("attn_type_list") or ()):
         raise fields.error("attn_type_list", "has layers that are not modelled")
-    return [FULL] * layers
+    return [_FULL] * layers
 
 
 def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
     listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
     if listed is None:
-        return [FULL] * layers
+        return [_FULL] * layers
     m3 = []
     for is_sparse in listed:
         if is_sparse:
             m3.append(SPARSE)
         else:
-            m3.append(FULL)
+            m3.append(_FULL)
     return m3
 
 
@@ -442,13 +442,13 @@ def _kimi(fields: Fields, layers: int) -> Sequence[str]:
     linear = table.items("kda_layers")
     if full is None or linear is None:
         raise fields.error("linear_attn_config", "does not list full_attn_layers and kda_layers")
-    kinds = [NONE] * layers
+    kinds = [_NONE] * layers
     for layer in range(layers):
         # Layers are counted from 1 in both lists.
         if layer + 1 in full:
-            kinds[layer] = FULL
+            kinds[layer] = _FULL
         elif layer + 1 in linear:
-            kinds[layer] = STATE
+            kinds[layer] = _STATE
     return kinds
 
 
@@ -459,9 +459,9 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
     groups = []
     for layer in range(layers):
         if (layer + 1) % size == 0 or layer >= whole:
-            groups.append(FULL)
+            groups.append(_FULL)
         else:
-            groups.append(STATE)
+            groups.append(_STATE)
     return groups
 
 
@@ -471,9 +471,9 @@ def _jamba(fields: Fields, layers: int) -> Sequence[str]:
     jamba = []
     for layer in range(layers):
         if layer % period == offset:
-            jamba.append(FULL)
+            jamba.append(_FULL)
         else:
-            jamba.append(STATE)
+            jamba.append(_STATE)
     return jamba
 
 
@@ -482,9 +482,9 @@ def _bamba(fields: Fields, layers: int) -> Sequence[str]:
     bamba = []
     for layer in range(layers):
         if layer in full:
-            bamba.append(FULL)
+            bamba.append(_FULL)
         else:
-            bamba.append(STATE)
+            bamba.append(_STATE)
     return bamba
 
 
@@ -495,9 +495,9 @@ def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
     lfm2 = []
     for layer in range(layers):
         if layer in full:
-            lfm2.append(FULL)
+            lfm2.append(_FULL)
         else:
-            lfm2.append(STATE)
+            lfm2.append(_STATE)
     return lfm2
 
 
@@ -505,7 +505,7 @@ def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
     letters = fields.text("hybrid_override_pattern")
     h = []
     for letter in letters:
-        h.append({"M": STATE, "*": FULL, "-": DENSE, "E": EXPERTS}.get(letter, letter))
+        h.append({"M": _STATE, "*": _FULL, "-": DENSE, "E": _EXPERTS}.get(letter, letter))
     return h
 
 
@@ -516,7 +516,7 @@ def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
     return [_RATIOS.get(str(ratio), str(ratio)) for ratio in ratios[:layers]]
 
 
-_RATIOS: Final = {"0": WINDOW, "4": "csa", "128": "hca"}
+_RATIOS: Final = {"0": _WINDOW, "4": "csa", "128": "hca"}
 
 
 def _indexed(fields: Fields, layers: int) -> Sequence[str]:
@@ -566,7 +566,7 @@ def _gemma(pattern: Pattern) -> Pattern:
 
 
 def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
-    return [*_every(6)(fields, layers)[:-1], FULL]
+    return [*_every(6)(fields, layers)[:-1], _FULL]
 
 
 def _searched(fields: Fields, layers: int) -> Sequence[str]:
@@ -606,7 +606,9 @@ def _searched_sizes(fields: Fields, layer: int) -> dict[str, int]:
     if _there(fields, layer, "ffn"):
         multiple = _searched_part(fields, layer, "ffn").raw("ffn_mult")
         if not isinstance(multiple, (int, float)) or not 0.0 < multiple < 100.0:
-            raise fields.error("block_configs", f"layer {layer}: ffn_mult {shown(multiple)} is not a number up to 100")
+            raise fields.error(
+                "block_configs", f"layer {layer}: ffn_mult {json_text(multiple)} is not a number up to 100"
+            )
         sizes["intermediate_size"] = -(-int(2 * multiple * hidden_size(fields) / 3) // 256) * 256
     return sizes
 
@@ -636,32 +638,32 @@ def _own_tables(fields: Fields, layers: int) -> float:
 
 
 _WORDS: Final = {
-    "full_attention": FULL,
-    "attention": FULL,
-    "global": FULL,
-    "sliding_attention": WINDOW,
+    "full_attention": _FULL,
+    "attention": _FULL,
+    "global": _FULL,
+    "sliding_attention": _WINDOW,
     "chunked_attention": CHUNK,
-    "linear_attention": STATE,
-    "mamba": STATE,
-    "conv": STATE,
-    "recurrent": STATE,
+    "linear_attention": _STATE,
+    "mamba": _STATE,
+    "conv": _STATE,
+    "recurrent": _STATE,
     "compressed_sparse_attention": "csa",
     "heavily_compressed_attention": "hca",
     "indexed_attention": SPARSE,
     "minimax_m3_sparse": SPARSE,
     "mlp": DENSE,
-    "moe": EXPERTS,
+    "moe": _EXPERTS,
 }
 """Words of `layer_types` in all versions of transformers."""
 _LISTS: Final = ("layer_types", "layers_block_type")
 
 _ATTENTION: Final[dict[str, Builder]] = {
-    FULL: grouped,
-    WINDOW: windowed,
+    _FULL: grouped,
+    _WINDOW: windowed,
     CHUNK: Grouped(Reach.CHUNK, ("attention_chunk_size",)),
 }
 _LATENT: Final[dict[str, Builder]] = {
-    FULL: Latent(),
+    _FULL: Latent(),
     SPARSE: Latent(indexed=True),
     "borrowed": Latent(indexed=True, borrowed=True),
 }
@@ -672,7 +674,7 @@ def _family(
     *,
     mlp: Builder = Dense(),  # noqa: B008 - frozen
     experts: Builder = Experts(),  # noqa: B008 - frozen
-    otherwise: Pattern = _all(FULL),  # noqa: B008 - frozen
+    otherwise: Pattern = _all(_FULL),  # noqa: B008 - frozen
     pattern: Pattern | None = None,
     layers: Mapping[str, Layer] | None = None,
     moe: bool = False,
@@ -690,7 +692,7 @@ def _family(
     names: Mapping[str, str] | None = None,
 ) -> Architecture:
     """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
-    known = {DENSE: mlp, EXPERTS: experts, **blocks}
+    known = {DENSE: mlp, _EXPERTS: experts, **blocks}
     return Architecture(
         pattern=pattern or _listed(otherwise),
         blocks=known,
@@ -728,15 +730,15 @@ _DEEPSEEK_SPARSE: Final = _family(
     _LATENT, pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
 )
 _DELTA: Final = _family(
-    {FULL: Grouped(gate="attn_output_gate"), STATE: gated_delta_net},
-    otherwise=_every("full_attention_interval", 4, rest=STATE),
+    {_FULL: Grouped(gate="attn_output_gate"), _STATE: gated_delta_net},
+    otherwise=_every("full_attention_interval", 4, rest=_STATE),
     moe=True,
     experts=Experts(gate=1),
 )
 _BERT: Final = _family(
-    {FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
+    {_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
 )
-_ROTARY_ENCODER: Final = _family({FULL: encoder}, tied=True, positions=("type_vocab_size",))
+_ROTARY_ENCODER: Final = _family({_FULL: encoder}, tied=True, positions=("type_vocab_size",))
 _GEMMA: Final = _family(tied=True, defaults={"head_dim": 256})
 _GEMMA2: Final = _family(otherwise=_every(2), tied=True, defaults={"head_dim": 256, "sliding_window": 4096})
 _GEMMA3: Final = _family(
@@ -752,10 +754,10 @@ _GEMMA3: Final = _family(
 )
 _GEMMA3N: Final = _family(
     {
-        FULL: grouped,
-        WINDOW: windowed,
-        f"shared {FULL}": Grouped(shared_cache=True),
-        f"shared {WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
+        _FULL: grouped,
+        _WINDOW: windowed,
+        f"shared {_FULL}": Grouped(shared_cache=True),
+        f"shared {_WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
         "own": per_layer_input,
         "laurel": laurel,
     },
@@ -771,14 +773,14 @@ _GEMMA4_FULL: Final = Grouped(
 )
 _GEMMA4: Final = _family(
     {
-        FULL: _GEMMA4_FULL,
-        WINDOW: windowed,
-        f"shared {FULL}": msgspec.structs.replace(_GEMMA4_FULL, shared_cache=True),
-        f"shared {WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
+        _FULL: _GEMMA4_FULL,
+        _WINDOW: windowed,
+        f"shared {_FULL}": msgspec.structs.replace(_GEMMA4_FULL, shared_cache=True),
+        f"shared {_WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
         "wider": double_width,
         "own": per_layer_input,
     },
-    layers={kind: (kind, "wider") for kind in (f"shared {FULL}", f"shared {WINDOW}")},
+    layers={kind: (kind, "wider") for kind in (f"shared {_FULL}", f"shared {_WINDOW}")},
     pattern=_gemma(_gemma4),
     moe=True,
     beside=True,
@@ -807,7 +809,7 @@ def _mimo_window(fields: Fields) -> Block:
 
 _NEMOTRON_H: Final = _family(
     # Only 32 bit is known to lose no accuracy: vLLM's default for this family, whatever the model's type is.
-    {FULL: grouped, STATE: Mamba2(dtype="mamba_ssm_cache_dtype", unsaid_bytes=4.0)},
+    {_FULL: grouped, _STATE: Mamba2(dtype="mamba_ssm_cache_dtype", unsaid_bytes=4.0)},
     mlp=_PLAIN_MLP,
     experts=Experts(2),
     otherwise=_nemotron_h,
@@ -815,7 +817,7 @@ _NEMOTRON_H: Final = _family(
 )
 _DEEPSEEK_V4: Final = _family(
     {
-        WINDOW: Compressed(),
+        _WINDOW: Compressed(),
         "csa": Compressed("compressed_sparse_attention", 4, sparse=True),
         "hca": Compressed("heavily_compressed_attention", 128),
     },
@@ -824,24 +826,24 @@ _DEEPSEEK_V4: Final = _family(
     once=_hyper_head,
 )
 _MINIMAX_M3: Final = _family(
-    {FULL: grouped, SPARSE: block_sparse},
+    {_FULL: grouped, SPARSE: block_sparse},
     mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
     otherwise=_minimax_m3,
     moe=True,
 )
-_KIMI: Final = _family({FULL: Latent(gate="mla_use_output_gate"), STATE: kimi_delta}, otherwise=_kimi, moe=True)
+_KIMI: Final = _family({_FULL: Latent(gate="mla_use_output_gate"), _STATE: kimi_delta}, otherwise=_kimi, moe=True)
 _LLAMA4: Final = _family(
     otherwise=_llama4,
     moe=True,
     mlp=Dense(sizes=("intermediate_size_mlp", "intermediate_size")),
     experts=Experts(shared=1),
 )
-_LFM2: Final[dict[str, Builder]] = {FULL: grouped, STATE: short_convolution}
+_LFM2: Final[dict[str, Builder]] = {_FULL: grouped, _STATE: short_convolution}
 _LONGCAT: Final = _family(
-    {FULL: Latent()},
+    {_FULL: Latent()},
     mlp=Dense(sizes=("ffn_hidden_size",)),
     experts=Experts(sizes=("expert_ffn_hidden_size",)),
-    layers={"two and experts": (FULL, DENSE, FULL, DENSE, EXPERTS)},
+    layers={"two and experts": (_FULL, DENSE, _FULL, DENSE, _EXPERTS)},
     pattern=_all("two and experts"),
     no_feed_forward=True,
 )
@@ -862,9 +864,9 @@ _DECODER_NAMES: Final = {
 def _decoder(encoder: str, positions: str) -> Architecture:
     """The decoder beside an encoder (BART, Whisper): its `positions` are a learned or a fixed table."""
     return _family(
-        {FULL: grouped, "cross": crossed},
+        {_FULL: grouped, "cross": crossed},
         mlp=_PLAIN_MLP,
-        layers={"both": (FULL, "cross", DENSE)},
+        layers={"both": (_FULL, "cross", DENSE)},
         pattern=_all("both"),
         no_feed_forward=True,
         tied=True,
@@ -875,8 +877,8 @@ def _decoder(encoder: str, positions: str) -> Architecture:
     )
 
 
-_HEADWISE: Final[dict[str, Builder]] = {FULL: Grouped(gate="head"), WINDOW: Grouped(Reach.WINDOW, gate="head")}
-_GATED: Final[dict[str, Builder]] = {FULL: Grouped(gate="wide"), WINDOW: Grouped(Reach.WINDOW, gate="wide")}
+_HEADWISE: Final[dict[str, Builder]] = {_FULL: Grouped(gate="head"), _WINDOW: Grouped(Reach.WINDOW, gate="head")}
+_GATED: Final[dict[str, Builder]] = {_FULL: Grouped(gate="wide"), _WINDOW: Grouped(Reach.WINDOW, gate="wide")}
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(
@@ -902,9 +904,9 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "dbrx": _family(moe=True, experts=Experts(sizes=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
     "grok": _family(moe=True, beside=True),
-    "step3_text": _family({FULL: factorised}, moe=True, experts=Experts(shared=1)),
-    "jetmoe": _family({FULL: attention_experts}, moe=True, tied=True),
-    "diffllama": _family({FULL: differential}),
+    "step3_text": _family({_FULL: factorised}, moe=True, experts=Experts(shared=1)),
+    "jetmoe": _family({_FULL: attention_experts}, moe=True, tied=True),
+    "diffllama": _family({_FULL: differential}),
     "zaya": _family({"hybrid": convolved}, otherwise=_all("hybrid"), moe=True, tied=True),
     "longcat_flash": _LONGCAT,
     **_same(
@@ -918,16 +920,16 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
     "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, otherwise=_window_if_set),
     "gpt_neo": _family(
-        {FULL: grouped, WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
+        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
         mlp=_PLAIN_MLP,
         pattern=_gpt_neo,
         tied=True,
         positions=("max_position_embeddings",),
     ),
     "ctrl": _family(mlp=Dense(2, ("dff",)), tied=True),
-    "doge": _family({FULL: kept_window}),
-    "rwkv": _family({STATE: rwkv}, pattern=_all(STATE), no_feed_forward=True),
-    "xlstm": _family({STATE: mlstm}, pattern=_all(STATE), no_feed_forward=True),
+    "doge": _family({_FULL: kept_window}),
+    "rwkv": _family({_STATE: rwkv}, pattern=_all(_STATE), no_feed_forward=True),
+    "xlstm": _family({_STATE: mlstm}, pattern=_all(_STATE), no_feed_forward=True),
     "qwen": _family(mlp=Dense(halved=True)),
     **_same(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
     "ernie4_5_moe": _family(tied=True, moe=True),
@@ -945,18 +947,18 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_LLAMA4, "llama4 llama4_text"),
     "afmoe": _family(_GATED, otherwise=_every("global_attn_every_n_layers", 4), moe=True),
     "laguna": _family(
-        {FULL: Grouped(gate="gating"), WINDOW: Grouped(Reach.WINDOW, gate="gating")}, otherwise=_needs_list, moe=True
+        {_FULL: Grouped(gate="gating"), _WINDOW: Grouped(Reach.WINDOW, gate="gating")}, otherwise=_needs_list, moe=True
     ),
     **_same(
         _family(
-            {FULL: Grouped(gate="head"), WINDOW: _STEP_WINDOW},
+            {_FULL: Grouped(gate="head"), _WINDOW: _STEP_WINDOW},
             moe=True,
             experts=Experts(shared=1),
             defaults={"first_k_dense_replace": 3},
         ),
         "step3p5 step3p7",
     ),
-    **_same(_family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
+    **_same(_family({_FULL: grouped, _WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
     "muse_glimmer_text": _family(_GATED, otherwise=_needs_list),
     "voxtral_realtime_text": _family(otherwise=_window_if_set, tied=True),
     **_same(
@@ -973,7 +975,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "axk2": _family({SPARSE: gated_query}, pattern=_all(SPARSE), moe=True),
     "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
     "dots3_note_text": _family(
-        {SPARSE: Latent("head", indexed=True), WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
+        {SPARSE: Latent("head", indexed=True), _WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
     ),
     "hy_v4": _family(
         {
@@ -988,68 +990,68 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     ),
     **_same(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
     **_same(
-        _family({FULL: grouped, STATE: lightning}, otherwise=_minimax, moe=True), "minimax minimax_m1 minimax_text_01"
+        _family({_FULL: grouped, _STATE: lightning}, otherwise=_minimax, moe=True), "minimax minimax_m1 minimax_text_01"
     ),
     "minimax_m2": _family(pattern=_minimax_m2, moe=True),
     **_same(_MINIMAX_M3, "minimax_m3 minimax_m3_vl minimax_m3_text minimax_m3_vl_text"),
     **_same(_DELTA, "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     # Its files hold a draft layer that no field counts.
     "qwen3_next": msgspec.structs.replace(_DELTA, defaults={"mtp_num_hidden_layers": 1}),
-    "olmo_hybrid": _family({FULL: grouped, STATE: gated_delta_net}, otherwise=_needs_list),
+    "olmo_hybrid": _family({_FULL: grouped, _STATE: gated_delta_net}, otherwise=_needs_list),
     "kimi_linear": _KIMI,
-    "bailing_hybrid": _family({FULL: Latent(gate="head"), STATE: bailing_linear}, otherwise=_groups, moe=True),
-    "bailing_moe_linear": _family({FULL: grouped, STATE: lightning}, otherwise=_groups, moe=True),
+    "bailing_hybrid": _family({_FULL: Latent(gate="head"), _STATE: bailing_linear}, otherwise=_groups, moe=True),
+    "bailing_moe_linear": _family({_FULL: grouped, _STATE: lightning}, otherwise=_groups, moe=True),
     "nemotron_h": _NEMOTRON_H,
     "nemotron-nas": _family(
-        layers={"attention and ffn": (FULL, DENSE), "attention": (FULL,), "ffn": (DENSE,), "": ()},
+        layers={"attention and ffn": (_FULL, DENSE), "attention": (_FULL,), "ffn": (DENSE,), "": ()},
         pattern=_searched,
         by_layer=_searched_sizes,
         no_feed_forward=True,
     ),
-    "bamba": _family({FULL: grouped, STATE: Mamba2()}, otherwise=_bamba),
-    "falcon_h1": _family({FULL: grouped, STATE: Mamba2()}, layers={"both": (FULL, STATE)}, pattern=_all("both")),
-    "granitemoehybrid": _family({FULL: grouped, STATE: Mamba2()}, mlp=shared_mlp, otherwise=_all(STATE), moe=True),
-    "jamba": _family({FULL: grouped, STATE: mamba}, otherwise=_jamba, moe=True),
+    "bamba": _family({_FULL: grouped, _STATE: Mamba2()}, otherwise=_bamba),
+    "falcon_h1": _family({_FULL: grouped, _STATE: Mamba2()}, layers={"both": (_FULL, _STATE)}, pattern=_all("both")),
+    "granitemoehybrid": _family({_FULL: grouped, _STATE: Mamba2()}, mlp=shared_mlp, otherwise=_all(_STATE), moe=True),
+    "jamba": _family({_FULL: grouped, _STATE: mamba}, otherwise=_jamba, moe=True),
     "zamba2": _family(
-        {STATE: Mamba2(), "block": zamba_block, "link": zamba_link},
-        layers={"hybrid": ("block", "link", STATE)},
+        {_STATE: Mamba2(), "block": zamba_block, "link": zamba_link},
+        layers={"hybrid": ("block", "link", _STATE)},
         otherwise=_needs_list,
         tied=True,
         no_feed_forward=True,
     ),
     "zamba": _family(
-        {STATE: mamba, "block": zamba_block, "link": zamba_link},
-        layers={"hybrid": ("block", "link", STATE)},
+        {_STATE: mamba, "block": zamba_block, "link": zamba_link},
+        layers={"hybrid": ("block", "link", _STATE)},
         otherwise=_needs_list,
         tied=True,
         no_feed_forward=True,
         defaults={"num_mem_blocks": 1},
     ),
     "lfm2": _family(_LFM2, mlp=adjusted, otherwise=_lfm2, tied=True),
-    "lfm3": _family({**_HEADWISE, STATE: short_convolution}, otherwise=_needs_list, tied=True),
+    "lfm3": _family({**_HEADWISE, _STATE: short_convolution}, otherwise=_needs_list, tied=True),
     "lfm2_moe": _family(_LFM2, otherwise=_needs_list, moe=True, tied=True),
     "recurrent_gemma": _family(
-        {FULL: Grouped(Reach.WINDOW, ("attention_window_size",)), STATE: linear_recurrent_unit},
+        {_FULL: Grouped(Reach.WINDOW, ("attention_window_size",)), _STATE: linear_recurrent_unit},
         mlp=Dense(halved=True),
         pattern=_cycle("block_types", "_block_types"),
         tied=True,
     ),
-    "mamba2": _family({STATE: Mamba2(("num_heads",), ("head_dim",))}, pattern=_all(STATE), no_feed_forward=True),
-    **_same(_family({STATE: mamba}, pattern=_all(STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
+    "mamba2": _family({_STATE: Mamba2(("num_heads",), ("head_dim",))}, pattern=_all(_STATE), no_feed_forward=True),
+    **_same(_family({_STATE: mamba}, pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
     **_same(
         _BERT,
         "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
         "xlm-roberta xlm-roberta-xl mpnet distilbert roformer",
     ),
-    "xlm": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
-    "jina_embeddings_v3": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),
+    "xlm": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
+    "jina_embeddings_v3": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),
     **_same(_ROTARY_ENCODER, "nomic_bert gte new"),
-    "eurobert": _family({FULL: encoder}),
+    "eurobert": _family({_FULL: encoder}),
     "modernbert": _family(
-        {FULL: encoder, WINDOW: encoder_window}, otherwise=_first_of(3, "global_attn_every_n_layers"), tied=True
+        {_FULL: encoder, _WINDOW: encoder_window}, otherwise=_first_of(3, "global_attn_every_n_layers"), tied=True
     ),
     "modernbert-decoder": _family(
-        {FULL: grouped, WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},
+        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},
         otherwise=_first_of(3, "global_attn_every_n_layers"),
         tied=True,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-WIDEST: Final = 5.0
+_WIDEST: Final = 5.0
 """So far from its dimensions' size may an LLM's multiplied parameters be, in either direction.
 
 Of the catalogue the farthest up is Qwen2-57B-A14B (3.7 times, a shared expert of 5.7 x hidden beside eight more), then
@@ -24,7 +24,9 @@ class UsedParameters(NamedTuple):
     most: float
 
 
-def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 0) -> UsedParameters:
+def used_parameters(
+    layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 0
+) -> UsedParameters:
     """The parameters that a token goes through: projections of attention, and MLPs of 8 x hidden^2 a layer.
 
     8 x hidden^2 are two matrices of 4 x hidden (GPT), or three of 8/3 x hidden (Llama). Of a mixture of experts the
@@ -33,4 +35,4 @@ def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, voc
     attention = 2 * hidden * head_dim * (heads + kv_heads)
     typical = float(layers * (attention + 8 * hidden**2))
     tables = 2 * (vocab or MOST_VOCAB) * hidden
-    return UsedParameters(typical, typical / WIDEST, typical * WIDEST + tables)
+    return UsedParameters(typical, typical / _WIDEST, typical * _WIDEST + tables)

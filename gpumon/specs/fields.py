@@ -67,7 +67,7 @@ class Fields:
         if isinstance(value, list) and value and all(each == value[0] for each in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.error(self._found(names), f"{shown(value)} is not a whole number from {low} to {high}")
+            raise self.error(self._found(names), f"{json_text(value)} is not a whole number from {low} to {high}")
         return value
 
     def flag(self, *names: str, default: bool = False) -> bool:
@@ -76,7 +76,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.error(self._found(names), f"{shown(value)} is not true or false")
+            raise self.error(self._found(names), f"{json_text(value)} is not true or false")
         return value
 
     def text(self, *names: str) -> str:
@@ -85,7 +85,7 @@ class Fields:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.error(self._found(names), f"{shown(value)} is not a text")
+            raise self.error(self._found(names), f"{json_text(value)} is not a text")
         return value
 
     def items(self, *names: str) -> list[object] | None:
@@ -95,14 +95,14 @@ class Fields:
             return value
         if isinstance(value, list):
             raise self.error(self._found(names), f"has {len(value)} entries, more than {_MOST_ITEMS}")
-        raise self.error(self._found(names), f"{shown(value)} is not a list")
+        raise self.error(self._found(names), f"{json_text(value)} is not a list")
 
     def table(self, name: str) -> dict[str, object] | None:
         """A JSON object; None where absent; ValueError where it is something else."""
         value = self.raw(name)
         if value is None or isinstance(value, dict):
             return value
-        raise self.error(name, f"{shown(value)} is not an object")
+        raise self.error(name, f"{json_text(value)} is not an object")
 
     def error(self, name: str, problem: str) -> FieldError:
         """The error to raise about one field."""
@@ -116,7 +116,7 @@ class Fields:
         return next(name for name in names if self.raw(name) is not None)
 
 
-def shown(value: object) -> str:
+def json_text(value: object) -> str:
     """The value as JSON-like text, cut: it comes from outside."""
     text = repr(value)
     if len(text) <= _SHOWN:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.fields import Fields, shown
+from gpumon.specs.fields import Fields, json_text
 from gpumon.specs.llm import CONVOLUTION, LIGHTNING, Attention, Reach, State, grouped_attention, latent_attention
 
 ATTENTION: Final = "attention"
@@ -562,7 +562,7 @@ def _factor(fields: Fields, name: str, default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < 100.0:
-        raise fields.error(name, f"{shown(value)} is not a number up to 100")
+        raise fields.error(name, f"{json_text(value)} is not a number up to 100")
     return float(value)
 
 

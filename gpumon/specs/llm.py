@@ -56,7 +56,7 @@ class Attention(msgspec.Struct, frozen=True, array_like=True):
     """Format of a cache that has its own (an indexer's FP8 keys); 0: the KV cache's."""
 
 
-MODELS_OWN_BYTES: Final = 2.0
+MODEL_FORMAT_BYTES: Final = 2.0
 """Bytes per element of a state that is kept in the type of the model, 16 bit."""
 
 
@@ -70,7 +70,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Elements of one sequence, per layer."""
     flops: float
     """FLOPs of updating and reading it, per token and layer."""
-    bytes_per_element: float = MODELS_OWN_BYTES
+    bytes_per_element: float = MODEL_FORMAT_BYTES
 
 
 class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -153,7 +153,7 @@ CONVOLUTION: Final = "convolution"
 LIGHTNING: Final = "lightning"
 
 
-def gathered(looks: Iterable[Attention]) -> tuple[Attention, ...]:
+def merge_layers(looks: Iterable[Attention]) -> tuple[Attention, ...]:
     """The same with those that differ in nothing but the number of layers put together."""
     layers: dict[Attention, int] = {}
     for look in looks:

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
-from gpumon.specs.fields import Fields, RefusedError, shown
+from gpumon.specs.fields import Fields, RefusedError, json_text
 from gpumon.specs.layers import HEAD, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.left_out import AUDIO, VISION
-from gpumon.specs.llm import Attention, LlmSpec, State, gathered
+from gpumon.specs.llm import Attention, LlmSpec, State, merge_layers
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import as_saved, weight_format
-from gpumon.specs.weight_format import LlmParts, WeightFormat, plain, with_weights
+from gpumon.specs.weight_format import LlmParts, WeightFormat, unquantised, with_weights
 
 _AGREE: Final = 0.02
 """Bytes of the files this far from what the dimensions give are a contradiction."""
@@ -36,11 +36,11 @@ def llm_from_config(
     weights: Mapping[str, float] | None = None,
     at_load: WeightFormat | None = None,
 ) -> LlmSpec:
-    """The LLM that `config` describes; as `described`, of which it is the spec."""
-    return described(config, name, source, weights, at_load).spec
+    """The LLM that `config` describes; as `describe_llm`, of which it is the spec."""
+    return describe_llm(config, name, source, weights, at_load).spec
 
 
-def described(
+def describe_llm(
     config: Mapping[str, object],
     name: str,
     source: str,
@@ -124,7 +124,7 @@ def _attention(built: Mapping[_Key, int]) -> tuple[Attention, ...]:
     for key, count in built.items():
         for attention in key.attention:
             looks.append(msgspec.structs.replace(attention, layers=count))
-    return gathered(looks)
+    return merge_layers(looks)
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -141,12 +141,12 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
     model_type = _model_type(fields)
     if not model_type:
         raise fields.error("model_type", "is missing: it names the architecture")
-    if model_type in REFUSED:
-        why = f"{shown(model_type)} is not modelled: {REFUSED[model_type]}"
+    if model_type in _REFUSED:
+        why = f"{json_text(model_type)} is not modelled: {_REFUSED[model_type]}"
         raise fields.refusal("model_type", why)
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
-        raise fields.refusal("model_type", f"{shown(model_type)} is not a known architecture")
+        raise fields.refusal("model_type", f"{json_text(model_type)} is not a known architecture")
     for name in _NOT_MODELLED:
         if fields.has(name):
             raise fields.refusal(name, "describes layers that are not modelled")
@@ -327,7 +327,7 @@ def _weights(
             config = as_saved(config)
         return weight_format(config, base, _layers_of(built), fields.text("expert_dtype"))
     if at_load is None:
-        return plain(base)
+        return unquantised(base)
     return msgspec.structs.replace(at_load, base=base)
 
 
@@ -414,7 +414,7 @@ def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str,
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
 """Fields in which a checkpoint says how it is quantised."""
 _DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
-REFUSED: Final = {
+_REFUSED: Final = {
     "diffusion_gemma": _DIFFUSION,
     "diffusion_gemma_text": _DIFFUSION,
 }

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as h
-from gpumon.specs.fields import FieldError, Fields, shown
+from gpumon.specs.fields import FieldError, Fields, json_text
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
 from gpumon.specs.left_out import AUDIO, VISION
-from gpumon.specs.llm import Attention, LlmSpec, Reach, State, gathered, grouped_attention, latent_attention
+from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention, merge_layers
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import of_bits
 
-KEYS: Final[dict[str, str]] = {
+_KEYS: Final[dict[str, str]] = {
     h.LAYERS: "block_count",
     h.HIDDEN: "embedding_length",
     h.HEADS: "attention.head_count",
@@ -80,18 +80,18 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     fields = Fields(header.metadata, where="GGUF header")
     own = _Own(fields)
     own.check(header)
-    layers = own.integer(KEYS[h.LAYERS], high=2000)
+    layers = own.integer(_KEYS[h.LAYERS], high=2000)
     drafts = own.integer("nextn_predict_layers", default=0, low=0, high=layers)
     tensors = _sorted_tensors(header, layers - drafts)
-    experts = own.integer(KEYS[h.EXPERTS], default=0, low=0, high=65_536)
+    experts = own.integer(_KEYS[h.EXPERTS], default=0, low=0, high=65_536)
     sums = _sums(tensors.language_model, experts)
     vocab = _vocabulary(fields, tensors.language_model)
-    hidden = own.integer(KEYS[h.HIDDEN], high=1_000_000)
+    hidden = own.integer(_KEYS[h.HIDDEN], high=1_000_000)
     spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(tensors.blocks), 1, 1, 1)
     spec = _layers(own, spec, tensors.blocks)
     used = 0
     if experts:
-        used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts)
+        used = own.integer(_KEYS[h.EXPERTS_PER_TOKEN], high=experts)
     spec = _weighed(spec, sums, experts, used)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
 
@@ -157,7 +157,7 @@ class _Own:
         if not isinstance(value, list):
             return [self.integer(key, default, low=0, high=100_000)] * layers
         if len(value) < layers or not all(isinstance(number, int) and 0 <= number <= 100_000 for number in value):
-            raise self.error(key, f"{shown(value)} is not {layers} whole numbers")
+            raise self.error(key, f"{json_text(value)} is not {layers} whole numbers")
         return [int(number) for number in value[:layers]]
 
     def error(self, key: str, problem: str) -> FieldError:
@@ -169,7 +169,7 @@ class _Own:
             raise self.fields.error("general.architecture", "is missing")
         kind = self.fields.text("general.type") or "model"
         if kind != "model":
-            raise self.fields.error("general.type", f"is {shown(kind)}: no model, but a part of one")
+            raise self.fields.error("general.type", f"is {json_text(kind)}: no model, but a part of one")
         if self.raw("attention.causal") is False:
             raise self.error("attention.causal", "is false: encoders are not modelled")
         for part in ("enc.", "dec."):
@@ -265,7 +265,7 @@ def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
         return ()
     kind, flops = ("delta net", 7.0) if own.architecture.startswith("qwen3") else ("mamba2", 5.0)
     if own.raw("kda.head_dim") is not None:
-        heads = max(own.by_layer(KEYS[h.HEADS], max(linear) + 1))
+        heads = max(own.by_layer(_KEYS[h.HEADS], max(linear) + 1))
         kind = "delta net"
         flops = 7.0
         elements = float(heads * own.integer("kda.head_dim", high=65_536) ** 2)
@@ -281,7 +281,7 @@ def _latent(own: _Own, spec: LlmSpec, attending: int) -> LlmSpec:
     rope = own.integer("rope.dimension_count", high=65_536)
     key = own.integer("attention.key_length_mla", high=65_536)
     value = own.integer("attention.value_length_mla", high=65_536)
-    heads = own.integer(KEYS[h.HEADS], high=100_000)
+    heads = own.integer(_KEYS[h.HEADS], high=100_000)
     top = own.integer("attention.indexer.top_k", default=0, low=0)
     looks = [latent_attention(attending, heads, rank, rope, key, value, Reach.TOP if top else Reach.FULL, top)]
     if top:
@@ -297,11 +297,11 @@ def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
     if not attending:
         return spec
     count = max(attending) + 1
-    heads = own.by_layer(KEYS[h.HEADS], count)
-    groups = own.by_layer(KEYS[h.KV_HEADS], count, default=max(heads))
+    heads = own.by_layer(_KEYS[h.HEADS], count)
+    groups = own.by_layer(_KEYS[h.KV_HEADS], count, default=max(heads))
     if heads[attending[0]] <= 0:
-        raise own.error(KEYS[h.HEADS], "is 0 for a layer with attention")
-    wide = own.integer(KEYS[h.HEAD_DIM], default=max(1, spec.hidden // heads[attending[0]]), high=65_536)
+        raise own.error(_KEYS[h.HEADS], "is 0 for a layer with attention")
+    wide = own.integer(_KEYS[h.HEAD_DIM], default=max(1, spec.hidden // heads[attending[0]]), high=65_536)
     dims = {False: (wide, own.integer("attention.value_length", default=wide, high=65_536))}
     narrow = own.integer("attention.key_length_swa", default=wide, high=65_536)
     dims[True] = (narrow, own.integer("attention.value_length_swa", default=dims[False][1], high=65_536))
@@ -312,7 +312,7 @@ def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
         reach, limit = (Reach.WINDOW, window) if inside else (Reach.FULL, 0)
         key, value = dims[inside]
         looks.append(grouped_attention(1, heads[layer], max(1, groups[layer]), key, reach, limit, value))
-    attention = gathered(looks)
+    attention = merge_layers(looks)
     most = max(attention, key=lambda look: look.layers)
     return msgspec.structs.replace(
         spec,

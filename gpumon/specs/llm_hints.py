@@ -10,8 +10,8 @@ import msgspec
 
 from gpumon.specs import hints as h
 from gpumon.specs.layers import MLP, STATE_BYTES
-from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS, VISION
-from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODELS_OWN_BYTES, LlmSpec, State, grouped_attention
+from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS_LEFT_OUT, VISION
+from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODEL_FORMAT_BYTES, LlmSpec, State, grouped_attention
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -131,7 +131,7 @@ def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
         size = convolution
     elif state.kind in _CHOSEN_STATES:
         size = _bytes_of_state(hints.get(h.STATE_DTYPE, ""))
-        if size is None and state.bytes_per_element == MODELS_OWN_BYTES:
+        if size is None and state.bytes_per_element == MODEL_FORMAT_BYTES:
             size = convolution
     if size is None:
         return state
@@ -144,7 +144,7 @@ def _bytes_of_state(word: str) -> float | None:
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
-    said = [(h.SPECULATION, DRAFTS), (h.LORA, ADAPTERS)]
+    said = [(h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)]
     notes = []
     for key, note in said:
         if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.specs.layers import EXPERTS
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.llm_config import Described, described
+from gpumon.specs.llm_config import Described, describe_llm
 from gpumon.specs.llm_names import NameKey, llm_name
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
@@ -56,7 +56,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     def _read(self) -> Described | ValueError:
         try:
             config = msgspec.json.decode(self.config, type=dict[str, object])
-            return described(
+            return describe_llm(
                 config, self.name, f"catalogue row {self.name}" + ("" if self.verified else " (unverified)")
             )
         except ValueError as error:

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from gpumon.specs.fields import FieldError, Fields, RefusedError, shown
+from gpumon.specs.fields import FieldError, Fields, RefusedError, json_text
 from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, narrow
+from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, quantised_linear
 
 _LAYER = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
 _INTEGERS: Final = {
@@ -111,12 +111,12 @@ def _reader(fields: Fields) -> Callable[[Fields], WeightFormat]:
     reader = _METHODS.get(method)
     if reader is None:
         known = ", ".join(sorted(_METHODS))
-        raise fields.error("quant_method", f"{shown(method)} is not known (known: {known})")
+        raise fields.error("quant_method", f"{json_text(method)} is not known (known: {known})")
     return reader
 
 
 def _fp8(_fields: Fields) -> WeightFormat:
-    return narrow(Precision.FP8)
+    return quantised_linear(Precision.FP8)
 
 
 def _awq_or_gptq(fields: Fields) -> WeightFormat:
@@ -131,13 +131,13 @@ def _awq_or_gptq(fields: Fields) -> WeightFormat:
 
 def _bitsandbytes(fields: Fields) -> WeightFormat:
     if fields.flag("load_in_8bit", "_load_in_8bit"):
-        return narrow(Precision.INT8)
+        return quantised_linear(Precision.INT8)
     # NF4 blocks of 64 with a 4-byte scale each; double quantisation brings that to 0.127 bit per weight.
     if fields.flag("bnb_4bit_use_double_quant"):
         scales = 0.127 / 8.0
     else:
         scales = 4.0 / 64.0
-    return narrow(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
+    return quantised_linear(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
 
 
 def _modelopt(fields: Fields) -> WeightFormat:
@@ -156,7 +156,7 @@ def _word(fields: Fields, name: str, word: str) -> WeightStorage:
     for prefix, precision, bytes_per_weight, weight_only in _MODELOPT:
         if word.upper().startswith(prefix):
             return WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
-    raise fields.error(name, f"{shown(word)} is not known")
+    raise fields.error(name, f"{json_text(word)} is not known")
 
 
 def _quantized_layers(fields: Fields) -> list[tuple[str, WeightStorage]]:
@@ -164,7 +164,7 @@ def _quantized_layers(fields: Fields) -> list[tuple[str, WeightStorage]]:
     named_words = []
     for name, how in (fields.table("quantized_layers") or {}).items():
         if not isinstance(how, dict):
-            raise fields.error("quantized_layers", f"of {shown(name)}: {shown(how)} is not an object")
+            raise fields.error("quantized_layers", f"of {json_text(name)}: {json_text(how)} is not an object")
         algorithm = Fields(how, where=f"quantization_config.quantized_layers.{name}").text("quant_algo")
         if algorithm:
             named_words.append((name, _word(fields, "quant_algo", algorithm)))
@@ -234,7 +234,7 @@ def _kv_cache(fields: Fields) -> Precision | None:
 def _group(name: str, group: object) -> WeightStorage:
     where = f"quantization_config.config_groups.{name}"
     if not isinstance(group, dict):
-        raise FieldError(f"{where}: {shown(group)} is not an object", where)
+        raise FieldError(f"{where}: {json_text(group)} is not an object", where)
     fields = Fields(group, where=where)
     weights = fields.table("weights")
     if weights is None:
@@ -258,7 +258,7 @@ def _group(name: str, group: object) -> WeightStorage:
     elif bits in _INTEGERS:
         per_weight = integer_bytes(bits, size, not scheme.flag("symmetric", default=True))
         return WeightStorage(_INTEGERS[bits], per_weight, weight_only)
-    raise scheme.error("num_bits", f"{bits} of type {shown(scheme.text('type'))} is not known")
+    raise scheme.error("num_bits", f"{bits} of type {json_text(scheme.text('type'))} is not known")
 
 
 def _shares(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]:
@@ -359,7 +359,7 @@ _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "auto-round": _awq_or_gptq,
     "intel/auto-round": _awq_or_gptq,
     # OpenAI's gpt-oss: only the experts are narrow, attention, router, embeddings and head stay BF16.
-    "mxfp4": lambda _: narrow(Precision.MXFP4).only((EXPERTS,)),
+    "mxfp4": lambda _: quantised_linear(Precision.MXFP4).only((EXPERTS,)),
     "modelopt": _modelopt,
     "modelopt-fp4": _modelopt,
     "bitsandbytes": _bitsandbytes,

@@ -58,12 +58,12 @@ class WeightFormat(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, parts=kept)
 
 
-def plain(precision: Precision) -> WeightFormat:
+def unquantised(precision: Precision) -> WeightFormat:
     """Nothing quantised: all parts in one 16 or 32 bit format."""
     return WeightFormat(base=precision)
 
 
-def narrow(precision: Precision, *, weight_only: bool = False, bytes_per_weight: float = 0.0) -> WeightFormat:
+def quantised_linear(precision: Precision, *, weight_only: bool = False, bytes_per_weight: float = 0.0) -> WeightFormat:
     """The linear layers in `precision`, the rest at 16 bit."""
     stored = WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
     return WeightFormat(dict.fromkeys(LINEAR, stored))

@@ -7,30 +7,30 @@ from typing import Final
 
 from gpumon.specs.layers import HEAD
 from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, narrow, plain
+from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, quantised_linear, unquantised
 
 _DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
 
 NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
-    "nvfp4a16": narrow(Precision.NVFP4, weight_only=True),
-    "nvfp4": narrow(Precision.NVFP4),
-    "mxfp4": narrow(Precision.MXFP4),
-    "mxfp8": narrow(Precision.FP8),
-    "fp4": narrow(Precision.NVFP4),
-    "fp8": narrow(Precision.FP8),
-    "w8a8": narrow(Precision.INT8),
-    "w8a16": narrow(Precision.INT8, weight_only=True),
-    "w4a8": narrow(Precision.INT4),
-    "w4a16": narrow(Precision.INT4, weight_only=True),
-    "int8": narrow(Precision.INT8, weight_only=True),
-    "8bit": narrow(Precision.INT8, weight_only=True),
-    "int4": narrow(Precision.INT4, weight_only=True),
-    "4bit": narrow(Precision.INT4, weight_only=True),
-    "awq": narrow(Precision.INT4, weight_only=True),
-    "gptq": narrow(Precision.INT4, weight_only=True),
-    "bnb": narrow(Precision.INT4, weight_only=True),
-    "bf16": plain(Precision.BF16),
-    "fp16": plain(Precision.FP16),
+    "nvfp4a16": quantised_linear(Precision.NVFP4, weight_only=True),
+    "nvfp4": quantised_linear(Precision.NVFP4),
+    "mxfp4": quantised_linear(Precision.MXFP4),
+    "mxfp8": quantised_linear(Precision.FP8),
+    "fp4": quantised_linear(Precision.NVFP4),
+    "fp8": quantised_linear(Precision.FP8),
+    "w8a8": quantised_linear(Precision.INT8),
+    "w8a16": quantised_linear(Precision.INT8, weight_only=True),
+    "w4a8": quantised_linear(Precision.INT4),
+    "w4a16": quantised_linear(Precision.INT4, weight_only=True),
+    "int8": quantised_linear(Precision.INT8, weight_only=True),
+    "8bit": quantised_linear(Precision.INT8, weight_only=True),
+    "int4": quantised_linear(Precision.INT4, weight_only=True),
+    "4bit": quantised_linear(Precision.INT4, weight_only=True),
+    "awq": quantised_linear(Precision.INT4, weight_only=True),
+    "gptq": quantised_linear(Precision.INT4, weight_only=True),
+    "bnb": quantised_linear(Precision.INT4, weight_only=True),
+    "bf16": unquantised(Precision.BF16),
+    "fp16": unquantised(Precision.FP16),
 }
 """Words that name a stored format, the most telling first: `GPTQ-Int8` is 8 bit, `AWQ-INT4` is 4 bit."""
 
@@ -110,7 +110,7 @@ def weights_named(word: str) -> WeightFormat | None:
     text = _SAME.get(text, text)
     wide = GGUF_WIDE.get("f32" if text in ("float32", "float", "fp32") else text)
     if wide is not None:
-        return plain(wide)
+        return unquantised(wide)
     return NAMED_FORMATS.get(text)
 
 

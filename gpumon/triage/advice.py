@@ -160,7 +160,7 @@ _ADVICE: Final = {
     ),
 }
 
-OPTIONS: Final = frozenset(
+ADVISED_OPTIONS: Final = frozenset(
     word for known in (*_ADVICE.values(), _GENERIC) for word in known if isinstance(word, str) and word
 )
 """All words that actions name as an option: what a peer advises is held against them."""

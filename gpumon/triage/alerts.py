@@ -20,7 +20,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 
-FORMS: Final = (
+_FORMS: Final = (
     'a verdict such as kv_cache_full or "critical", or a figure with a limit such as "engines.kv_usage_ratio > 0.95"; '
     'after the first word [NAME] narrows it down: "engines[llama*].ttft_s.p95 > 2"'
 )
@@ -73,7 +73,7 @@ def parse(text: str) -> Condition:
         return Condition(text, _figure(figure))
     word = _WORD.fullmatch(text)
     if word is None:
-        raise ValueError(f"must be {FORMS}")
+        raise ValueError(f"must be {_FORMS}")
     name = word["word"]
     glob = word["glob"] or "*"
     if name in _LEVELS and name != Level.OK.value:
@@ -81,7 +81,7 @@ def parse(text: str) -> Condition:
     if name in _LIMITS and name not in _FINE:
         return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda verdict: verdict.code.value == name))
     known = sorted({*_LIMITS, *_LEVELS} - {*_FINE, Level.OK.value})
-    raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {FORMS.partition(', or ')[2]}")
+    raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {_FORMS.partition(', or ')[2]}")
 
 
 def _at_least(verdict: Verdict, level: str) -> bool:

@@ -11,7 +11,7 @@ from gpumon.readings.quantities import REQUESTS, RUNNING, WAITING
 
 WINDOW_S: Final = 300.0
 """How far back arrivals are known: a batch that was sent before has been sent as a whole."""
-STEP_S: Final = 5.0
+_STEP_S: Final = 5.0
 """Seconds between two points that are kept."""
 
 
@@ -56,7 +56,7 @@ class Arrivals:
         if self._newest is not None and finished < self._newest.finished:  # it began anew
             self._points.clear()
         self._newest = point
-        if not self._points or now_s - self._points[-1].at_s >= STEP_S:
+        if not self._points or now_s - self._points[-1].at_s >= _STEP_S:
             self._points.append(point)
         while len(self._points) > 1 and self._points[1].at_s <= now_s - WINDOW_S:
             self._points.popleft()

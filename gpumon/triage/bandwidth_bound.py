@@ -10,17 +10,17 @@ from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.replicas import beside
+from gpumon.triage.replicas import beside_replicas
 from gpumon.triage.saturation import bandwidth_is_full, queued_share
-from gpumon.triage.signals import TOKENS, UNSEEN, Activity, Case, Finding, action, finite, kv_requests, params
+from gpumon.triage.signals import TOKEN_TOTALS, UNSEEN, Case, Finding, GpuActivity, action, finite, kv_requests, params
 
 MOST_BATCH: Final = 4.0
 """A batch so many times as large is outside what was seen."""
 LEAST_BATCH: Final = 1.1
 """A batch that is not larger by this factor is no advice."""
-MOST_PREFILL: Final = 0.15
+_MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
-PAUSE_S: Final = 2.0
+_PAUSE_S: Final = 2.0
 """So long without a token, a poll of an engine, is no step that reads the weights."""
 
 
@@ -49,10 +49,10 @@ def bandwidth(case: Case) -> Finding | None:
         _level(case, engine),
         _confidence(engine, shared, is_measured=seen.dram is not None),
     )
-    return beside(case, finding, "running" if suffers else "")
+    return beside_replicas(case, finding, "running" if suffers else "")
 
 
-def _proof(case: Case, engine: Engine, seen: Activity, bigger: Evidence | None) -> list[Evidence]:
+def _proof(case: Case, engine: Engine, seen: GpuActivity, bigger: Evidence | None) -> list[Evidence]:
     """Figures of the work that is done, of late requests, and of the batch with the one that it could be."""
     proof = [*case.work(seen), *case.late()]
     batch = finite(engine.rates.batch)
@@ -114,8 +114,8 @@ def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tupl
 
 def _pauses(case: Case) -> bool:
     """Whether no token came in the last poll: those that wait then wait for what holds it, not for its memory."""
-    quiet_s = case.still_s(TOKENS)
-    return quiet_s is not None and quiet_s >= PAUSE_S
+    quiet_s = case.still_s(TOKEN_TOTALS)
+    return quiet_s is not None and quiet_s >= _PAUSE_S
 
 
 class _Step(NamedTuple):
@@ -148,7 +148,7 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     if engine.dimensions.llm is None or engine.dimensions.llm.experts:
         return None
     prefill = case.mean("mfu_prefill_ratio")
-    if prefill is None or prefill > MOST_PREFILL:
+    if prefill is None or prefill > _MOST_PREFILL:
         return None
     step = _decode_step(engine)
     if step is None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
-from gpumon.triage.replicas import beside
+from gpumon.triage.replicas import beside_replicas
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
-from gpumon.triage.signals import NOW_S, TOKENS, Activity, Case, Finding, action, finite, params
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, params
 from gpumon.triage.stall import SM_AT_WORK, computes
 
 
 def long_prefill(case: Case) -> Finding | None:
     """No token comes for long, and its GPUs compute all the while: a prompt is at work, of which none counts yet."""
     engine = case.served()
-    quiet_s = case.still_s(TOKENS)
+    quiet_s = case.still_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):
         return None
     seen = case.activity()
@@ -34,7 +34,7 @@ def long_prefill(case: Case) -> Finding | None:
     return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, proof, actions, level, confidence)
 
 
-def _confidence_of_prefill(case: Case, seen: Activity) -> Confidence | None:
+def _confidence_of_prefill(case: Case, seen: GpuActivity) -> Confidence | None:
     """How sure it is that the GPUs compute; None where they do not."""
     if seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio:
         return Confidence.HIGH
@@ -49,7 +49,7 @@ def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
     return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late())
 
 
-def _may_compute(case: Case, seen: Activity) -> bool:
+def _may_compute(case: Case, seen: GpuActivity) -> bool:
     """Whether the GPUs may compute where their tensor cores' activity is not known, by all else that is."""
     if seen.tensor is not None:
         return False
@@ -58,7 +58,7 @@ def _may_compute(case: Case, seen: Activity) -> bool:
     return computes(case, seen, NOW_S, case.thresholds) is True
 
 
-def _evidence_of_prefill(case: Case, seen: Activity, quiet_s: float) -> list[Evidence]:
+def _evidence_of_prefill(case: Case, seen: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work. MFU and MBU show none of it until its end, so they are not among them."""
     proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
     for evidence in case.work(seen):
@@ -93,8 +93,8 @@ def compute(case: Case) -> Finding | None:
         _confidence(engine, shared, is_measured=is_measured),
     )
     if suffers:
-        return beside(case, finding._replace(level=Level.WARN), "running")
-    return beside(case, finding, "")
+        return beside_replicas(case, finding._replace(level=Level.WARN), "running")
+    return beside_replicas(case, finding, "")
 
 
 def _prefill_share(case: Case) -> float | None:
@@ -106,7 +106,7 @@ def _prefill_share(case: Case) -> float | None:
     return prefill / mfu if mfu else 0.0
 
 
-def _parameters(case: Case, seen: Activity, shared: str, *, is_measured: bool) -> Parameters:
+def _parameters(case: Case, seen: GpuActivity, shared: str, *, is_measured: bool) -> Parameters:
     """Numbers of the sentence: the tensor cores' activity where it is measured, else MFU."""
     if is_measured:
         work = params(tensor=seen.tensor)
@@ -116,7 +116,7 @@ def _parameters(case: Case, seen: Activity, shared: str, *, is_measured: bool) -
     return work | params(shared=shared, prefill=prefill, waiting=case.waiting_mean() or None)
 
 
-def _evidence_of_compute(case: Case, seen: Activity) -> list[Evidence]:
+def _evidence_of_compute(case: Case, seen: GpuActivity) -> list[Evidence]:
     """Figures of the work that is done, of that prefill's, and of requests that wait."""
     proof = list(case.work(seen))
     prefill = case.mean("mfu_prefill_ratio")

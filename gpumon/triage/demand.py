@@ -20,7 +20,7 @@ def turned_away(case: Case) -> float:
     running = case.mean("running", MINUTE_S)
     if not rejected_per_s or not served_per_s or running is None:
         return 0.0
-    return service.turned_away(running, served_per_s, rejected_per_s)
+    return service.turned_away_requests(running, served_per_s, rejected_per_s)
 
 
 def steady_count(case: Case, limit: str, need: float) -> int:

@@ -23,13 +23,13 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.render import TEXTS, fill
+from gpumon.triage.render import TEXTS, fill_template
 from gpumon.triage.replicas import replicas
 from gpumon.triage.signals import Case, Finding, action, params
 
 CRASHED: Final = "crashed"
-STOPPED: Final = "stopped"
-APART_S: Final = 60.0
+_STOPPED: Final = "stopped"
+_APART_S: Final = 60.0
 """An end that was found this long after the last answer is told with both times: it was somewhere between."""
 _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 """States of an engine whose host may be gone."""
@@ -39,7 +39,7 @@ _SIGNAL_CODES: Final = 128
 
 def departure_parameters(departure: Departure) -> Parameters:
     """Parameters of the sentence about an engine's end."""
-    found_late = not departure.source and departure.wall_s - departure.served_wall_s > APART_S
+    found_late = not departure.source and departure.wall_s - departure.served_wall_s > _APART_S
     by_signal = departure.cause == "exit" and departure.number > _SIGNAL_CODES
     return params(
         down=departure.wall_s,
@@ -55,7 +55,7 @@ def departure_parameters(departure: Departure) -> Parameters:
 
 def ended_text(departure: Departure) -> str:
     """How an engine ended, without the time: `pid 4121, killed by signal 9 (systemd vllm.service)`."""
-    return fill(TEXTS["ended"], departure_parameters(departure))
+    return fill_template(TEXTS["ended"], departure_parameters(departure))
 
 
 def down(case: Case) -> Finding | None:
@@ -70,7 +70,7 @@ def down(case: Case) -> Finding | None:
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
     proof = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
-        return Finding(Limit.DOWN, STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
+        return Finding(Limit.DOWN, _STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
     is_file = departure.log.startswith(FILE_LOG)
     if is_file:
         where = {"file": departure.log.removeprefix(FILE_LOG)}
@@ -172,7 +172,7 @@ def starting_parameters(info: Mapping[str, str]) -> Parameters:
 
 def starting_text(info: Mapping[str, str]) -> str:
     """Sentence about a starting server: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
-    return fill(TEXTS[info[STARTS]], starting_parameters(info))
+    return fill_template(TEXTS[info[STARTS]], starting_parameters(info))
 
 
 _SOURCES: Final = {"read": "/proc/PID/io", "vram": "processes of its GPUs", "cores": "/proc/PID/stat"}

@@ -15,7 +15,7 @@ from gpumon.triage.signals import Case, Finding, action, finite, params
 
 _MOST_NAMED: Final = 4
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
-STEADY: Final = 0.9
+_STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs: one that loads fills it."""
 
 
@@ -82,7 +82,7 @@ def _loads(case: Case, seconds: float) -> bool:
 def _is_steady(recent: Recent, seconds: float) -> bool:
     """Whether the memory in use of a GPU is known, and hardly moved in the last seconds."""
     used = [value for _, value in recent.values("vram_used_bytes", seconds)]
-    return bool(used) and min(used) >= STEADY * max(used)
+    return bool(used) and min(used) >= _STEADY * max(used)
 
 
 def restarting(case: Case) -> Finding | None:
@@ -167,10 +167,10 @@ def _is_bad(verdict: Verdict) -> bool:
 
 def processes(case: Case, engine: Engine) -> list[Process]:
     """Its processes on its GPUs."""
-    return list(holders(engine, case.gpus).values())
+    return list(processes_on_gpus(engine, case.gpus).values())
 
 
-def holders(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
+def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
     """By pid the processes of an engine on these GPUs; where it has them alone, whatever runs there."""
     by_pid = {}
     for gpu in gpus:

@@ -20,38 +20,38 @@ from gpumon.triage.replicas import alike, apart, replicas
 from gpumon.triage.samples import KEPT_S, REASONS
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
-    NEEDED,
+    NEEDED_SIGNALS,
     NOW_S,
     PASSING,
-    TOKENS,
-    Activity,
+    TOKEN_TOTALS,
     Case,
     Finding,
+    GpuActivity,
     action,
     finite,
     first_known,
     kv_requests,
-    lacking,
     missing,
+    missing_limit_signals,
     params,
     unsure,
 )
 
-FULL: Final = 0.9
+_FULL: Final = 0.9
 """Share of the time over which use is judged that has to have been seen."""
 LEAST_USAGE: Final = 0.01
 """KV cache use below which its rounding decides what fits (SGLang tells it in steps of 0.01)."""
-HELD: Final = 0.95
+_HELD: Final = 0.95
 """SM clock, of the highest, below which a GPU's arithmetic has less room than its peak says."""
 FACTOR: Final = 99.0
 """More headroom than this is not told apart."""
-SHOWN: Final = 10.0
+_SHOWN: Final = 10.0
 """Headroom from which on the factor says nothing: it is not written."""
 OVERHEAD_BYTES: Final = 7.5e9
 """Memory of one GPU beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
 RESERVED: Final = 0.9
 """Part of the memory that an engine takes."""
-MOST_SHARE: Final = 0.6
+_MOST_SHARE: Final = 0.6
 """MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
 _HALVED: Final = 0.5
 """Size of 8-bit weights beside 16-bit ones."""
@@ -68,7 +68,7 @@ def idle_s(case: Case) -> float | None:
         if newest != 0.0:
             return None
         quiet.append(case.recent.steady_s(field))
-    tokens_still_s = case.still_s(TOKENS)
+    tokens_still_s = case.still_s(TOKEN_TOTALS)
     if tokens_still_s is not None:
         quiet.append(tokens_still_s)
     if quiet and min(quiet) >= NOW_S:
@@ -82,7 +82,7 @@ def _judged_s(case: Case) -> float:
 
 def _left_s(case: Case) -> float:
     """For how long it has to be seen yet before its use is judged; none is left at 0 and below."""
-    return FULL * _judged_s(case) - case.recent.seconds
+    return _FULL * _judged_s(case) - case.recent.seconds
 
 
 class Little(NamedTuple):
@@ -93,7 +93,7 @@ class Little(NamedTuple):
     bound: str
     """Limit of its requests: its slots, or its KV pool."""
     running: float
-    seen: Activity
+    seen: GpuActivity
     arithmetic: float
     reads: float
 
@@ -396,7 +396,7 @@ def _instances(case: Case, siblings: Siblings, running: float, slots: float) -> 
         kv = finite(efficiency.kv_bytes_per_s)
         if read and kv:
             kv_mbu += min((finite(efficiency.mbu_ratio) or 0.0) * kv / read, 1.0)
-    return max(1, math.ceil(min(max(wanted, mfu / MOST_SHARE, kv_mbu / MOST_SHARE), 1e6) - 1e-9))
+    return max(1, math.ceil(min(max(wanted, mfu / _MOST_SHARE, kv_mbu / _MOST_SHARE), 1e6) - 1e-9))
 
 
 def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
@@ -426,7 +426,7 @@ def _gpus_needed(case: Case, engine: Engine, running: float, weights: float = 1.
     needed = here
     while needed and needed % 2 == 0:
         half = needed // 2
-        if not fits(case, engine, half, running, weights) or max(mfu, mbu) * here / half > MOST_SHARE:
+        if not fits(case, engine, half, running, weights) or max(mfu, mbu) * here / half > _MOST_SHARE:
             break
         needed = half
     return needed
@@ -554,12 +554,14 @@ def _ready(case: Case, restarted: Parameters) -> Finding:
     return Finding(Limit.HEALTHY, "ready", restarted, (none_runs,), (), _healthy_level(restarted))
 
 
-def _doubt(case: Case, engine: Engine, seen: Activity) -> Finding | None:
+def _doubt(case: Case, engine: Engine, seen: GpuActivity) -> Finding | None:
     """Why the engine cannot be called healthy: figures that are missing, or that contradict each other."""
-    unknown = lacking(engine, seen)
-    if any(signal.code in NEEDED for signal in unknown):  # the others are named where the verdict is open anyway
+    unknown = missing_limit_signals(engine, seen)
+    if any(
+        signal.code in NEEDED_SIGNALS for signal in unknown
+    ):  # the others are named where the verdict is open anyway
         return unsure(unknown)
-    quiet_s = case.still_s(TOKENS)
+    quiet_s = case.still_s(TOKEN_TOTALS)
     if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and seen.tensor is None:
         # A long prefill hides the arithmetic: its tokens count at its end, and MFU shows none of it until then.
         return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet_s)),))
@@ -578,7 +580,7 @@ def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Find
     return _evaluating(case, params(mfu=little.arithmetic, running=little.running) | restarted)
 
 
-def _with_room(case: Case, engine: Engine, seen: Activity, restarted: Parameters) -> Finding | None:
+def _with_room(case: Case, engine: Engine, seen: GpuActivity, restarted: Parameters) -> Finding | None:
     """It works, with its headroom: that is left out where a GPU was slowed down lately."""
     finding = _headroom(case, engine, seen)
     if finding is None:
@@ -601,7 +603,7 @@ def _evaluating(case: Case, said: Parameters) -> Finding:
     return Finding(Limit.EVALUATING, "evaluating", said | params(evaluating=minutes), proof, (), Level.OK)
 
 
-def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
+def _headroom(case: Case, engine: Engine, seen: GpuActivity) -> Finding | None:
     """How much more traffic until each limit that is known, the nearest first."""
     distances = [
         *_kv_distance(case),
@@ -614,7 +616,7 @@ def _headroom(case: Case, engine: Engine, seen: Activity) -> Finding | None:
     distances.sort(key=lambda distance: distance.factor)
     nearest = distances[0]
     parameters = nearest.parameters
-    if nearest.factor < SHOWN:
+    if nearest.factor < _SHOWN:
         parameters = parameters | params(headroom=nearest.factor)
     proof = tuple(distance.evidence for distance in distances)
     return Finding(Limit.HEALTHY, "headroom", parameters, proof, (), Level.OK, Confidence.MEDIUM)
@@ -652,7 +654,7 @@ def _slots_distance(case: Case) -> Iterator[_Distance]:
         yield _Distance(_factor(running, most), params(running=running, slots=most), proof)
 
 
-def _bandwidth_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_Distance]:
+def _bandwidth_distance(case: Case, engine: Engine, seen: GpuActivity) -> Iterator[_Distance]:
     """Distance to full memory bandwidth: a measured one outweighs MBU, as it does where it is the limit."""
     if seen.dram is None:
         most = case.thresholds.bandwidth_mbu_ratio
@@ -667,7 +669,7 @@ def _bandwidth_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[
         yield _Distance(_factor(seen.dram, most), params(nearest="DRAM", share=seen.dram, full=most), proof)
 
 
-def _compute_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_Distance]:
+def _compute_distance(case: Case, engine: Engine, seen: GpuActivity) -> Iterator[_Distance]:
     """Distance to full arithmetic: by MFU at the clock of now, else by the tensor cores."""
     mfu = case.mean("mfu_ratio")
     if mfu is None:
@@ -679,7 +681,7 @@ def _compute_distance(case: Case, engine: Engine, seen: Activity) -> Iterator[_D
         return
     if mfu:
         clock = _clock(case)
-        slow = clock if clock < HELD else None
+        slow = clock if clock < _HELD else None
         most = case.thresholds.compute_mfu_ratio * (slow or 1.0)
         proof = case.evidence("mfu", "mfu_ratio", mfu, "mfu", most, clock=slow)
         yield _Distance(_factor(mfu, most), params(nearest="MFU", share=mfu, full=most), proof)

@@ -14,12 +14,12 @@ from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Para
 from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
-SETTLE_S: Final = 10.0
+_SETTLE_S: Final = 10.0
 """For so long after something is seen first, what it turns out to be is no event: it was so before. A verdict's cause
 is another once it was for as long."""
-APART_S: Final = 10.0
+_APART_S: Final = 10.0
 """The same event of one thing is told at most once in this time: what flaps does not flood the list."""
-MOST_TEXT: Final = 160
+_MOST_TEXT: Final = 160
 MOST_MODEL: Final = 80
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
@@ -87,10 +87,10 @@ class Events:
         about = tuple(value for name, value in event.parameters.items() if name != "state")
         verdict = event.verdict and (event.verdict.family, event.verdict.code, event.level)
         same = (event.kind, event.key or event.scope, event.code, about, verdict)
-        if 0.0 <= event.wall_s - self._told.get(same, -APART_S) < APART_S:
+        if 0.0 <= event.wall_s - self._told.get(same, -_APART_S) < _APART_S:
             return False
         for known, told_s in list(self._told.items()):
-            if not 0.0 <= event.wall_s - told_s < APART_S:
+            if not 0.0 <= event.wall_s - told_s < _APART_S:
                 del self._told[known]
         self._told[same] = event.wall_s
         return True
@@ -131,7 +131,7 @@ class Events:
         for engine in snapshot.engines:
             if engine.model and engine.state is EndpointState.OK:
                 self._models[engine.model] += 1
-        if snapshot.wall_s - began_s < SETTLE_S:
+        if snapshot.wall_s - began_s < _SETTLE_S:
             return
         for model in sorted(before.keys() | self._models.keys()):
             old = before[model]
@@ -168,7 +168,7 @@ class Events:
             place = verdict.key, verdict.family
             old = before.get(place)
             code = _change(verdict, old)
-            if code == _NEW_CAUSE and old is not None and wall_s - old.changed_s < SETTLE_S:
+            if code == _NEW_CAUSE and old is not None and wall_s - old.changed_s < _SETTLE_S:
                 standing[place] = _Stands(verdict, old.cause, old.changed_s)
                 continue
             standing[place] = _Stands(verdict, verdict.cause, wall_s)
@@ -187,7 +187,7 @@ class Events:
         known = self._engines.get(verdict.key)
         if known is not None:
             began_s = known.since_s
-        return verdict.since <= rfc3339(began_s + SETTLE_S)
+        return verdict.since <= rfc3339(began_s + _SETTLE_S)
 
 
 def _new_xids(before: GpuReading | None, reading: GpuReading, began_s: float) -> list[XidEvent]:
@@ -259,7 +259,7 @@ def _seen(before: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     ended = reading.departure is not None
     answers = reading.state is EndpointState.OK
     up: bool | None = answers
-    if not answers and (before is None or before.up is None) and wall_s - since_s < SETTLE_S:
+    if not answers and (before is None or before.up is None) and wall_s - since_s < _SETTLE_S:
         up = None
     if before is not None and (not answers or reading.monotonic_s == before.said.monotonic_s):
         if (before.up, before.ended) == (up, ended):
@@ -271,7 +271,7 @@ def _seen(before: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
 def _engine_events(before: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
     """It does not answer any more, answers again, began anew, or serves another model."""
     name = clean(now.said.name, MOST_MODEL)
-    is_settled = wall_s - now.since_s >= SETTLE_S
+    is_settled = wall_s - now.since_s >= _SETTLE_S
     if before.up and not now.up and not now.ended:  # the verdict tells of an end
         state: Parameters = {"state": engine.state.value.replace("_", " ")}
         yield Event(wall_s, EventKind.ENGINE, name, "down", Level.WARN, engine.key, state)
@@ -330,7 +330,7 @@ def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
         code = "gpu_lost" if gpu.state is GpuState.LOST else "gpu_reset_required"
         what: Parameters = {}
         if gpu.state_text:
-            what["what"] = clean(gpu.state_text, MOST_TEXT)
+            what["what"] = clean(gpu.state_text, _MOST_TEXT)
         yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, what)
     elif was_down and gpu.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)

@@ -14,15 +14,15 @@ from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 LEAST: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
-ERRORS: Final = 0.05
+_ERRORS: Final = 0.05
 """Share of failed requests from which on an engine is failing: a service promises 99 % and more."""
 MOST_FAIL: Final = 0.5
 """Share of failed requests from which on it serves hardly anybody."""
-ABORTS: Final = 0.2
+_ABORTS: Final = 0.2
 """Share of aborted requests from which on it is no habit: agents and chats cancel some of theirs."""
-REJECTIONS: Final = 0.05
+_REJECTIONS: Final = 0.05
 """Share of requests turned away from which on clients feel it: fewer are spikes that a retry gets over."""
-BAND: Final = 0.6
+_BAND: Final = 0.6
 """Part of a least share and number down to which a verdict that stands goes on: a share wavers."""
 _FULL: Final = frozenset({Limit.KV_CACHE_FULL, Limit.QUEUE_LIMIT})
 """Limits whose verdicts tell how many instances the load needs."""
@@ -58,7 +58,7 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
     """Whether so many requests ended so that it is a verdict; fewer keep one that stands."""
     if ended is None:
         return False
-    part = BAND if Limit.FAILING in case.near else 1.0
+    part = _BAND if Limit.FAILING in case.near else 1.0
     return ended.requests >= part * LEAST and ended.share >= part * least_share
 
 
@@ -73,9 +73,9 @@ def errors(case: Case) -> Finding | None:
 def errors_of(case: Case, engine: Engine) -> Finding | None:
     """The finding on requests of an engine or front end that end in errors."""
     ended = ended_in(case, "failures_per_s")
-    if ended is None or not _is_enough(case, ended, ERRORS):
+    if ended is None or not _is_enough(case, ended, _ERRORS):
         return None
-    proof = [_proof(case, "failed_requests", "failures_per_s", ended, ERRORS)]
+    proof = [_proof(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
     if causes := clean(case.info.get("failures_by_cause", ""), MOST_CAUSES):
         proof.append(
             Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
@@ -89,14 +89,14 @@ def aborts(case: Case) -> Finding | None:
     """Many clients give up before their answer is whole: mostly as it comes too late for them."""
     engine = case.served()
     ended = ended_in(case, "aborts_per_s")
-    if engine is None or ended is None or not _is_enough(case, ended, ABORTS):
+    if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
     slow = case.late()
     late_first = next((one for one in slow if one.quantity in ("ttft_p95", "queue_time")), None)
     said = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
     if late_first is not None and isinstance(late_first.value, float):
         said |= {"first_token_s": late_first.value}
-    proof = (_proof(case, "aborted_requests", "aborts_per_s", ended, ABORTS), *slow)
+    proof = (_proof(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *slow)
     level = Level.WARN if late_first is None else Level.CRITICAL
     fixes = (action("check_client_timeouts"),)
     return Finding(Limit.FAILING, "aborts", said, proof, fixes, level, Confidence.MEDIUM)
@@ -114,11 +114,11 @@ def rejections(case: Case) -> Finding | None:
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     """The finding on requests that an engine or front end turns away."""
     ended = ended_in(case, "rejections_per_s", apart=True)
-    if ended is None or not _is_enough(case, ended, REJECTIONS):
+    if ended is None or not _is_enough(case, ended, _REJECTIONS):
         return None
     waiting = case.waiting_mean()
     said = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
-    proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, REJECTIONS)]
+    proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
     return Finding(Limit.FAILING, "rejections", said, (*proof, *case.late()), fixes, Level.WARN)

@@ -23,11 +23,11 @@ FAILS: Final = 0.5
 """Share of a backend's requests from which on it fails, where the others fail next to none."""
 OTHERS_FAIL: Final = 0.1
 """Share of the others' requests up to which it is that backend: requests that are wrong fail everywhere."""
-ROOM: Final = 0.6
+_ROOM: Final = 0.6
 """KV cache use up to which a backend has room for what its front end holds."""
 BY_LAST_REQUEST: Final = frozenset({EngineKind.LITELLM})
 """Kinds that call a backend ready or not by its last request alone."""
-MOST_NAME: Final = 60
+_MOST_NAME: Final = 60
 """Characters of a backend's name in a sentence."""
 
 
@@ -95,7 +95,7 @@ def requests_fail(case: Case) -> Finding | None:
     return finding
 
 
-def turned_away(case: Case) -> Finding | None:
+def turns_requests_away(case: Case) -> Finding | None:
     """A front end turns requests away: its own queue or a limit of rates is full."""
     if case.front_end() is None:
         return None
@@ -125,7 +125,7 @@ def _failing_backend(engine: Engine) -> _Failing | None:
     others = [backend for backend in engine.backends if backend is not worst]
     if failed < LEAST or not _are_well(others):
         return None
-    return _Failing(name_of(worst), _share(worst), failed)
+    return _Failing(_name_of(worst), _share(worst), failed)
 
 
 def _are_well(backends: Sequence[Backend]) -> bool:
@@ -150,9 +150,9 @@ def _proof(backend: _Failing) -> Evidence:
     )
 
 
-def name_of(backend: Backend) -> str:
+def _name_of(backend: Backend) -> str:
     """Name of the engine that is polled there; else host and port, or the name that its front end has for it."""
-    return clean(backend.engine or short_name(backend.address), MOST_NAME)
+    return clean(backend.engine or short_name(backend.address), _MOST_NAME)
 
 
 def _polled_and_well(case: Case, engine: Engine) -> int:
@@ -185,10 +185,10 @@ def backend_out(case: Case) -> Finding | None:
 
 def _names_without_requests(engine: Engine) -> list[str]:
     """Names of the backends of a front end that get no requests."""
-    return [name_of(backend) for backend in engine.backends if backend.ready == 0.0]
+    return [_name_of(backend) for backend in engine.backends if backend.ready == 0.0]
 
 
-def queue(case: Case) -> Finding | None:
+def front_end_queue(case: Case) -> Finding | None:
     """Requests wait in a front end while all of its backends have room: its own limit holds them."""
     engine = case.front_end()
     waiting = case.mean("waiting", PINNED_S)
@@ -227,6 +227,6 @@ def _running_with_room(recent: Recent) -> float | None:
     """Requests that run in an engine without a queue and with room in its KV cache; None of any other."""
     waiting = recent.mean("waiting", PINNED_S)
     usage = recent.mean("kv_usage_ratio", PINNED_S)
-    if waiting is None or usage is None or waiting > EMPTY or usage > ROOM:
+    if waiting is None or usage is None or waiting > EMPTY or usage > _ROOM:
         return None
     return recent.mean("running", PINNED_S)

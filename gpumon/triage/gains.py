@@ -8,15 +8,15 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.before_after import LOADS_ALIKE
 from gpumon.efficiency.facts import (
-    CLOCK,
+    CLOCK_FACT,
     OPTION,
     STARTED,
     Facts,
+    clock_text,
     clock_under_load,
     differing,
     engine_facts,
-    gpu_facts,
-    megahertz,
+    gpu_settings,
 )
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import Missing, number
@@ -24,21 +24,21 @@ from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
 from gpumon.readings.verdict import Action, Event, EventKind, Family, Kind, Level, Parameters, Verdict
 from gpumon.triage.samples import Recent
 
-LOOK_S: Final = 10.0
+_LOOK_S: Final = 10.0
 """Seconds between two looks at an engine: settings change seldom, and reading them at each poll is dear."""
-SETTLE_S: Final = 90.0
+_SETTLE_S: Final = 90.0
 """After a change for so long latencies are not believed: their window is 60 s, and a queue needs some time to go."""
-LOAD_S: Final = 60.0
+_LOAD_S: Final = 60.0
 """Window of the loads that are compared."""
 ENDS_S: Final = 180.0
 """A verdict that still stands so long after the change was not ended by it."""
-KEPT_S: Final = 1800.0
+_KEPT_S: Final = 1800.0
 """For so long the figures of a verdict that is over are kept, for the change that may have ended it."""
 DIFFERS: Final = 0.2
 """Share by which a p95 has to differ to be told: it is of one minute on each side."""
 
 RAISED: Final = 1
-LOWERED: Final = -1
+_LOWERED: Final = -1
 EITHER: Final = 0
 
 
@@ -54,24 +54,24 @@ _REMEDIES: Final[Mapping[str, _Remedy]] = {
     "raise_slots": _Remedy(("slots",), RAISED),
     "bigger_steps": _Remedy((), RAISED),
     "raise_lora_slots": _Remedy((), RAISED),
-    "lower_context": _Remedy((), LOWERED),
-    "limit_prompt": _Remedy((), LOWERED),
+    "lower_context": _Remedy((), _LOWERED),
+    "limit_prompt": _Remedy((), _LOWERED),
     "smaller_chunks": _Remedy((), EITHER),
     "more_kv_memory": _Remedy(("memory_share",), RAISED),
     "fp8_kv": _Remedy(("kv_cache",)),
     "quantise_weights": _Remedy(("weights",)),
     "prefix_caching": _Remedy(("prefix_caching",)),
     "more_gpus": _Remedy(("tp", "gpus"), RAISED),
-    "halve_tp": _Remedy(("tp",), LOWERED),
-    "smaller_tp": _Remedy(("tp",), LOWERED),
+    "halve_tp": _Remedy(("tp",), _LOWERED),
+    "smaller_tp": _Remedy(("tp",), _LOWERED),
     "pipeline_instead": _Remedy(("pp",), RAISED),
     "data_parallel": _Remedy(("ranks",), RAISED),
     "more_front_ends": _Remedy((), RAISED),
-    "reset_locked_clocks": _Remedy((CLOCK,), RAISED),
-    "reset_application_clocks": _Remedy((CLOCK,), RAISED),
-    "inspect_gpu": _Remedy((CLOCK,), RAISED),
+    "reset_locked_clocks": _Remedy((CLOCK_FACT,), RAISED),
+    "reset_application_clocks": _Remedy((CLOCK_FACT,), RAISED),
+    "inspect_gpu": _Remedy((CLOCK_FACT,), RAISED),
     "restore_power_limit": _Remedy(("power_limit",), RAISED),
-    "lower_power_limit": _Remedy(("power_limit",), LOWERED),
+    "lower_power_limit": _Remedy(("power_limit",), _LOWERED),
 }
 """Actions that change a setting which is seen. Traffic that is moved elsewhere is another load: nothing is compared."""
 _FLAGS: Final = ("flag", "tp_flag", "pp_flag", "chunked")
@@ -165,7 +165,7 @@ class Gains:
         recent: Recent | None,
     ) -> Iterator[Event]:
         """Take note of the verdicts on one engine and its GPUs; tells of those that a change has ended."""
-        was_looked_at = 0.0 <= wall_s - self._looked_s.get(engine.key, -LOOK_S) < LOOK_S
+        was_looked_at = 0.0 <= wall_s - self._looked_s.get(engine.key, -_LOOK_S) < _LOOK_S
         if engine.state is not EndpointState.OK or was_looked_at or recent is None:
             return
         self._looked_s[engine.key] = wall_s
@@ -198,10 +198,10 @@ def _follow_up(trials: dict[_Place, _Trial], place: _Place, look: _Look) -> Iter
     applied = _applied(trial, look.facts)
     if applied is not None and trial.changed_s == 0.0:
         trials[place] = trial._replace(changed_s=_when(trial, look.reading, look.wall_s))
-    elif applied is not None and look.wall_s - max(trial.changed_s, trial.seen_s) >= SETTLE_S:
+    elif applied is not None and look.wall_s - max(trial.changed_s, trial.seen_s) >= _SETTLE_S:
         del trials[place]
         yield from _gain(trial, applied, look)
-    elif look.wall_s - trial.seen_s > KEPT_S:
+    elif look.wall_s - trial.seen_s > _KEPT_S:
         del trials[place]
 
 
@@ -228,18 +228,18 @@ def _facts(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts
         processes += gpu.processes
     facts = engine_facts(engine, reading, processes)
     for gpu in gpus:
-        settings = gpu_facts(gpu)
+        settings = gpu_settings(gpu)
         clock_hz = clock_under_load(gpu)
         if clock_hz is not None:
-            settings[CLOCK] = megahertz(clock_hz)
+            settings[CLOCK_FACT] = clock_text(clock_hz)
         for code, value in settings.items():
             facts[f"{_ON_GPU}{gpu.index} {code}"] = value
     return facts
 
 
 def _measured(engine: Engine, recent: Recent) -> _Measured:
-    requests_per_s = recent.mean("requests_per_s", LOAD_S)
-    rejections_per_s = recent.mean("rejections_per_s", LOAD_S)
+    requests_per_s = recent.mean("requests_per_s", _LOAD_S)
+    rejections_per_s = recent.mean("rejections_per_s", _LOAD_S)
     if requests_per_s is not None and rejections_per_s is not None:
         requests_per_s += rejections_per_s
     return _Measured(engine.latency.itl_s, engine.latency.ttft_s, requests_per_s)

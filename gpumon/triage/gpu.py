@@ -12,7 +12,7 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuReading, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
-from gpumon.readings.process_words import named, program
+from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
@@ -34,7 +34,7 @@ from gpumon.triage.signals import (
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.xid import RESET, Xid, xid_of
 
-STANDS_S: Final = 86400.0
+_STANDS_S: Final = 86400.0
 """A critical Xid that a dcgm-exporter still tells is told for a day."""
 OFF_THE_BUS: Final = 79
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
@@ -83,7 +83,7 @@ def _fault(
     return Finding(Limit.HARDWARE_FAULT, cause, parameters, (evidence,), fixes, level)
 
 
-def taken(frame: Frame) -> set[str]:
+def gpus_in_use(frame: Frame) -> set[str]:
     """GPUs with a process or an engine on them, or on one of their slices."""
     in_use: set[str] = set()
     for engine in frame.engines:
@@ -149,7 +149,7 @@ def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
     """A finding for each code that came lately, with how often and when last."""
     if is_application:
         cause = "xid_program"
-        processes = named(_gpu(case).processes)
+        processes = name_processes(_gpu(case).processes)
     else:
         cause = "xid"
         processes = ""
@@ -172,7 +172,7 @@ def _xid_kept_s(case: Case, kind: Xid) -> float:
         kept_s = case.thresholds.xid_application_s
     is_gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
     if is_gauge and kind.level is Level.CRITICAL:
-        return max(kept_s, STANDS_S)  # the exporter's gauge stands until the GPU is reset
+        return max(kept_s, _STANDS_S)  # the exporter's gauge stands until the GPU is reset
     return kept_s
 
 
@@ -230,17 +230,17 @@ _FIXES: Final = {
     "application_clocks": "reset_application_clocks",
 }
 POWER_CAP: Final = "sw_power_cap"
-FAR_BELOW: Final = 0.7
+_FAR_BELOW: Final = 0.7
 """Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
 SLOWDOWN_OVER_S: Final = 20.0
 """Protection against heat comes and goes within seconds: after so long without it a slowdown is over."""
 PAST_S: Final = 3.0
 """After so long without it the verdict says that it was."""
-BAND: Final = 0.1
+_BAND: Final = 0.1
 """How far the share of a slowdown, the load and the clock may go back while it stands."""
-STEADY: Final = 0.02
+_STEADY: Final = 0.02
 """Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
-LOWERED: Final = 0.95
+_LOWERED: Final = 0.95
 """Power limit, of the card's default, below which somebody lowered it."""
 COOLER: Final = (0.4, 0.7)
 """Least and most of the power limit in force that is advised against heat."""
@@ -255,7 +255,7 @@ def throttled(case: Case) -> Finding | None:
         return None
     least_share = case.thresholds.throttled_ratio
     if Limit.THROTTLED in case.near:
-        least_share *= 1.0 - 5.0 * BAND
+        least_share *= 1.0 - 5.0 * _BAND
     shares = {}
     active = []
     for reason in SLOWDOWNS:
@@ -362,7 +362,7 @@ def _is_felt(case: Case) -> bool:
 
 
 def _far(clock: _Clock) -> bool:
-    return clock.mean < FAR_BELOW * clock.most
+    return clock.mean < _FAR_BELOW * clock.most
 
 
 def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
@@ -444,7 +444,7 @@ def _is_worth_saying(case: Case, held: _Held) -> bool:
 
 def _width(case: Case) -> float:
     """How much further a clock may rise while the verdict stands."""
-    return 1.0 + BAND if Limit.THROTTLED in case.near else 1.0
+    return 1.0 + _BAND if Limit.THROTTLED in case.near else 1.0
 
 
 def _held(case: Case, gpu: Gpu) -> _Held | None:
@@ -484,7 +484,7 @@ def _least_busy(case: Case) -> float:
     """Busy share from which on a GPU counts as loaded; a little lower for one whose clock was low before."""
     loaded_ratio = case.thresholds.loaded_ratio
     if Limit.THROTTLED in case.near:
-        return loaded_ratio * (1.0 - BAND)
+        return loaded_ratio * (1.0 - _BAND)
     return loaded_ratio
 
 
@@ -500,13 +500,13 @@ def _is_lowered(gpu: Gpu) -> bool:
     """Whether somebody set its power limit below the card's default."""
     limit = finite(gpu.power_limit_w)
     default = finite(gpu.power_default_w)
-    return bool(limit and default and limit < LOWERED * default)
+    return bool(limit and default and limit < _LOWERED * default)
 
 
 def _stands_low(case: Case, clock: _Clock) -> bool:
     """Whether the clock of the last minute stood still, far below the highest."""
     values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
-    still = max(values) - min(values) <= STEADY * clock.most
+    still = max(values) - min(values) <= _STEADY * clock.most
     return still and clock.mean < case.thresholds.clock_locked_ratio * _width(case) * clock.most
 
 
@@ -537,7 +537,7 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
         if peer.uuid == gpu.uuid or engine.name not in peer.engines:
             continue
         peer_hz = case.gpu_mean(peer, "sm_clock_hz", MINUTE_S) or 0.0
-        if peer_hz > clock.mean / FAR_BELOW:
+        if peer_hz > clock.mean / _FAR_BELOW:
             return True
     return False
 
@@ -665,7 +665,7 @@ def memory_idle(case: Case) -> Finding | None:
         proof.append(_holds(process))
     parameters: Parameters = {}
     if holders:
-        parameters |= params(processes=named(holders))
+        parameters |= params(processes=name_processes(holders))
     if len(holders) > 1:
         parameters |= params(several="yes")
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=_idle_cost(case, gpu))
@@ -704,11 +704,11 @@ def _free_memory(holders: Sequence[Process], vram_bytes: float, *, may_serve: bo
 
 def _holds(process: Process) -> Evidence:
     return Evidence(
-        "process_vram", process.vram_bytes, source="NVML processes", parameters=params(process=program(process))
+        "process_vram", process.vram_bytes, source="NVML processes", parameters=params(process=program_text(process))
     )
 
 
-def memory_full(case: Case) -> Finding | None:
+def vram_full(case: Case) -> Finding | None:
     """VRAM nearly full under programs that allocate as they go: out of memory is near.
 
     An engine fills its share by design, so nothing is said where the memory may be that of one.
@@ -752,7 +752,7 @@ def _may_be_an_engine(case: Case) -> bool:
     return not processes or any(not process.command and not process.name for process in processes)
 
 
-def under_used(case: Case) -> Finding | None:
+def gpu_under_used(case: Case) -> Finding | None:
     """A GPU without an engine that does little or nothing."""
     idle_s = _asleep_s(case)
     if _is_told(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < KEPT_S - 30.0:
@@ -804,7 +804,7 @@ def _hardly_works(case: Case, busy: float) -> Finding:
 
 def _program_names(gpu: Gpu) -> str | None:
     if gpu.processes:
-        return named(gpu.processes)
+        return name_processes(gpu.processes)
     return None
 
 
@@ -818,7 +818,7 @@ def _use(case: Case, gpu: Gpu, of_program: str) -> Action:
     return action(of_program if gpu.processes else "use_free_gpu")
 
 
-def at_work(case: Case) -> Finding | None:
+def works_without_engine(case: Case) -> Finding | None:
     """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
     gpu = _gpu(case)
     if _is_told(case) or _is_parent(case) or gpu.state in _SILENT:

@@ -17,7 +17,7 @@ HOPELESS_S: Final = 20.0
 """TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""
 FOURFOLD: Final = 4.0
 """Times a goal from which missing it is critical."""
-PARTS: Final = 6
+_PARTS: Final = 6
 """Parts of the last 3 minutes, 30 s each, over which a queue that grows never shrinks."""
 LEAST_GROWTH: Final = 10.0
 """Requests that such a queue gained at least: fewer come and go."""
@@ -25,7 +25,7 @@ LARGE_QUEUE: Final = 100.0
 """Requests waiting from which on a queue may be that of an offline batch."""
 FEW_ARRIVALS: Final = 0.05
 """Share of the queue that may arrive in 5 minutes beside an offline batch."""
-WATCHED_S: Final = 30.0
+_WATCHED_S: Final = 30.0
 """Seconds that arrivals have to be watched at least: as long as a verdict takes."""
 OVERLOADS: Final = frozenset({Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMPUTE_BOUND, Limit.BANDWIDTH_BOUND})
 """Limits that an offline batch runs into on purpose."""
@@ -90,8 +90,8 @@ def queue_grows(case: Case) -> bool:
     """Whether the queue grew in each half minute of the last three, by more requests than run at once."""
     if case.recent.seconds < KEPT_S - 1.0:
         return False
-    means = waiting_means(case, PARTS, KEPT_S / PARTS)
-    if len(means) < PARTS or not rises(means):
+    means = waiting_means(case, _PARTS, KEPT_S / _PARTS)
+    if len(means) < _PARTS or not rises(means):
         return False
     return means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
 
@@ -105,7 +105,7 @@ def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
     """
     waiting = case.waiting_mean()
     for flow in _flows(case, engine):
-        if flow.seconds >= WATCHED_S and _only_drains(flow, waiting):
+        if flow.seconds >= _WATCHED_S and _only_drains(flow, waiting):
             return flow
     return None
 
@@ -113,7 +113,7 @@ def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
 def is_watched_too_short(case: Case, engine: Engine) -> bool:
     """Whether a queue may turn out to be that of an offline batch: what was seen so far is as of one."""
     waiting = case.waiting_mean()
-    return any(flow.seconds < WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
+    return any(flow.seconds < _WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
 
 
 def _flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:

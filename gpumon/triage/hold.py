@@ -11,7 +11,7 @@ from typing import Final
 from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.marks import URGENCY
 
-SAME_S: Final = 2.0
+_SAME_S: Final = 2.0
 """Up to so far apart two beginnings are that of one cause: it is known by samples of a second."""
 
 
@@ -86,7 +86,7 @@ class Hold:
         `began_s` is monotonic, `ahead_s` how far Unix time is ahead of that. It is told in whole seconds, and worked
         out once: clocks drift, and are set.
         """
-        if self._onset is None or abs(began_s - self._onset[0]) > SAME_S:
+        if self._onset is None or abs(began_s - self._onset[0]) > _SAME_S:
             wall_s = began_s + ahead_s
             if wall_s < self.since_wall_s:
                 told_s = float(round(wall_s))

@@ -15,7 +15,7 @@ import msgspec
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.missing import number
-from gpumon.readings.process_words import named, program, titled
+from gpumon.readings.process_words import name_processes, program_text, titled
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
@@ -35,8 +35,8 @@ from gpumon.triage.signals import (
 )
 from gpumon.triage.thresholds import Thresholds
 
-WINDOW_S: Final = 120.0
-LEAST_S: Final = 30.0
+_WINDOW_S: Final = 120.0
+_LEAST_S: Final = 30.0
 """Seconds of samples that are needed; at 1 s they show periods of 4 s and more."""
 LEAST_SAMPLES: Final = 15
 HARDLY: Final = 0.9
@@ -44,11 +44,11 @@ HARDLY: Final = 0.9
 FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
 MOST_CONSUMERS: Final = 3
-LEAST_CORES: Final = 0.5
+_LEAST_CORES: Final = 0.5
 """Cores that a process on a GPU uses at least to be named as one that fills them."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
-FIGURES: Final = (
+_FIGURES: Final = (
     ("cpu", "cpu_ratio", "cpu_high_ratio", "/proc/stat", "cpu@host"),
     ("busiest_core", "busiest_core_ratio", "core_high_ratio", "/proc/stat", "core@host"),
     ("cpu_pressure", "cpu_pressure_ratio", "cpu_pressure_ratio", "/proc/pressure/cpu", ""),
@@ -135,7 +135,7 @@ def rhythm_of(case: Case) -> Rhythm | None:
     for gpu in case.gpus:
         recent = case.others[gpu.uuid]
         if recent.last("busy_ratio") is not None:
-            return rhythm(recent.values("busy_ratio", WINDOW_S), case.thresholds)
+            return rhythm(recent.values("busy_ratio", _WINDOW_S), case.thresholds)
     return None
 
 
@@ -173,7 +173,7 @@ def input_starved(case: Case) -> Finding | None:
 
 def _low_busy(case: Case) -> float | None:
     """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
-    if Limit.HUNG in case.found or not case.gpus or case.recent.seconds < LEAST_S:
+    if Limit.HUNG in case.found or not case.gpus or case.recent.seconds < _LEAST_S:
         return None
     if case.kind is Kind.GPU and case.engines:
         return None
@@ -338,17 +338,17 @@ def _programs(gpu: Gpu) -> Evidence | None:
     """The programs on a GPU."""
     if not gpu.processes:
         return None
-    return Evidence("processes", float(len(gpu.processes)), parameters=params(processes=named(gpu.processes)))
+    return Evidence("processes", float(len(gpu.processes)), parameters=params(processes=name_processes(gpu.processes)))
 
 
 def _steps(case: Case) -> Evidence | None:
     """The rate of a training run, in tokens or, where it does not count these, in samples."""
-    tokens = finite(case.recent.mean("trained_tokens_per_s", WINDOW_S))
+    tokens = finite(case.recent.mean("trained_tokens_per_s", _WINDOW_S))
     if tokens is not None:
         if tokens:
             return Evidence("token_rate", tokens, source="steps", chart=f"decode@{case.key}")
         return None
-    samples = finite(case.recent.mean("samples_per_s", WINDOW_S))
+    samples = finite(case.recent.mean("samples_per_s", _WINDOW_S))
     if samples:
         return Evidence("sample_rate", samples, source="steps")
     return None
@@ -375,7 +375,7 @@ def _requests(case: Case) -> Evidence | None:
 
 def _figures(host: Recent, limits: Thresholds, seconds: float = MINUTE_S) -> Iterator[Evidence]:
     """The host's figures beside their thresholds."""
-    for quantity, field, threshold, source, chart in FIGURES:
+    for quantity, field, threshold, source, chart in _FIGURES:
         value = finite(host.mean(field, seconds))
         if value is not None:
             yield Evidence(quantity, value, getattr(limits, threshold), source, chart)
@@ -399,8 +399,8 @@ def _consumers(case: Case) -> list[_Consumer]:
     for gpu in case.snapshot.gpus:
         for process in gpu.processes:
             cores = finite(process.cpu_ratio)
-            if cores is not None and cores >= LEAST_CORES:
-                by_pid[process.pid] = _Consumer(cores, program(process))
+            if cores is not None and cores >= _LEAST_CORES:
+                by_pid[process.pid] = _Consumer(cores, program_text(process))
     return sorted(by_pid.values(), key=lambda consumer: -consumer.cores)[:MOST_CONSUMERS]
 
 
@@ -482,7 +482,7 @@ def disk_waits(case: Case) -> Finding | None:
     return Finding(Limit.HOST_DISK, "disk_full", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
-def memory_full(case: Case) -> Finding | None:
+def host_memory_full(case: Case) -> Finding | None:
     """Near the point where the kernel kills a process: that is often an engine."""
     host = case.snapshot.host
     limits = case.thresholds

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 SLOT_S: Final = 20.0
 """Length of a slot: three of them are the minute over which rates of requests are judged."""
-KEPT: Final = 180
+_KEPT: Final = 180
 """Slots of an hour."""
-FIELDS: Final = (
+HOUR_FIELDS: Final = (
     *("requests_per_s", "acceptance_ratio", "cached_ratio", "itl_mean_s", "ttft_s.mean"),
     *("kv_usage_ratio", "running"),
 )
@@ -36,7 +36,7 @@ class HourSlot(NamedTuple):
     end_s: float
     """Monotonic."""
     means: tuple[float | None, ...]
-    """Means of `FIELDS`, in their order."""
+    """Means of `HOUR_FIELDS`, in their order."""
     in_flight: float | None
     """Requests that ran or waited when it ended."""
 
@@ -52,7 +52,7 @@ class Hour:
     """The slots of the last hour; knows no clock."""
 
     def __init__(self) -> None:
-        self.slots: deque[HourSlot] = deque(maxlen=KEPT)
+        self.slots: deque[HourSlot] = deque(maxlen=_KEPT)
         self._began_s: float | None = None
 
     def is_due(self, now_s: float) -> bool:
@@ -64,11 +64,11 @@ class Hour:
     def add(self, now_s: float, mean: MeanOfField, in_flight: float | None) -> None:
         """Take in the slot that ends now."""
         self._began_s = now_s
-        self.slots.append(HourSlot(now_s, tuple([mean(field, SLOT_S) for field in FIELDS]), in_flight))
+        self.slots.append(HourSlot(now_s, tuple([mean(field, SLOT_S) for field in HOUR_FIELDS]), in_flight))
 
     def values(self, field: str) -> list[float]:
         """The known means of a field, oldest first."""
-        place = FIELDS.index(field)
+        place = HOUR_FIELDS.index(field)
         return [value for slot in self.slots if (value := slot.means[place]) is not None]
 
     def before_fall(self, field: str, now: float, most: float) -> float | None:
@@ -88,7 +88,7 @@ class Hour:
     def arrived(self) -> list[Arrived]:
         """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
         more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
-        place = FIELDS.index("requests_per_s")
+        place = HOUR_FIELDS.index("requests_per_s")
         found: list[Arrived] = []
         for before, slot in pairwise(self.slots):
             per_s = slot.means[place]
@@ -101,7 +101,7 @@ class Hour:
         return found
 
 
-def begin_of_now(values: Sequence[float], now: float, looked_back: int = KEPT) -> int:
+def begin_of_now(values: Sequence[float], now: float, looked_back: int = _KEPT) -> int:
     """Index from which on all values lie nearer to now than to the high ones of the last `looked_back`."""
     ranked = sorted(values[-looked_back:])
     if not ranked:

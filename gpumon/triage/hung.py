@@ -20,14 +20,14 @@ from gpumon.triage.stall import (
     GpuWork,
     WorkKind,
     all_quiet,
-    at_work,
     gpu_work,
     sign_evidence,
-    signs,
     without_tokens_s,
+    work_parameters,
+    work_signs,
 )
 
-LONGEST_S: Final = KEPT_S - 10.0
+_LONGEST_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same."""
 TTFT_TIMES: Final = 3.0
 _STEPS: Final = ("tokens_total.trained", "tokens_total.samples")
@@ -93,7 +93,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     seconds = without_tokens_s(case)
     if seconds is None or seconds < case.thresholds.stalled_s:
         return None
-    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * _usual_ttft_s(case), LONGEST_S))
+    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * _usual_ttft_s(case), _LONGEST_S))
     if seconds < least_s:
         return None
     proof = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
@@ -181,10 +181,10 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
 
 def _looked_at(case: Case, engine: Engine, stall: Stall, seen: GpuWork) -> Stall:
     """The stall with what its GPUs, processes and links do."""
-    found = signs(case, engine)
+    found = work_signs(case, engine)
     activity = seen.evidence or (Evidence("gpu_activity"),)
     reads = seen.parameters["dram"] if seen.work is WorkKind.MOVES else None
-    return stall.plus(*activity, *sign_evidence(found), **seen.parameters, **at_work(found), reads=reads)
+    return stall.plus(*activity, *sign_evidence(found), **seen.parameters, **work_parameters(found), reads=reads)
 
 
 def _paused(case: Case, engine: Engine, stall: Stall) -> Finding | None:

@@ -11,17 +11,17 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
-from gpumon.triage.hour import FIELDS
-from gpumon.triage.replicas import beside
+from gpumon.triage.hour import HOUR_FIELDS
+from gpumon.triage.replicas import beside_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
-from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, request_tokens
+from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, running_request_tokens
 
 NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 """Formats of a KV cache that is small already."""
 LITTLE_SHARE: Final = 0.8
 """Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
-MOST_SHARE: Final = 0.95
+_MOST_SHARE: Final = 0.95
 """The same from which on there is nothing left to give: activations and graphs need the rest."""
 KV_ROOM: Final = 0.85
 """KV use that more slots or instances may lead to."""
@@ -48,7 +48,7 @@ def kv_cache(case: Case) -> Finding | None:
     running = case.mean("running") or 0.0
     waiting = case.waiting_mean()
     thrown = case.mean("preemptions_per_s") or 0.0
-    parameters = params(usage=usage, running=running, tokens=request_tokens(engine))
+    parameters = params(usage=usage, running=running, tokens=running_request_tokens(engine))
     if waiting:
         parameters |= params(waiting=waiting)
     else:
@@ -57,7 +57,7 @@ def kv_cache(case: Case) -> Finding | None:
     confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
     finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, proof, actions, Level.WARN, confidence)
-    return beside(case, finding, "kv_usage_ratio")
+    return beside_replicas(case, finding, "kv_usage_ratio")
 
 
 def _is_blocked(case: Case, engine: Engine, usage: float) -> bool:
@@ -107,7 +107,7 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, thrown: 
     if thrown > 0.0:
         proof.append(case.evidence("preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
     fits = kv_requests(engine)
-    tokens = request_tokens(engine)
+    tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
         held = params(tokens=tokens)
         proof.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
@@ -119,7 +119,7 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     holds `fits`."""
     words = advice(engine.kind)
     actions = [Action("more_instances", _instances(case, engine, load, fits))]
-    tokens = request_tokens(engine)
+    tokens = running_request_tokens(engine)
     if tokens and tokens >= LONG * _longest_context(case.info):
         actions.append(action("lower_context", flag=words.length))
     precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
@@ -136,7 +136,7 @@ def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[
     share = _memory_share(case.info)
     if share is None:
         return [*actions, action("more_kv_memory", flag=flag)]
-    if share >= MOST_SHARE:
+    if share >= _MOST_SHARE:
         return list(actions)
     more = action("more_kv_memory", flag=flag, now=case.info["gpu_memory_utilization"])
     if share < LITTLE_SHARE:
@@ -224,8 +224,8 @@ def _shares_of_largest(case: Case) -> list[float]:
 
 def _usual_share(case: Case) -> float | None:
     """Share of the KV pool that a request took in the quieter half of the last hour; None where that is not known."""
-    usage_at = FIELDS.index("kv_usage_ratio")
-    running_at = FIELDS.index("running")
+    usage_at = HOUR_FIELDS.index("kv_usage_ratio")
+    running_at = HOUR_FIELDS.index("running")
     shares: list[float] = []
     for slot in case.recent.hour.slots:
         used = slot.means[usage_at]

@@ -11,7 +11,7 @@ from gpumon.readings.quantities import KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, finite, params
-from gpumon.triage.stall import SUSPECTED_S, sign_evidence, signs, without_tokens_s
+from gpumon.triage.stall import SUSPECTED_S, sign_evidence, without_tokens_s, work_signs
 
 ROLE: Final = "role"
 """Key in `EngineReading.info`: `prefill` or `decode`, of a server whose halves run apart (SGLang)."""
@@ -115,7 +115,7 @@ def cache_expires(case: Case) -> Finding | None:
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of its transfers: bytes that move, and transfers that failed."""
     links = []
-    for sign in signs(case, engine):
+    for sign in work_signs(case, engine):
         if sign.name in ("kv", "nvlink", "pcie"):
             links.append(sign)
     return [*sign_evidence(links), *_failures(case, engine)]

@@ -8,7 +8,7 @@ from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.advice import advice
 from gpumon.triage.signals import Case, Finding, action, finite, params
 
-OFTEN: Final = 0.5
+_OFTEN: Final = 0.5
 """Mean adapters waited for from which on they are waited for most of the time."""
 
 
@@ -21,7 +21,7 @@ def lora_slots(case: Case) -> Finding | None:
     loaded = finite(engine.load.lora_loaded)
     adapters = case.mean("lora_waiting")
     waiting = case.mean("waiting") or 0.0
-    if not slots or loaded is None or loaded < slots or not adapters or adapters < OFTEN:
+    if not slots or loaded is None or loaded < slots or not adapters or adapters < _OFTEN:
         return None
     if waiting < case.thresholds.queue_waiting:
         return None

@@ -29,7 +29,7 @@ COLD_S: Final = 300.0
 """Seconds after a restart in which a cold prefix cache is taken for its consequence."""
 
 
-def speculation(case: Case) -> Finding | None:
+def lost_speculation(case: Case) -> Finding | None:
     """The draft's tokens are accepted far less than they were, or hardly ever."""
     engine = case.served()
     now = case.mean("acceptance_ratio")

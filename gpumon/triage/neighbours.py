@@ -26,7 +26,7 @@ SLOW_STEPS: Final = 3.0
 """Times so long as that from which on a step waits for something else."""
 SLOW_STEP_S: Final = 0.05
 """Shortest step that does: the host's own part of a step takes 10 to 30 ms at most."""
-MOST_PREFILL: Final = 0.15
+_MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps."""
 OWN_LIMIT: Final = 0.5
 """MFU or MBU from which on an engine is slow by itself."""
@@ -130,7 +130,7 @@ def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
     kv = finite(engine.efficiency.kv_bytes_per_s)
     weights = finite(engine.efficiency.weight_bytes)
     peak = finite(engine.efficiency.peak_bandwidth_bytes_per_s)
-    if itl_s is None or prefill is None or prefill > MOST_PREFILL:
+    if itl_s is None or prefill is None or prefill > _MOST_PREFILL:
         return None
     if not steps_per_s or not weights or not peak or kv is None:
         return None

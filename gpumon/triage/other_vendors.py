@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.verdict import Action
 
-SOURCES: Final = ("amdsmi", "sysfs")
+_SOURCES: Final = ("amdsmi", "sysfs")
 """`GpuReading.source` of GPUs that NVIDIA's commands do not reach."""
 OF_AMD: Final = MappingProxyType(
     {
@@ -31,7 +31,7 @@ OF_AMD: Final = MappingProxyType(
 
 def fitting_actions(actions: tuple[Action, ...], gpus: Sequence[GpuReading]) -> tuple[Action, ...]:
     """The actions for the GPUs of this host, which are all of one maker."""
-    if not any(gpu.source in SOURCES for gpu in gpus):
+    if not any(gpu.source in _SOURCES for gpu in gpus):
         return actions
     fitting = []
     for action in actions:

@@ -14,9 +14,9 @@ from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
 from gpumon.triage.replicas import apart
 from gpumon.triage.signals import (
-    Activity,
     Case,
     Finding,
+    GpuActivity,
     action,
     finite,
     first_known,
@@ -41,7 +41,7 @@ PCIE_LANE_BYTES_PER_S: Final = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56e9}
 _FIELDS: Final = {"dram": "bandwidth_bytes_per_s", "sm": "sm_active_ratio"}
 SLOW_CLOCK: Final = 0.95
 """Share of the highest clock of its peers below which a GPU's clock explains why it is slow."""
-APART: Final = 0.1
+_APART: Final = 0.1
 """Least difference in activity that counts between two GPUs."""
 
 
@@ -106,7 +106,7 @@ def _is_spread(case: Case, shares: Sequence[tuple[Gpu, float]]) -> bool:
     """Whether the busiest GPU and the least busy one are far apart."""
     most = max(share for _, share in shares)
     least = min(share for _, share in shares)
-    return most - least >= max(APART, case.thresholds.communication_spread_ratio * most)
+    return most - least >= max(_APART, case.thresholds.communication_spread_ratio * most)
 
 
 def _busy(case: Case) -> tuple[Engine | None, float]:
@@ -223,7 +223,7 @@ def interconnect(case: Case) -> Finding | None:
     return _beside_load(case, busy, links._replace(parameters=parameters))
 
 
-def _unknown_work(engine: Engine, seen: Activity) -> Finding | None:
+def _unknown_work(engine: Engine, seen: GpuActivity) -> Finding | None:
     """The answer where nobody tells whether the GPUs compute or read: the figures that are missing."""
     signals = present((no_compute(engine, seen), no_bandwidth(engine, seen)))
     if signals:

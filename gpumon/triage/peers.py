@@ -17,16 +17,16 @@ from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Limit, Parameters, Signal, Verdict
-from gpumon.triage.advice import OPTIONS
+from gpumon.triage.advice import ADVISED_OPTIONS
 from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, parameters_of
 
 MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""
-MOST_VALUES: Final = 75_000
+_MOST_VALUES: Final = 75_000
 """Values in one snapshot, counted by its commas before anything is decoded."""
 MOST_OBJECTS: Final = 15_000
 """Lists and objects in one snapshot, counted by their brackets: each costs the decoder far more than a number."""
-MOST_CHARACTERS: Final = 1000
+MOST_TEXT_CHARACTERS: Final = 1000
 """Characters of one text."""
 MOST_ITEMS: Final[Mapping[str, int]] = {
     "gpus": 128,
@@ -85,8 +85,8 @@ class SnapshotSize(NamedTuple):
         """Why a snapshot of this size is not read; empty where it is."""
         if self.bytes > MOST_SNAPSHOT_BYTES:
             return f"its snapshot has more than {MOST_SNAPSHOT_BYTES >> 20} MiB: it is not read"
-        if self.values > MOST_VALUES:
-            return f"its snapshot has more than {MOST_VALUES:,} values: it is not read"
+        if self.values > _MOST_VALUES:
+            return f"its snapshot has more than {_MOST_VALUES:,} values: it is not read"
         if self.objects > MOST_OBJECTS:
             return f"its snapshot has more than {MOST_OBJECTS:,} lists and objects: it is not read"
         return ""
@@ -207,8 +207,8 @@ def vetted(action: Action) -> Action:
         if all(_is_sound(name, value, expected[name]) for name, value in parameters.items()):
             return Action(action.code, parameters)
     if action.code == PEER_WORDS:
-        return Action(PEER_WORDS, {"text": clean(str(action.parameters.get("text", "")), MOST_CHARACTERS)})
-    return Action(PEER_WORDS, {"text": clean(action_text(action), MOST_CHARACTERS)})
+        return Action(PEER_WORDS, {"text": clean(str(action.parameters.get("text", "")), MOST_TEXT_CHARACTERS)})
+    return Action(PEER_WORDS, {"text": clean(action_text(action), MOST_TEXT_CHARACTERS)})
 
 
 def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:
@@ -217,7 +217,7 @@ def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:
         return abs(value) <= LARGEST
     if formats & NUMERIC:
         return False
-    if value in OPTIONS:
+    if value in ADVISED_OPTIONS:
         return True
     return _PATTERNS.get(name, _OTHER).fullmatch(value) is not None
 

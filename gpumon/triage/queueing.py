@@ -11,7 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import turned_away
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
-from gpumon.triage.replicas import beside
+from gpumon.triage.replicas import beside_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import (
     SPLIT,
@@ -27,11 +27,11 @@ from gpumon.triage.signals import (
     NOW_S,
     PINNED_S,
     PINNED_SHARE,
-    Activity,
     Case,
     Finding,
+    GpuActivity,
     action,
-    ask,
+    actions_for_missing,
     finite,
     kv_requests,
     missing,
@@ -44,7 +44,7 @@ from gpumon.triage.signals import (
 
 HOST_WAIT: Final = 0.8
 """Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
-MOST_SLOTS: Final = 2.0
+_MOST_SLOTS: Final = 2.0
 """No step of a setting is larger than this factor: what comes then has to be seen first."""
 BURST: Final = 2.0
 """Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
@@ -65,7 +65,7 @@ def queue(case: Case) -> Finding | None:
     unknown = _unknown(case, engine, seen)
     if unknown:
         level = Level.WARN if case.late() else Level.NOTE
-        return unsure(unknown, proof, level, ask(unknown))
+        return unsure(unknown, proof, level, actions_for_missing(unknown))
     if not case.pinned() and seen.busy is not None and seen.busy < HOST_WAIT:
         return None
     return _queue_finding(case, engine, proof, room=room)
@@ -77,7 +77,7 @@ def _waits_long(case: Case, engine: Engine) -> bool:
     return share is None or share >= case.thresholds.queue_ttft_ratio
 
 
-def _room(case: Case, engine: Engine, seen: Activity) -> str:
+def _room(case: Case, engine: Engine, seen: GpuActivity) -> str:
     """Code of what has room left: `all`, or `weights` where it is the reads of the weights that are full; empty where
     nothing has."""
     if arithmetic_is_full(case, seen):
@@ -101,7 +101,7 @@ def _mostly_weights(engine: Engine) -> bool:
     return bool(weights and reads and weights >= SPLIT * reads)
 
 
-def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
+def _unknown(case: Case, engine: Engine, seen: GpuActivity) -> tuple[Signal, ...]:
     """Signals without which another limit cannot be ruled out."""
     signals = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     at_known_limit = case.pinned() and case.slots() is not None
@@ -110,7 +110,7 @@ def _unknown(case: Case, engine: Engine, seen: Activity) -> tuple[Signal, ...]:
     return present(signals)
 
 
-def _evidence_of_queue(case: Case, engine: Engine, seen: Activity, share: float | None) -> tuple[Evidence, ...]:
+def _evidence_of_queue(case: Case, engine: Engine, seen: GpuActivity, share: float | None) -> tuple[Evidence, ...]:
     """Figures that show the queue, and that nothing else is full."""
     proof = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
     usage = case.mean("kv_usage_ratio")
@@ -129,13 +129,13 @@ def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, r
         said = params(waiting=waiting, running=running, usage=usage, room=room)
         actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
         finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", said, proof, actions)
-        return beside(case, finding._replace(confidence=Confidence.MEDIUM), "running")
+        return beside_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
     slots = None if known is None else known[0]
     is_sure = known is not None and queued_share(engine) is not None
     said = params(waiting=waiting, running=running, slots=slots, usage=usage, room=room)
     finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", said, proof, _more_slots(case, engine, running, waiting))
     confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
-    return beside(case, finding._replace(confidence=confidence), "running")
+    return beside_replicas(case, finding._replace(confidence=confidence), "running")
 
 
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
@@ -164,9 +164,9 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
     words = advice(engine.kind)
     usage = case.mean("kv_usage_ratio")
     if usage:
-        factor = min(MOST_SLOTS, KV_ROOM / usage)
+        factor = min(_MOST_SLOTS, KV_ROOM / usage)
     else:
-        factor = MOST_SLOTS
+        factor = _MOST_SLOTS
     load = running + waiting + turned_away(case)
     wanted = min(load, running * factor)
     if wanted <= running * 1.05:
@@ -178,7 +178,7 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
         flag=words.slots,
         now=None if known is None else known[0] / ranks,
         wanted=float(math.floor(wanted / ranks + 1e-6)),
-        usage=usage if factor < MOST_SLOTS else None,
+        usage=usage if factor < _MOST_SLOTS else None,
     )
     if wanted >= load - 1.0:
         return (raised,)

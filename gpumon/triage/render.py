@@ -24,7 +24,7 @@ from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, L
 from gpumon.triage.marks import MARKS
 from gpumon.triage.xid import xid_of
 
-LIMITS: Final[Mapping[Limit, str]] = {
+LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.HARDWARE_FAULT: "hardware fault",
     Limit.DOWN: "down",
     Limit.HUNG: "hung",
@@ -58,7 +58,7 @@ LIMITS: Final[Mapping[Limit, str]] = {
 }
 """Names of the limits."""
 NARROW: Final[Mapping[Limit, str]] = {
-    **LIMITS,
+    **LIMIT_NAMES,
     Limit.HARDWARE_FAULT: "hardware",
     Limit.INTERCONNECT_BOUND: "interconnect",
     Limit.BANDWIDTH_BOUND: "bandwidth",
@@ -91,7 +91,7 @@ BRIEF: Final[Mapping[Limit, str]] = {
     Limit.LOW_EFFICIENCY: "low eff.",
 }
 """The same in at most 9 cells, for a column of states."""
-LEVELS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
+LEVEL_WORDS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
 _SPARE: Final = (
     "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
@@ -305,7 +305,7 @@ TEXTS: Final[Mapping[str, str]] = {
 _PEERS: Final = "[median of the {others:count} others|{other} has]"
 _OVER_GPUS: Final = "[, mean of {gpus:count} GPUs]"
 _WINDOW: Final = "[, mean of {window_s:lasting}]"
-QUANTITIES: Final[Mapping[str, str]] = {
+QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "no_token": "no token for {value:lasted}",
     "no_step": "no step for {value:lasted}",
     "no_answer": "no answer for {value:lasted}",
@@ -438,7 +438,7 @@ QUANTITIES: Final[Mapping[str, str]] = {
 }
 """Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
 
-_APART: Final = frozenset(quantity for quantity in QUANTITIES if quantity.startswith("replica_"))
+_APART: Final = frozenset(quantity for quantity in QUANTITY_SENTENCES if quantity.startswith("replica_"))
 ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
@@ -619,7 +619,7 @@ _OTHERS: Final = {
 TEAMS: Final = {code: team for team, codes in _OTHERS.items() for code in codes}
 """Who can do it, where that is not the one who runs the engine."""
 
-SIGNALS: Final[Mapping[str, str]] = {
+_SIGNALS: Final[Mapping[str, str]] = {
     "mfu": "MFU or tensor activity",
     "mbu": "MBU or memory bandwidth",
     "dram": "memory bandwidth of its busy GPUs",
@@ -719,7 +719,7 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
 def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
     """A sentence by its code; a code of a newer gpumon stands for itself."""
     if code in table:
-        return fill(table[code], parameters)
+        return fill_template(table[code], parameters)
     return clean(code, _MOST)
 
 
@@ -729,7 +729,7 @@ def evidence_text(evidence: Evidence) -> str:
     for name, value in (("value", evidence.value), ("limit", evidence.limit)):
         if not isinstance(value, Missing):
             figures[name] = value
-    return _of(QUANTITIES, evidence.quantity, {**evidence.parameters, **figures})
+    return _of(QUANTITY_SENTENCES, evidence.quantity, {**evidence.parameters, **figures})
 
 
 def action_text(action: Action) -> str:
@@ -798,7 +798,7 @@ _TEAMS: Final = {
 
 def signal_text(signal: Signal) -> str:
     """A missing signal, with why and what would give it: `memory bandwidth (needs Hopper or newer, ...)`."""
-    what = _of(SIGNALS, signal.code, signal.parameters)
+    what = _of(_SIGNALS, signal.code, signal.parameters)
     notes = []
     if signal.reason:
         notes.append(missing_phrase(Missing(Reason(signal.reason))))
@@ -814,24 +814,24 @@ def event_text(event: Event) -> str:
     """An event in one line."""
     if event.kind is not EventKind.VERDICT or event.verdict is None:
         return _of(_EVENTS, event.code, event.parameters)
-    name = LIMITS[event.verdict.code]
+    name = LIMIT_NAMES[event.verdict.code]
     if event.code == "verdict_over":
         return f"{name} is over"
     said = verdict_text(event.verdict)
     if event.code == "verdict_cause":
         return f"{name}: {said}"
     if event.code == "verdict_level":
-        return f"{name}: now {LEVELS[event.level]}: {said}"
+        return f"{name}: now {LEVEL_WORDS[event.level]}: {said}"
     before = event.parameters.get("before", "")
     was = ""
     if isinstance(before, str) and before:
-        was = f"{LIMITS[Limit(before)]} -> "
+        was = f"{LIMIT_NAMES[Limit(before)]} -> "
     if said:
         return f"{was}{name}: {said}"
     return f"{was}{name}"
 
 
-def percent(value: float) -> str:
+def _percent(value: float) -> str:
     """`41 %`, `<1 %`."""
     if 0.0 < value < 0.005:
         return "<1 %"
@@ -846,7 +846,7 @@ def requests(value: float) -> str:
     return f"{value:.1f}"
 
 
-def tokens(value: float) -> str:
+def _tokens(value: float) -> str:
     """A number of tokens: `800`, `3.2k`, `1.1M`."""
     for least, unit in ((1e6, "M"), (1e3, "k")):
         if value >= least:
@@ -854,7 +854,7 @@ def tokens(value: float) -> str:
     return f"{value:.0f}"
 
 
-def latency(value: float) -> str:
+def _latency(value: float) -> str:
     """`40 ms`, `1.2 s`."""
     if value < 0.00995:
         return f"{value * 1e3:.1f} ms"
@@ -863,7 +863,7 @@ def latency(value: float) -> str:
     return f"{min(value, 1e6):.3g} s"
 
 
-def lasting(seconds: float) -> str:
+def _lasting(seconds: float) -> str:
     """`45 s`, `5 min`, `3 h`."""
     for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2.0 * length or (length == 60.0 and seconds >= 90.0):
@@ -874,7 +874,7 @@ def lasting(seconds: float) -> str:
 def lasted(seconds: float) -> str:
     """A time that goes on, in steps below 2 min, so that texts of some seconds ago are right: `over 30 s`, `5 min`."""
     if not 10.0 <= seconds < 120.0:
-        return lasting(seconds)
+        return _lasting(seconds)
     step = 10.0 if seconds < 30.0 else 30.0
     return f"over {seconds // step * step:.0f} s"
 
@@ -887,7 +887,7 @@ def gib(size_bytes: float) -> str:
     return f"{size:.1f} GiB"
 
 
-def money(per_hour: float) -> str:
+def price_per_hour_text(per_hour: float) -> str:
     """`14.9 $/h`, in the user's currency."""
     if per_hour >= 0.95:
         return f"{per_hour:,.1f} $/h"
@@ -902,16 +902,16 @@ def _bytes(value: float) -> str:
 
 
 _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
-    "percent": percent,
+    "percent": _percent,
     "requests": requests,
     "whole": lambda value: f"{math.ceil(min(value, 1e9))}",
-    "tokens": tokens,
+    "tokens": _tokens,
     "thousands": lambda value: f"{min(value, 1e9):,.0f}",
-    "latency": latency,
-    "lasting": lasting,
+    "latency": _latency,
+    "lasting": _lasting,
     "lasted": lasted,
     "gib": gib,
-    "money": money,
+    "money": price_per_hour_text,
     "age": age,
     "amount": amount,
     "clock": clock_utc,
@@ -942,7 +942,7 @@ _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST),
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
-    "signals": lambda codes, _: ", ".join(_of(SIGNALS, code, {}) for code in codes.split()),
+    "signals": lambda codes, _: ", ".join(_of(_SIGNALS, code, {}) for code in codes.split()),
     "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST),
     "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
 }
@@ -961,7 +961,7 @@ def _host_figure(code: str, value: float | str) -> str:
         number = 0.0
     if code == "network_received":
         return f"{_bytes(number)}/s"
-    return percent(number)
+    return _percent(number)
 
 
 @lru_cache(maxsize=1024)
@@ -1013,7 +1013,7 @@ class _Parser:
             self.add(sign)
 
 
-def fill(template: str, parameters: Parameters) -> str:
+def fill_template(template: str, parameters: Parameters) -> str:
     """The sentence of a template; a parameter that it must have and has not is `?`."""
     if "{" not in template:
         return template

@@ -10,11 +10,11 @@ from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Evidence, Level, Parameters
-from gpumon.triage.signals import TOKENS, Case, Finding, action, first_known, gpus_of, params
+from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, first_known, gpus_of, params
 
-SEEN_S: Final = 30.0
+_SEEN_S: Final = 30.0
 """Over so long a replica must have had room, as a limit must hold."""
-MOST: Final = 0.6
+_MOST: Final = 0.6
 """Part of an engine's own load up to which a replica has room for some of it: equal ones are within some ten percent.
 Of its KV cache and of its slots no more may be in use either."""
 
@@ -22,7 +22,7 @@ EngineInstance = tuple[Engine, EngineReading]
 
 
 class _Load(NamedTuple):
-    """Load of one replica, means of `SEEN_S`; None: not known right now."""
+    """Load of one replica, means of `_SEEN_S`; None: not known right now."""
 
     key: str
     name: str
@@ -81,7 +81,7 @@ def _loads(case: Case, engine: Engine) -> list[_Load]:
 
 def _load(case: Case) -> _Load:
     """The load of a replica in the last seconds."""
-    running = case.mean("running", SEEN_S)
+    running = case.mean("running", _SEEN_S)
     slots = case.slots()
     slots_ratio = None
     if running is not None and slots is not None:
@@ -92,9 +92,9 @@ def _load(case: Case) -> _Load:
         name=case.name,
         role=_role(case),
         works=_works(case, running),
-        waiting=case.mean("waiting", SEEN_S),
+        waiting=case.mean("waiting", _SEEN_S),
         running=running,
-        kv_usage_ratio=case.mean("kv_usage_ratio", SEEN_S),
+        kv_usage_ratio=case.mean("kv_usage_ratio", _SEEN_S),
         slots_ratio=slots_ratio,
     )
 
@@ -112,8 +112,8 @@ def _works(case: Case, running: float | None) -> bool:
     """Whether an engine gives tokens for its requests, and all its GPUs are well."""
     if case.served() is None or any(gpu.state is not GpuState.OK for gpu in case.gpus):
         return False
-    quiet_s = case.still_s(TOKENS)
-    hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
+    quiet_s = case.still_s(TOKEN_TOTALS)
+    hangs = bool(running) and quiet_s is not None and quiet_s >= _SEEN_S
     return not hangs
 
 
@@ -124,10 +124,10 @@ def _has_room(replica: _Load, load: float | None, most: float) -> bool:
     taken = first_known(replica.kv_usage_ratio, replica.slots_ratio)
     if taken is None or load is None or load > most:
         return False
-    return max(taken, replica.slots_ratio or 0.0) <= MOST
+    return max(taken, replica.slots_ratio or 0.0) <= _MOST
 
 
-def beside(case: Case, finding: Finding, field: str) -> Finding:
+def beside_replicas(case: Case, finding: Finding, field: str) -> Finding:
     """The finding beside the engine's replicas: those that have room can take some of its requests, first of all.
 
     `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
@@ -140,7 +140,7 @@ def beside(case: Case, finding: Finding, field: str) -> Finding:
     others = _same_role(case)
     roomy = []
     for load in others:
-        if _has_room(load, getattr(load, field), MOST * own):
+        if _has_room(load, getattr(load, field), _MOST * own):
             roomy.append(load)
     if not roomy:
         return apart(case, finding)

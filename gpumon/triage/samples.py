@@ -20,9 +20,9 @@ from gpumon.triage.hour import Hour
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
-MOST: Final = 400
+MOST_KEPT_SAMPLES: Final = 400
 """Samples of one thing that are kept: those of twice that time, so that what is old goes many at a time."""
-LEAST_GAP_S: Final = 0.9
+_LEAST_GAP_S: Final = 0.9
 """Two samples of one thing are at least so far apart."""
 PROCESS_CPU: Final = "process_cpu_ratio"
 """Sampled value of an engine's processes: the CPU of the busiest, where 1 is one core."""
@@ -56,7 +56,7 @@ REASONS: Final = (
     *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
 )
 """Clock event reasons: their mean is the share of time in which they were active."""
-SIGNS: Final = ("awake", *REASONS)
+_SIGNS: Final = ("awake", *REASONS)
 """Signs of a GPU, sampled as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
 
 
@@ -64,7 +64,7 @@ _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
-_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: SIGNS, Kind.HOST: ()}
+_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: _SIGNS, Kind.HOST: ()}
 """Sampled values of a thing beside its own fields."""
 _COLUMNS: Final[Mapping[Kind, Mapping[str, int]]] = {
     kind: {field: at for at, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
@@ -108,7 +108,7 @@ class Recent:
         """Sample the thing, unless it was sampled just before; of an engine also the CPU of its busiest process, and
         whether a stall is suspected."""
         times = self._times
-        if times and now_s - times[-1] < LEAST_GAP_S:
+        if times and now_s - times[-1] < _LEAST_GAP_S:
             return
         self._began_s = min(self._began_s, now_s)
         values = self._figures(thing)
@@ -121,7 +121,7 @@ class Recent:
         self.worked_out.clear()
         if isinstance(thing, Engine) and self.hour.is_due(now_s):
             self.hour.add(now_s, self.mean, self._in_flight())
-        if len(times) >= MOST:
+        if len(times) >= MOST_KEPT_SAMPLES:
             self._forget(now_s - KEPT_S)
 
     def _figures(self, thing: object) -> list[float | None]:

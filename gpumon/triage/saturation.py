@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.snapshot import Engine
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import TOKENS, Activity, Case, finite
+from gpumon.triage.signals import TOKEN_TOTALS, Case, GpuActivity, finite
 
 SPLIT: Final = 0.5
 """Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
@@ -14,7 +14,7 @@ SUPPORTED: Final = 0.55
 """DRAM activity that a high MBU must come with, where it is measured."""
 
 
-def arithmetic_is_full(case: Case, seen: Activity) -> bool:
+def arithmetic_is_full(case: Case, seen: GpuActivity) -> bool:
     """Whether the GPUs compute all they can, by the tensor cores' activity or by MFU."""
     limits = case.thresholds
     if seen.tensor is not None and seen.tensor >= limits.compute_tensor_ratio:
@@ -36,7 +36,7 @@ def arithmetic_was_full(case: Case) -> bool:
     return bool(mfu) and sum(mfu) / len(mfu) >= case.thresholds.compute_queued_mfu_ratio
 
 
-def bandwidth_is_full(case: Case, seen: Activity) -> bool:
+def bandwidth_is_full(case: Case, seen: GpuActivity) -> bool:
     """Whether memory is read as fast as it can be; measured DRAM activity outweighs MBU."""
     limits = case.thresholds
     if seen.dram is not None and seen.dram >= limits.bandwidth_dram_ratio:
@@ -49,7 +49,7 @@ def bandwidth_is_full(case: Case, seen: Activity) -> bool:
 
 def is_mute(case: Case) -> bool:
     """Whether no token comes out: a long prompt is computed, which counts at its end only, or the engine hangs."""
-    quiet_s = case.still_s(TOKENS)
+    quiet_s = case.still_s(TOKEN_TOTALS)
     return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
 
 

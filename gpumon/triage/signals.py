@@ -13,7 +13,7 @@ from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
-from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTERS
+from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -47,9 +47,9 @@ PINNED_LEAST: Final = 8.0
 """Fewer requests than this stand still by chance, or as long prompts take turns; no engine's default limit is lower."""
 FULL_SLOTS: Final = 0.95
 """Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
-LARGEST: Final = 1e21
+_LARGEST: Final = 1e21
 """FLOP/s, bytes or tokens beyond which a counter is broken."""
-MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
+_MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
 PASSING: Final = frozenset(
     {Reason.WARMING_UP, Reason.RESET, Reason.IDLE, Reason.FEW, Reason.STALE, Reason.UNREACHABLE, Reason.LOST}
 )
@@ -61,10 +61,10 @@ _FIXES: Final = {
     Reason.UNMAPPED: "add_gpus",
     Reason.NO_CONTEXT: "add_context",
 }
-TOKENS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
+TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 GROWN: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
-READ: Final = 20.0
+_READ: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_GROWN_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
@@ -152,7 +152,7 @@ class Case(NamedTuple):
     def front_end(self) -> Engine | None:
         """The front end, if this is a router or proxy that answers."""
         engine = self.engine
-        if engine is None or engine.kind not in ROUTERS or engine.state is not EndpointState.OK:
+        if engine is None or engine.kind not in ROUTER_KINDS or engine.state is not EndpointState.OK:
             return None
         return engine
 
@@ -186,27 +186,27 @@ class Case(NamedTuple):
     def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
         """Measured share of a GPU's peak bandwidth."""
         peak = finite(gpu.bandwidth_peak_bytes_per_s)
-        if gpu.bandwidth_source not in MEASURED or not peak:
+        if gpu.bandwidth_source not in _MEASURED or not peak:
             return None
         moved = self.gpu_mean(gpu, "bandwidth_bytes_per_s", seconds)
         if moved is None:
             return None
         return finite(moved / peak)
 
-    def activity(self, seconds: float = NOW_S) -> Activity:
+    def activity(self, seconds: float = NOW_S) -> GpuActivity:
         """Activity of the engine's GPUs."""
         if not self.gpus:
             return UNSEEN
         worked_out = self.recent.worked_out
         key = ("activity", seconds)
         if key not in worked_out:
-            worked_out[key] = Activity(
+            worked_out[key] = GpuActivity(
                 busy=mean_known(self.gpu_means("busy_ratio", seconds)),
                 sm=mean_known(self.gpu_means("sm_active_ratio", seconds)),
                 tensor=mean_known(self.gpu_means("tensor_active_ratio", seconds)),
                 dram=mean_known(self.dram_of(gpu, seconds) for gpu in self.gpus),
             )
-        activity: Activity = worked_out[key]
+        activity: GpuActivity = worked_out[key]
         return activity
 
     def still_s(self, fields: tuple[str, ...]) -> float | None:
@@ -324,7 +324,7 @@ class Case(NamedTuple):
         recent = self.others.get(other.key)
         return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
 
-    def own_activity(self, *, urgent: bool) -> tuple[Activity, str]:
+    def own_activity(self, *, urgent: bool) -> tuple[GpuActivity, str]:
         """Activity of its GPUs that is its own, and the name of another that shares them.
 
         Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
@@ -468,7 +468,7 @@ class Case(NamedTuple):
         limits = NOT_EXPOSED if limit is None else limit
         return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
 
-    def work(self, seen: Activity) -> tuple[Evidence, ...]:
+    def work(self, seen: GpuActivity) -> tuple[Evidence, ...]:
         """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
         limits = self.thresholds
         proof = []
@@ -591,7 +591,7 @@ def action(code: str, **values: float | str | None) -> Action:
     return Action(code, params(**values))
 
 
-class Activity(NamedTuple):
+class GpuActivity(NamedTuple):
     """Means over an engine's GPUs that report it, 0..1; None: none of them does."""
 
     busy: float | None
@@ -601,14 +601,14 @@ class Activity(NamedTuple):
     """Measured share of the peak bandwidth: neither modelled, nor an upper bound."""
 
 
-UNSEEN: Final = Activity(None, None, None, None)
+UNSEEN: Final = GpuActivity(None, None, None, None)
 
 
 def finite(reading: Reading | None) -> float | None:
     """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
     if reading is None or isinstance(reading, Missing):
         return None
-    if 0.0 <= reading < LARGEST:
+    if 0.0 <= reading < _LARGEST:
         return reading
     return None
 
@@ -623,7 +623,7 @@ def first_known(*figures: float | None) -> float | None:
 
 def _is_read_along(engine: Engine) -> bool:
     """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
-    return (finite(engine.load.answer_tokens_mean) or READ) >= READ
+    return (finite(engine.load.answer_tokens_mean) or _READ) >= _READ
 
 
 def _excess(late: Evidence) -> float:
@@ -644,7 +644,7 @@ def _option(command: str, flag: str) -> float:
     return 0.0
 
 
-def request_tokens(engine: Engine) -> float | None:
+def running_request_tokens(engine: Engine) -> float | None:
     """KV tokens that a running request takes: its mean context, else prompt and half its answer."""
     context = finite(engine.load.context_tokens)
     if context:
@@ -659,7 +659,7 @@ def request_tokens(engine: Engine) -> float | None:
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
     pool = finite(engine.load.kv_pool_tokens)
-    tokens = request_tokens(engine)
+    tokens = running_request_tokens(engine)
     if pool and tokens:
         return finite(requests_that_fit(pool, tokens))
     return None
@@ -672,7 +672,7 @@ def missing(signal: str, reading: Reading) -> Signal | None:
     return Signal(signal, reading.reason.value, _FIXES.get(reading.reason, ""))
 
 
-def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
+def actions_for_missing(missing: Iterable[Signal]) -> tuple[Action, ...]:
     """Actions for missing signals: give what they need, and look for the others in the engine's log."""
     fixes = []
     hidden = []
@@ -689,14 +689,14 @@ def ask(missing: Iterable[Signal]) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def no_compute(engine: Engine, seen: Activity) -> Signal | None:
+def no_compute(engine: Engine, seen: GpuActivity) -> Signal | None:
     """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
     if seen.tensor is not None:
         return None
     return missing("mfu", engine.efficiency.mfu_ratio)
 
 
-def no_bandwidth(engine: Engine, seen: Activity) -> Signal | None:
+def no_bandwidth(engine: Engine, seen: GpuActivity) -> Signal | None:
     """The same of the memory's bandwidth."""
     if seen.dram is not None:
         return None
@@ -710,11 +710,11 @@ def of_gpu(gpu: Gpu, chart: str) -> str:
     return f"{chart}:{gpu.index}"
 
 
-NEEDED: Final = frozenset({"mfu", "mbu", "running", "waiting"})
-"""Codes of `lacking` without which an engine is not called healthy."""
+NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
+"""Codes of `missing_limit_signals` without which an engine is not called healthy."""
 
 
-def lacking(engine: Engine, seen: Activity) -> tuple[Signal, ...]:
+def missing_limit_signals(engine: Engine, seen: GpuActivity) -> tuple[Signal, ...]:
     """Signals of limits that an engine does not give, the most telling first."""
     load = engine.load
     signals = (

@@ -13,7 +13,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
 from gpumon.triage.samples import PROCESS_CPU, Recent
-from gpumon.triage.signals import NOW_S, TOKENS, Activity, Case, finite, first_known, params
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite, first_known, params
 from gpumon.triage.thresholds import Thresholds
 
 SUSPECTED_S: Final = 10.0
@@ -27,9 +27,9 @@ QUIET_CPU: Final = 0.1
 """Share of a core up to which a process waits: PyTorch's watchdog threads take 1 % to 5 %."""
 QUIET_LINK_BYTES_PER_S: Final = 5e6
 """Traffic of a link up to which nothing is transferred: the driver's own housekeeping takes 1 MB/s."""
-LOADING_BYTES_PER_S: Final = 5e7
+_LOADING_BYTES_PER_S: Final = 5e7
 """Disk reads of the host from which on somebody loads a file, such as weights."""
-BAND: Final = 2.0
+_BAND: Final = 2.0
 """How many times as much its GPUs may do while it stands as hung."""
 SM_AT_WORK: Final = 0.5
 """SM activity from which on a GPU computes: kernels that wait for other GPUs take a sixth of the SMs (NCCL: 16 to 24
@@ -49,7 +49,7 @@ def without_tokens_s(case: Case) -> float | None:
         return None
     if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
         return None
-    still_s = case.still_s(TOKENS)
+    still_s = case.still_s(TOKEN_TOTALS)
     if still_s is None:
         return None
     # An idle night gives no token either, nor does a process that is not there.
@@ -114,7 +114,7 @@ def gpu_work(case: Case, seconds: float) -> GpuWork:
     return work
 
 
-def _without_arithmetic(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
+def _without_arithmetic(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
     """Work of GPUs that do no arithmetic: by their memory traffic where it is measured, else by how busy they are."""
     if seen.dram is not None:
         return _by_memory(case, seen, seconds, limits)
@@ -131,12 +131,12 @@ def _limits(case: Case) -> Thresholds:
         return limits
     return msgspec.structs.replace(
         limits,
-        stalled_busy_ratio=BAND * limits.stalled_busy_ratio,
-        stalled_dram_ratio=BAND * limits.stalled_dram_ratio,
+        stalled_busy_ratio=_BAND * limits.stalled_busy_ratio,
+        stalled_dram_ratio=_BAND * limits.stalled_dram_ratio,
     )
 
 
-def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> bool | None:
+def computes(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> bool | None:
     """Whether its GPUs do arithmetic: by tensor activity, else SM activity or power; None: nothing tells."""
     if seen.tensor is not None:
         return seen.tensor > limits.stalled_tensor_ratio
@@ -153,7 +153,7 @@ def computes(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> 
     return None
 
 
-def _by_memory(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
+def _by_memory(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
     """By the measured memory traffic of the busiest of its GPUs."""
     most = max((case.dram_of(gpu, seconds) or 0.0 for gpu in case.gpus), default=0.0)
     active = seen.sm if seen.busy is None else seen.busy
@@ -166,7 +166,7 @@ def _by_memory(case: Case, seen: Activity, seconds: float, limits: Thresholds) -
     return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
 
 
-def _idle(case: Case, seen: Activity, limits: Thresholds) -> GpuWork | None:
+def _idle(case: Case, seen: GpuActivity, limits: Thresholds) -> GpuWork | None:
     """By SM activity or the busy share, if one of them is next to nothing."""
     least = limits.stalled_busy_ratio
     for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
@@ -176,7 +176,7 @@ def _idle(case: Case, seen: Activity, limits: Thresholds) -> GpuWork | None:
     return None
 
 
-def _by_upper_bound(case: Case, seen: Activity, seconds: float, limits: Thresholds) -> GpuWork:
+def _by_upper_bound(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
     """By the share of time in which their memory was used at all: busy GPUs that hardly ever do that spin."""
     most = 0.0
     for gpu in case.gpus:
@@ -227,14 +227,14 @@ class Sign(NamedTuple):
         return Evidence(self.quantity, value, source=self.source, chart=self.chart)
 
 
-def signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
+def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
     """Signs of work beside its GPUs: its processes, the links of its GPUs, KV transfers, the host's disks."""
     return (
         Sign("cpu", "process_cpu", case.now(PROCESS_CPU), QUIET_CPU, "/proc, each 4 s", always=True),
         Sign("pcie", "pcie_traffic", _most_pcie(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "pcie"), always=True),
         Sign("nvlink", "nvlink_traffic", _most_nvlink(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "nvlink")),
         Sign("kv", "kv_transfer_rate", _kv_moved(engine), 0.0, engine.sources.get("kv_transferred_bytes_per_s", "")),
-        Sign("disk", "disk_reads", finite(case.snapshot.host.disk_read_bytes_per_s), LOADING_BYTES_PER_S, "/proc"),
+        Sign("disk", "disk_reads", finite(case.snapshot.host.disk_read_bytes_per_s), _LOADING_BYTES_PER_S, "/proc"),
     )
 
 
@@ -247,7 +247,7 @@ def sign_evidence(figures: Iterable[Sign]) -> tuple[Evidence, ...]:
     return tuple(evidence)
 
 
-def at_work(figures: Iterable[Sign]) -> Parameters:
+def work_parameters(figures: Iterable[Sign]) -> Parameters:
     """Figures that speak for work, for a verdict's sentence."""
     parameters: Parameters = {}
     for sign in figures:

@@ -13,17 +13,17 @@ from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 MINUTE_SLOTS: Final = 3
 """Slots of a minute."""
-MOST_SLOTS: Final = 9
+_MOST_SLOTS: Final = 9
 """Traffic is held against the least of so many slots before, 3 min, so that a lull is no fall."""
 LEAST_SLOTS: Final = 3
 """Slots of before that tell how much traffic there was."""
 LOOKED_BACK: Final = 24
 """Slots in which the fall is looked for: those of before, and as long as it is told."""
-EXPECTED: Final = 20.0
+_EXPECTED: Final = 20.0
 """Requests that would have come from which on none is no chance: e^-20."""
 THIRD: Final = 1.0 / 3.0
 """Part of the requests that would have come from which on traffic fell."""
-CHANCE: Final = 1e-3
+_CHANCE: Final = 1e-3
 """Chance of so few requests at the traffic of before below which it is no chance."""
 TOLD_S: Final = 300.0
 """Traffic that stopped is told for so long: then the engine is one without work."""
@@ -51,11 +51,11 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
     before, since = _split(seen, 0.0)
     if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
         return None
-    least = min(slot.requests for slot in before[-MOST_SLOTS:]) / SLOT_S
+    least = min(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
     expected = least * quiet_s
     came = sum(slot.requests for slot in since)
     gone_s = case.now_s - before[-1].end_s
-    if expected < EXPECTED or _chance(came, least * gone_s) >= CHANCE:
+    if expected < _EXPECTED or _chance(came, least * gone_s) >= _CHANCE:
         return None
     usual = _usual_per_s(before)
     said = params(seconds=quiet_s, before_per_s=usual)
@@ -77,10 +77,10 @@ def _fallen(case: Case) -> Finding | None:
     before, since = _split(seen, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    least = min(slot.requests for slot in before[-MOST_SLOTS:]) * MINUTE_SLOTS
+    least = min(slot.requests for slot in before[-_MOST_SLOTS:]) * MINUTE_SLOTS
     usual = _usual_per_s(before)
     expected = usual * MINUTE_S
-    if least < EXPECTED or came > THIRD * expected or _chance(came, least) >= CHANCE:
+    if least < _EXPECTED or came > THIRD * expected or _chance(came, least) >= _CHANCE:
         return None
     said = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
@@ -100,7 +100,7 @@ def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived
 
 def _usual_per_s(before: list[Arrived]) -> float:
     """Requests per second of the minutes before."""
-    return median(slot.requests for slot in before[-MOST_SLOTS:]) / SLOT_S
+    return median(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
 
 
 def _pauses(before: list[Arrived]) -> bool:

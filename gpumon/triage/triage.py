@@ -34,7 +34,7 @@ from gpumon.triage import (
     queueing,
     traffic,
 )
-from gpumon.triage.engine_state import busiest_cpu, holders
+from gpumon.triage.engine_state import busiest_cpu, processes_on_gpus
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.free_gpus import placed
@@ -55,7 +55,13 @@ RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
-    (Kind.GPU, Family.USE): (engine_down.gpu_left, gpu.memory_idle, gpu.memory_full, gpu.under_used, gpu.at_work),
+    (Kind.GPU, Family.USE): (
+        engine_down.gpu_left,
+        gpu.memory_idle,
+        gpu.vram_full,
+        gpu.gpu_under_used,
+        gpu.works_without_engine,
+    ),
     (Kind.ENGINE, Family.STATE): (
         engine_state.ended_again,
         engine_down.down,
@@ -65,7 +71,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         engine_state.restarting,
         front_end.no_backend,
         front_end.requests_fail,
-        front_end.turned_away,
+        front_end.turns_requests_away,
         failing.errors,
         failing.rejections,
         failing.aborts,
@@ -83,7 +89,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         kv_cache.one_prompt,
         kv_cache.kv_cache,
         neighbours.neighbour,
-        lost_gains.speculation,
+        lost_gains.lost_speculation,
         queueing.bursts,
         queueing.queue,
         parallel.straggler,
@@ -93,7 +99,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         bandwidth_bound.bandwidth,
         host.input_starved,
         front_end.backend_fails,
-        front_end.queue,
+        front_end.front_end_queue,
         front_end.backend_out,
         unexplained,
     ),
@@ -106,7 +112,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     ),
     (Kind.HOST, Family.STATE): (),
     (Kind.HOST, Family.LIMIT): (host.cpu_saturated, host.disk_waits),
-    (Kind.HOST, Family.USE): (host.memory_full,),
+    (Kind.HOST, Family.USE): (host.host_memory_full,),
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
@@ -307,7 +313,7 @@ class Triage:
         answers = engine.state is EndpointState.OK
         processes: dict[int, Process] = {}
         if gpus and answers:
-            processes = holders(engine, gpus)
+            processes = processes_on_gpus(engine, gpus)
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._kept[engine.key].stalls)
         if answers:
             recent.arrivals.add(now_s, reading)
@@ -317,7 +323,7 @@ class Triage:
 
     def _note_use(self, frame: Frame) -> None:
         """Remember which GPUs are used, and which are free: one that is lost does not tell any more."""
-        taken = gpu.taken(frame)
+        taken = gpu.gpus_in_use(frame)
         for reading in frame.gpus:
             recent = self._recents[reading.uuid]
             if reading.uuid in taken or recent.last("awake"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.readings.verdict import Level, Limit, Signal
 from gpumon.triage.host import profile
 from gpumon.triage.saturation import arithmetic_was_full
-from gpumon.triage.signals import Case, Finding, ask, lacking, unsure
+from gpumon.triage.signals import Case, Finding, actions_for_missing, missing_limit_signals, unsure
 
 
 def unexplained(case: Case) -> Finding | None:
@@ -15,7 +15,7 @@ def unexplained(case: Case) -> Finding | None:
     is_explained = any(limit is not Limit.FAILING for limit in case.found)
     if engine is None or not slow or is_explained or arithmetic_was_full(case):
         return None
-    hidden = lacking(engine, case.activity())
+    hidden = missing_limit_signals(engine, case.activity())
     if not hidden:
         return unsure((Signal("why_late"),), slow, Level.WARN, (profile(case),))
-    return unsure(hidden, slow, Level.WARN, ask(hidden) or (profile(case),))
+    return unsure(hidden, slow, Level.WARN, actions_for_missing(hidden) or (profile(case),))

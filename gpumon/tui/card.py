@@ -11,7 +11,7 @@ from textual.strip import Strip
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Evidence, Verdict
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail.blocks import laid_out
 from gpumon.tui.detail.verdict import ChartPlace, EvidenceCharts, sections
@@ -37,7 +37,7 @@ def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette:
     else:
         simulated = ""
     rows: list[Row] = [
-        ((f" {glyph} {word}  {verdict.scope}: {LIMITS[verdict.code]}", tone),),
+        ((f" {glyph} {word}  {verdict.scope}: {LIMIT_NAMES[verdict.code]}", tone),),
         ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),
         (),
         *laid_out(sections(verdict, history), WIDTH),

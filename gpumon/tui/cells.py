@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-WASTE: Final = "waste"
+WASTE_COLUMN: Final = "waste"
 """An engine's wasted GPUs, which are no field: they follow from MFU, MBU and the number of its GPUs."""
 TOKENS_GOAL: Final = "tokens_goal"
 """The share within the ITL goal, which is no field: an engine has it of requests or of tokens."""
 QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "itl_p50": "p50", "itl_p99": "p99"}
 """Column of a latency -> its quantile, where that is not the p95."""
-GOALS: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
+GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
 """Column of a share within a goal -> setting of the goal in `[goals]`."""
 _GPU: Final[Mapping[str, tuple[str, ...]]] = {
     "busy": ("busy_ratio",),
@@ -66,16 +66,16 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "mfu_prefill": ("mfu_prefill_ratio",),
     "mfu_decode": ("mfu_decode_ratio",),
     "kv_tokens": ("kv_pool_tokens",),
-    "waste": (WASTE,),
+    "waste": (WASTE_COLUMN,),
 }
-FIELDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+FIELDS_BY_PANE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "gpu": _GPU,
     "engine": _ENGINE,
     "replicas": _ENGINE,
     "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",), "cpu": ("cpu_ratio",), "rss": ("rss_bytes",)},
 }
 """By kind of thing: column of its table -> fields of its page."""
-SUMS: Final = frozenset({"nvlink", "pcie"})
+SUMMED_COLUMNS: Final = frozenset({"nvlink", "pcie"})
 """Columns that add their fields."""
 _ENGINE_FACTS: Final[Mapping[str, str]] = {
     "model": "model",
@@ -99,10 +99,10 @@ FACTS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """By kind of thing: column of words in its table -> name of the fact on its page."""
-FIRST: Final = "mfu"
+FIRST_FIGURE: Final = "mfu"
 """Column that the cell cursor begins at, where it is in view."""
 
 
 def explained_columns(kind: str) -> frozenset[str]:
     """The columns of a kind of thing that the cell cursor may stand on."""
-    return frozenset((*FIELDS.get(kind, ()), *FACTS.get(kind, ())))
+    return frozenset((*FIELDS_BY_PANE.get(kind, ()), *FACTS.get(kind, ())))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumon.efficiency.goodput import of_tokens
-from gpumon.efficiency.service import ROUTERS
+from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings import glossary
 from gpumon.readings.columns import ENGINE_COLUMNS
 from gpumon.readings.format import (
@@ -29,10 +29,10 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import CALM, WARM, is_high, tone_of
-from gpumon.tui.line import Piece, Row, wrapped
-from gpumon.tui.replica_rows import SUMS, grouped, is_sums
+from gpumon.tui.line import Piece, Row, wrap_line
+from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
 from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
@@ -43,12 +43,12 @@ from gpumon.tui.table import (
     Table,
     drawn_columns,
     efficiency,
-    figures,
+    figures_column,
     flagged,
-    moment,
+    local_time_of,
     share,
     spans,
-    words,
+    words_column,
 )
 from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
@@ -107,7 +107,7 @@ def _model_alone(engine: Engine, _: View, tone: str) -> Row:
 def _whole_model(engine: Engine, _: View, tone: str) -> Row:
     """The model as the engine names it."""
     name = engine.model or _short_model(engine, _WHOLE_MODEL)
-    if engine.kind in ROUTERS:
+    if engine.kind in ROUTER_KINDS:
         name = _front_end(engine)
     return ((" " + left(name, _WHOLE_MODEL), tone),)
 
@@ -115,7 +115,7 @@ def _whole_model(engine: Engine, _: View, tone: str) -> Row:
 def _short_model(engine: Engine, room: int) -> str:
     """Family and size of the model in `room` cells; `training` for a training run that does not name one, and how many
     backends a front end has."""
-    if engine.kind in ROUTERS:
+    if engine.kind in ROUTER_KINDS:
         return cut(_backends(engine), room)
     model = engine.model
     if not model and engine.phase is Phase.TRAINING:
@@ -369,17 +369,17 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
     _marked("e2e", glossary.E2E.short, _E2E, _e2e),
     _marked("ttft_ok", glossary.TTFT_GOAL.short, _GOAL, _ttft_goal),
     _marked("itl_ok", glossary.ITL_GOAL.short, _GOAL, _itl_goal),
-    figures("waste", glossary.WASTED_GPUS.short, 9, _waste),
+    figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste),
     replace(
-        words("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
+        words_column("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
     ),
 )
 """Columns that are more than plain text, by name."""
-BASE: Final = drawn_columns(ENGINE_COLUMNS.base, _DRAWN)
+_BASE: Final = drawn_columns(ENGINE_COLUMNS.base, _DRAWN)
 EXTRA: Final = drawn_columns(ENGINE_COLUMNS.extra, _DRAWN)
 
-TABLE: Final = Table(ENGINE_COLUMNS.pane, BASE, EXTRA, drops=("model", "prefill", "ttft"))
+TABLE: Final = Table(ENGINE_COLUMNS.pane, _BASE, EXTRA, drops=("model", "prefill", "ttft"))
 _NAMES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
@@ -436,7 +436,7 @@ def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
     if engine.departure:
         return ended_word(engine)
     word, tone = STATES[engine.state]
-    since = moment(engine.since)
+    since = local_time_of(engine.since)
     if since is None:
         return word, tone
     return f"{word} {age(max(0.0, now_s - since.timestamp()))}".rstrip(), tone
@@ -444,7 +444,7 @@ def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
 
 def ended_word(engine: Engine) -> tuple[str, str]:
     """Word and tone of an engine that has ended."""
-    since = moment(engine.since)
+    since = local_time_of(engine.since)
     clock = ""
     if since is not None:
         clock = f" since {since:%H:%M}"
@@ -464,7 +464,7 @@ def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | 
     if engine.state is not EndpointState.OK or _is_stale(engine):
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
-        return f"{mark(verdict)[0]} {engine.name} {LIMITS[verdict.code]}"
+        return f"{mark(verdict)[0]} {engine.name} {LIMIT_NAMES[verdict.code]}"
     if _is_marked(engine):
         return f"! {engine.name}"
     return ""
@@ -510,7 +510,7 @@ def _items(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
     """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
     rows: Sequence[Engine] = snapshot.engines
     if not pane.narrowed and not pane.sorted_by:
-        rows = grouped(snapshot)
+        rows = with_replica_rows(snapshot)
     if pane.hidden:
         return [engine for engine in rows if ended_at(engine) not in pane.hidden]
     return rows
@@ -523,15 +523,15 @@ def ended_at(engine: Engine) -> tuple[str, str] | None:
 
 def _page(engine: Engine) -> tuple[str, str]:
     if is_sums(engine):
-        return ("replicas", engine.url.removeprefix(SUMS))
+        return ("replicas", engine.url.removeprefix(REPLICAS_PREFIX))
     return ("engine", engine.key)
 
 
 def _words(engine: Engine, pane: ListView) -> str:
-    return words_of(engine, LIMITS[pane.urgent[engine.key].code] if engine.key in pane.urgent else "")
+    return row_words(engine, LIMIT_NAMES[pane.urgent[engine.key].code] if engine.key in pane.urgent else "")
 
 
-def words_of(engine: Engine, limit: str) -> str:
+def row_words(engine: Engine, limit: str) -> str:
     """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong. `limit`: what limits it."""
     state = "ok" if engine.state is EndpointState.OK else STATES[engine.state][0]
     gpus = f"gpu {spans(engine.hardware.gpus)} {engine.hardware.gpu_type}"
@@ -544,11 +544,11 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
         palette = pane.view.keymap.first("palette")
         count = counted(len(pane.snapshot.engines), "engine")
-        return wrapped(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
+        return wrap_line(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
     if pane.snapshot is None:
-        return wrapped("starting …", width, "muted")
+        return wrap_line("starting …", width, "muted")
     add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
-    return wrapped(f"no engine found: {add}", width, "muted", most=2)
+    return wrap_line(f"no engine found: {add}", width, "muted", most=2)
 
 
 def _row(engine: Engine, width: int, pane: ListView) -> Row:
@@ -567,7 +567,7 @@ def _windows(room: int, pane: ListView) -> Row:
     return ((_WINDOWS, "hint"),)
 
 
-ENGINES: Final = Listing[Engine](
+ENGINE_LISTING: Final = Listing[Engine](
     thing="engine",
     title="engines",
     command="pane.engines",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpumon.readings.snapshot import Kind, Snapshot
-from gpumon.triage.render import LIMITS
-from gpumon.tui.engine_table import words_of
+from gpumon.triage.render import LIMIT_NAMES
+from gpumon.tui.engine_table import row_words
 from gpumon.tui.rows import matches
 from gpumon.tui.triage_words import urgent_in
 
@@ -14,10 +14,10 @@ from gpumon.tui.triage_words import urgent_in
 def engines_that_match(snapshot: Snapshot, wanted: str) -> frozenset[str]:
     """Names of the engines whose own row the filter lets through."""
     urgent = urgent_in(snapshot, Kind.ENGINE)
-    limits = {key: LIMITS[verdict.code] for key, verdict in urgent.items()}
+    limits = {key: LIMIT_NAMES[verdict.code] for key, verdict in urgent.items()}
     match = set()
     for engine in snapshot.engines:
-        if matches(words_of(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus):
+        if matches(row_words(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus):
             match.add(engine.name)
     return frozenset(match)
 

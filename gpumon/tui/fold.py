@@ -49,7 +49,7 @@ def folded(text: str, width: int, first: int | None = None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def fitted(text: str, width: int, most: int, first: int | None = None) -> tuple[str, ...]:
+def cut_to_lines(text: str, width: int, most: int, first: int | None = None) -> tuple[str, ...]:
     """The same in at most `most` lines, the last one cut where that is needed."""
     lines = folded(text, width, first)
     if len(lines) <= most:

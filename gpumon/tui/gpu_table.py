@@ -32,13 +32,13 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.bar import Stage, bar, end_cell, with_mark
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, grid
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
-from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.palette import BODY, STAGES, bar_tone
 from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency, share
@@ -97,7 +97,7 @@ def _number(gpu: Gpu, _: View, tone: str) -> Row:
     return ((f" {right(str(gpu.index), 2)} ", tone),)
 
 
-def gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+def _gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them."""
     if not gpu.parent_uuid:
         return f"{gpu.index}"
@@ -298,10 +298,10 @@ _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     ),
 )
 """Columns that are more than plain text, by name."""
-BASE: Final = drawn_columns(GPU_COLUMNS.base, _DRAWN)
+_BASE: Final = drawn_columns(GPU_COLUMNS.base, _DRAWN)
 EXTRA: Final = drawn_columns(GPU_COLUMNS.extra, _DRAWN)
 
-TABLE: Final = Table(GPU_COLUMNS.pane, BASE, EXTRA, drops=("temperature", "power", "vram"))
+TABLE: Final = Table(GPU_COLUMNS.pane, _BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
 def row(
@@ -321,7 +321,7 @@ def row(
     tone = "text" if gpu.state is GpuState.OK else "muted"
     instead: dict[str, Row] = {}
     if gpu.parent_uuid and gpus:
-        instead["index"] = ((right(gpu_name(gpu, gpus), 4), tone),)
+        instead["index"] = ((right(_gpu_name(gpu, gpus), 4), tone),)
     if verdict is not None or of_state is not None:
         word, other = judged(gpu, view.levels, verdict, of_state)
         instead["state"] = ((" " + left(word, _STATE), other),)
@@ -377,7 +377,7 @@ def _use(gpu: Gpu, levels: Levels) -> tuple[str, str]:
         return "  low eff.", "muted"
     if gpu.mig_profile:
         return f"  {gpu.mig_profile}", "muted"
-    if held(gpu):
+    if holds_vram(gpu):
         return "+ VRAM held", "accent"
     if gpu.vram_shared:
         return "  shared", "muted"
@@ -409,7 +409,7 @@ def _idle(gpu: Gpu) -> bool:
     return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE
 
 
-def held(gpu: Gpu) -> bool:
+def holds_vram(gpu: Gpu) -> bool:
     """Nothing runs on it and it is no engine's, but its VRAM is in use: nobody else can have it."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
@@ -418,7 +418,7 @@ def held(gpu: Gpu) -> bool:
     return used > _HELD * total > 0.0 and not _may_serve(gpu)
 
 
-def is_free(gpu: Gpu) -> bool:
+def has_no_use(gpu: Gpu) -> bool:
     """No process, no work, and next to no VRAM in use."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
@@ -526,13 +526,13 @@ def _words(gpu: Gpu, pane: ListView) -> str:
     uuid = ""
     if len(pane.wanted) >= _LONG:
         uuid = gpu.uuid
-    limit = LIMITS[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
+    limit = LIMIT_NAMES[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
     if gpu.parent_uuid and pane.snapshot is not None:
         gpus = pane.snapshot.gpus
     else:
         gpus = ()
     if gpus:
-        number = gpu_name(gpu, gpus)
+        number = _gpu_name(gpu, gpus)
     else:
         number = f"{gpu.index}"
     known = (f"gpu {number}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
@@ -552,18 +552,18 @@ def _trouble(gpu: Gpu, pane: ListView) -> str:
     glyph, _, rest = word.partition(" ")
     if tone not in ("warn", "critical", "alarm") or pane.snapshot is None:
         return ""
-    return f"{glyph} gpu {gpu_name(gpu, pane.snapshot.gpus)} {rest}"
+    return f"{glyph} gpu {_gpu_name(gpu, pane.snapshot.gpus)} {rest}"
 
 
 def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     """Why there is no GPU, as far as a fault says so."""
     if pane.snapshot is None:
-        return wrapped("starting: waiting for the driver's first answer …", width, "muted")
+        return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
     why = next((fault.text for fault in pane.snapshot.faults if fault.source in _DRIVER), "")
     text = "no GPU: this host's GPUs are not read"
     if why:
         text = f"no GPU found: {why}"
-    return wrapped(text, width, "muted", most=2)
+    return wrap_line(text, width, "muted", most=2)
 
 
 class _Sparks:

@@ -13,11 +13,11 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.triage.marks import URGENT
-from gpumon.triage.render import money
+from gpumon.triage.render import price_per_hour_text
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.totals import totals
+from gpumon.tui.totals import machine_totals
 from gpumon.tui.triage_rows import HEALTHY, Item
-from gpumon.tui.triage_words import LEVELS
+from gpumon.tui.triage_words import LEVEL_MARKS
 
 _GAP: Final = "  "
 _FIGURES_SHARE: Final = 0.4
@@ -55,7 +55,7 @@ def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | N
 
 def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
     """Texts and tones of the figures, the most important first."""
-    total = totals(snapshot)
+    total = machine_totals(snapshot)
     figures: list[Piece] = []
     if snapshot.engines:
         figures += rates(total.decode_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
@@ -81,7 +81,7 @@ def costs(power_w: Reading, price_per_h: float | None) -> list[Piece]:
     if not isinstance(power_w, Missing):
         figures.append((watts(power_w), "text"))
     if price_per_h is not None:
-        figures.append((money(price_per_h), "text"))
+        figures.append((price_per_hour_text(price_per_h), "text"))
     return figures
 
 
@@ -115,10 +115,10 @@ def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
 
 def _without_trouble(items: Sequence[Item]) -> Piece:
     """`● no problem found; + 2 notes`, or what triage waits for."""
-    glyph, tone, _ = LEVELS[Level.OK]
+    glyph, tone, _ = LEVEL_MARKS[Level.OK]
     notes = sum(item.level is Level.NOTE for item in items)
     if notes:
-        return f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", tone
+        return f"{glyph} no problem found; {LEVEL_MARKS[Level.NOTE][0]} {counted(notes, 'note')}", tone
     healthy = next((item for item in items if item.key == HEALTHY), None)
     if healthy is None:
         return "", "text"
@@ -149,7 +149,7 @@ def in_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piec
 
 def _numbers(numbers: Mapping[Level, int]) -> str:
     """`✗ 1 ! 2`: number of problems of each urgent level."""
-    return " ".join(f"{LEVELS[level][0]} {numbers[level]}" for level in URGENT if numbers.get(level))
+    return " ".join(f"{LEVEL_MARKS[level][0]} {numbers[level]}" for level in URGENT if numbers.get(level))
 
 
 def _problem(begin: str, worst: Item, room: int) -> str:

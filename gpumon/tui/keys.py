@@ -18,7 +18,7 @@ _NO_KEY = "unbound"
 """Key of a command without one: Textual keeps the usual one where it is told nothing."""
 
 
-def named(key: str) -> str:
+def _named(key: str) -> str:
     """A key as Textual names it: `?` is `question_mark` there, `ctrl+_` is `ctrl+underscore`."""
     before, last = (key[:-1], key[-1]) if key[-2:-1] == "+" else ("", key)
     return before + next(iter(Binding.make_bindings([Binding(last, "")]))).key
@@ -33,13 +33,13 @@ def pressed(key: str) -> events.Key:
     character = _CHARACTERS.get(key)
     if len(key) == 1:
         character = key
-    return events.Key(named(key), character)
+    return events.Key(_named(key), character)
 
 
 def bindings() -> list[BindingType]:
     """Every command of the whole screen with its usual keys."""
     return [
-        Binding(named(key), f"do('{command.id}')", command.does, id=command.id)
+        Binding(_named(key), f"do('{command.id}')", command.does, id=command.id)
         for command in COMMANDS
         if not command.scope
         for key in command.keys
@@ -54,7 +54,7 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
     changed = (command.id for command in COMMANDS if not command.scope and keymap.keys[command.id] != command.keys)
     keys_of = {}
     for id_ in changed:
-        keys_of[id_] = ",".join(map(named, keymap.keys[id_])) or _NO_KEY
+        keys_of[id_] = ",".join(map(_named, keymap.keys[id_])) or _NO_KEY
     return keys_of
 
 
@@ -64,5 +64,5 @@ def scoped(keymap: Keymap, scope: str) -> dict[str, str]:
     for command in COMMANDS:
         if command.scope == scope:
             for key in keymap.keys[command.id]:
-                scoped[named(key)] = command.id
+                scoped[_named(key)] = command.id
     return scoped

@@ -108,7 +108,7 @@ def panel_width(width: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def plan(
+def pane_heights(
     width: int,
     height: int,
     counts: Counts,

@@ -22,7 +22,7 @@ class LevelBounds(NamedTuple):
     hot: float
 
 
-LEVELS: Final[dict[str, Callable[[View], LevelBounds]]] = {
+LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
     "vram": lambda view: LevelBounds(view.levels.vram_warn, view.levels.vram_critical),
     # above this requests wait or are preempted soon
@@ -67,13 +67,13 @@ def level_of(name: str, view: View) -> LevelBounds:
     """The level of a figure in the settings of a view; worked out once for them."""
     known = _KNOWN.get(name)
     if known is None or known[0] is not view.config:
-        known = _KNOWN[name] = (view.config, LEVELS[name](view))
+        known = _KNOWN[name] = (view.config, LEVEL_BOUNDS[name](view))
     return known[1]
 
 
 def levels_in(view: View) -> dict[str, LevelBounds]:
     """All levels in the settings of a view, by their keys."""
-    return {name: level_of(name, view) for name in LEVELS}
+    return {name: level_of(name, view) for name in LEVEL_BOUNDS}
 
 
 _KNOWN: Final[dict[str, tuple[Config, LevelBounds]]] = {}

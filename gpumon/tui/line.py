@@ -261,7 +261,7 @@ def _encode(line: Line, ranges: Ranges) -> str:
     return "".join(out)
 
 
-def wrapped(text: str, width: int, tone: str, most: int = 3) -> list[Row]:
+def wrap_line(text: str, width: int, tone: str, most: int = 3) -> list[Row]:
     """A sentence over at most `most` lines of `width` cells, broken at blanks; the last is cut where it must be."""
     lines: list[Row] = []
     words = text.split()

@@ -254,7 +254,7 @@ class Palette:
         if self.depth is Depth.ANSI and not theme.named:
             theme = load_theme("ansi")
         self.theme = theme
-        looks = {name: look(tone, theme, self.depth) for name, tone in TONES.items()}
+        looks = {name: _look(tone, theme, self.depth) for name, tone in TONES.items()}
         self.styles = {name: _style(appearance) for name, appearance in looks.items()}
         codes = {MARKS[name]: _code(appearance, self.depth) for name, appearance in looks.items()}
         self.textures = _textures(self.ascii, theme.named or self.depth in (Depth.NONE, Depth.ANSI))
@@ -297,7 +297,7 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
     return tables
 
 
-def look(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
+def _look(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """How a tone looks in a theme."""
     attributes = _attributes(tone, theme, depth)
     if depth is Depth.NONE or theme.colourless:

@@ -10,9 +10,9 @@ from gpumon.readings.format import DASH, age, memory, ratio, right
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process, Snapshot
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.rows import Listing, ListView, Order
-from gpumon.tui.table import Column, Table, drawn_columns, figures, spans, words
+from gpumon.tui.table import Column, Table, drawn_columns, figures_column, spans, words_column
 from gpumon.tui.view import View
 
 _LEAST_COMMAND: Final = 20
@@ -37,7 +37,7 @@ class RunningProcess(NamedTuple):
     """How long it has run; below 0 where that is not known."""
 
 
-def merged(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningProcess]:
+def running_processes(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningProcess]:
     """The processes on the GPUs at a Unix time, each once: the most VRAM first, what does not tell last."""
     places: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
@@ -87,7 +87,7 @@ def _known(readings: Iterable[Reading]) -> list[float]:
     return known
 
 
-def command(process: Process) -> str:
+def command_text(process: Process) -> str:
     """The command line without the folder of its program, else the name; why there is neither in a container."""
     if process.command:
         program, blank, rest = process.command.partition(" ")
@@ -120,11 +120,11 @@ def _lasts(running: RunningProcess) -> str:
 
 
 _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
-    words("gpus", "gpus", 5, lambda running: spans(running.gpus)),
+    words_column("gpus", "gpus", 5, lambda running: spans(running.gpus)),
     Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
-    figures("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
+    figures_column("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
     Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=ROOM_OF_COMMAND),
-    figures("time", "time", 5, _lasts, keep=ROOM_OF_COMMAND),
+    figures_column("time", "time", 5, _lasts, keep=ROOM_OF_COMMAND),
 )
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 
@@ -146,12 +146,12 @@ def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[Running
     )
 
 
-BASE: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.base), _DRAWN)
+_BASE: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.base), _DRAWN)
 """Columns of every screen; the command has the rest of the line."""
-EXTRA: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.extra), _DRAWN)
+_EXTRA: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.extra), _DRAWN)
 """Columns that a wider screen adds, in this order, before the command."""
 
-TABLE: Final = Table(PROCESS_COLUMNS.pane, BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
+TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
 
 
 def head(width: int, view: View, shift: int = 0) -> Row:
@@ -165,7 +165,7 @@ def row(running: RunningProcess, width: int, view: View, shift: int = 0) -> Row:
     if "processes.command" in view.hidden:
         text = ""
     else:
-        text = f" {command(running.process)}"
+        text = f" {command_text(running.process)}"
     return (*TABLE.row(running, width, view, "text", shift=shift), (text, "text"))
 
 
@@ -226,13 +226,13 @@ def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
             reason = AFAR
         else:
             reason = _no_process(pane.snapshot)
-        return wrapped(reason, width, "muted", most=2)
+        return wrap_line(reason, width, "muted", most=2)
 
     return Listing(
         thing="process",
         title="processes",
         command="pane.processes",
-        items=lambda snapshot, _: merged(snapshot.gpus, snapshot.wall_s),
+        items=lambda snapshot, _: running_processes(snapshot.gpus, snapshot.wall_s),
         key=lambda running: str(running.process.pid),
         words=_words,
         gpus=lambda running, _: running.gpus,

@@ -10,12 +10,12 @@ from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.snapshot import Efficiency, Engine, Goodput, Hardware, Replicas, Snapshot
 from gpumon.readings.verdict import Evidence
 
-SUMS: Final = "replicas:"
+REPLICAS_PREFIX: Final = "replicas:"
 """The URL of a row of sums begins so; the model follows."""
 _SHARED: Final = tuple(name for name in Replicas.__struct_fields__ if name in flat_fields(Engine) and name != "model")
 
 
-def grouped(snapshot: Snapshot) -> list[Engine]:
+def with_replica_rows(snapshot: Snapshot) -> list[Engine]:
     """The engines in their order; where one has replicas, they follow it, below the row of their sums."""
     if not snapshot.replicas:
         return list(snapshot.engines)
@@ -70,7 +70,7 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
         name=name_of(replicas),
         kind=EngineKind.UNKNOWN,
         phase=Phase.INFERENCE,
-        url=f"{SUMS}{replicas.model}",
+        url=f"{REPLICAS_PREFIX}{replicas.model}",
         state=EndpointState.OK,
         age_s=0.0,
         model=replicas.model,
@@ -87,4 +87,4 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
 
 def is_sums(engine: Engine) -> bool:
     """Whether a row has the sums of replicas."""
-    return engine.url.startswith(SUMS)
+    return engine.url.startswith(REPLICAS_PREFIX)

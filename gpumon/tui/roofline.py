@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT
-from gpumon.efficiency.roofline import RooflinePoint, standing, trail
+from gpumon.efficiency.roofline import RooflinePoint, roofline_point, trail
 from gpumon.readings.format import cut, left, phrase, ratio
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
@@ -16,11 +16,11 @@ from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Scale, fitted, framed
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed, to_width
 
-LEAST_WIDTH: Final = 120
+LEAST_ROOFLINE_WIDTH: Final = 120
 """Columns of the screen from which there is a roofline."""
-LEAST_HEIGHT: Final = 8
+LEAST_ROOFLINE_HEIGHT: Final = 8
 """Lines from which it says something."""
 _TRAIL_S: Final = 300.0
 """Seconds that a trail goes back."""
@@ -66,7 +66,7 @@ def roofline_rows(
             second = beside[number]
         else:
             second = ()
-        rows.append((*fitted(first, width - _LIST), ("  ", "text"), *second))
+        rows.append((*to_width(first, width - _LIST), ("  ", "text"), *second))
     return rows
 
 
@@ -79,7 +79,7 @@ def _placed(number: int, engine: Engine, history: History | None, wall_s: float)
             history.buckets, newest_bucket=newest, count=int(_TRAIL_S / _STEP_S), width_s=_STEP_S, until_s=wall_s
         )
         places = trail(read(f"mbu{AT}{engine.key}"), read(f"mfu{AT}{engine.key}"))
-    return _Placed(letter, _TONES[number % len(_TONES)], engine, standing(engine), places)
+    return _Placed(letter, _TONES[number % len(_TONES)], engine, roofline_point(engine), places)
 
 
 def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -99,7 +99,7 @@ def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs)
 
 
 def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     return (
         LegendEntry(marks.goal, "warn", "roof: 100 %"),
         LegendEntry(marks.thin, "muted", "ridge: both at once"),
@@ -110,7 +110,7 @@ def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
 
 def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
     """The inside of the picture: what lies behind comes first."""
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
     for point in placed:
         for mbu, mfu in point.trail:
@@ -172,9 +172,9 @@ def _listed(point: _Placed, width: int) -> list[Row]:
         for word, value in (("MFU", where.mfu), ("MBU", where.mbu)):
             if isinstance(value, Missing):
                 missing.append(f"{word} {phrase(value)}")
-        return [fitted(head, width), fitted([(f"  {', '.join(missing)}", "muted")], width)]
+        return [to_width(head, width), to_width([(f"  {', '.join(missing)}", "muted")], width)]
     head.append((f" MFU {ratio(where.mfu)} MBU {ratio(where.mbu)}", "text"))
-    return [fitted(head, width), fitted([(f"  {_against_roof(where)}", "muted")], width)]
+    return [to_width(head, width), to_width([(f"  {_against_roof(where)}", "muted")], width)]
 
 
 def _against_roof(where: RooflinePoint) -> str:
@@ -209,4 +209,11 @@ def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
 
 def too_narrow(width: int) -> Sequence[Row]:
     """The note in place of the roofline on a narrow screen."""
-    return (((cut(f" the roofline needs {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines", width), "muted"),),)
+    return (
+        (
+            (
+                cut(f" the roofline needs {LEAST_ROOFLINE_WIDTH} columns and {LEAST_ROOFLINE_HEIGHT} lines", width),
+                "muted",
+            ),
+        ),
+    )

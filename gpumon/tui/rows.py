@@ -139,7 +139,7 @@ def _terms(wanted: str) -> tuple[tuple[str, int, bool], ...]:
     return tuple(terms)
 
 
-def ordered(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> list[T]:
+def order_rows(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> list[T]:
     """The rows by `order` (None: as they came), turned round where that is wanted; equal ones keep their order."""
     if order is None:
         return list(items)

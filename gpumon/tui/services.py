@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, ROUTERS, Service
+from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, ROUTER_KINDS, Service
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -43,11 +43,11 @@ class MainRate(NamedTuple):
     of: str
 
 
-def service_of(engine: Engine) -> Service:
+def service_shown(engine: Engine) -> Service:
     """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
     if engine.phase is Phase.TRAINING:
         return Service.TRAINING
-    if engine.kind in ROUTERS:
+    if engine.kind in ROUTER_KINDS:
         return Service.ROUTING
     if engine.kind in ENCODERS or engine.rates.decode_tokens_per_s == NO_DECODE:
         return Service.ENCODING
@@ -57,7 +57,7 @@ def service_of(engine: Engine) -> Service:
 
 def other_rate(engine: Engine) -> MainRate | None:
     """The rate of a training run, of a server of models that are no LLMs, or of a front end; None for all others."""
-    service = service_of(engine)
+    service = service_shown(engine)
     if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
     fields = _REQUESTS if service is Service.ROUTING else _WORK

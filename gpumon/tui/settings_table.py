@@ -106,7 +106,7 @@ class Setting(NamedTuple):
         return None if None in self.choices else value
 
 
-def number(text: str, units: Mapping[str, float]) -> float:
+def _number(text: str, units: Mapping[str, float]) -> float:
     """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units` are the factors of what may stand behind it, "" among them.
 
     Raises ValueError.
@@ -119,7 +119,7 @@ def number(text: str, units: Mapping[str, float]) -> float:
 
 def _share(text: str) -> float:
     """Below 1, and as `1.0`, it is the share itself, as the config has it; `1` is in percent, as all with the sign."""
-    value = number(text, {"": 1.0, "%": 1.0})
+    value = _number(text, {"": 1.0, "%": 1.0})
     itself = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
     if itself and "%" not in text:
         return value
@@ -129,7 +129,7 @@ def _share(text: str) -> float:
 def _goal(text: str) -> float | None:
     if text.strip().lower() in ("", "none", "-", "–"):
         return None
-    return number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
+    return _number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
 def _degree_unit(value: str) -> str:
@@ -173,11 +173,11 @@ _SWITCH: Final = _Form(_yes_or_no, (False, True))
 _COLUMNS: Final = _Form(_number_hidden)
 _SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 101)), _share)
 _BY_UNIT: Final[dict[str, _Form]] = {
-    "_s": _Form(period, (), partial(number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
+    "_s": _Form(period, (), partial(_number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
     "_c": _Form(
         _degrees,
         tuple(float(degrees) for degrees in range(30, 121)),
-        partial(number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
+        partial(_number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
     ),
     "_ms": _Form(_milliseconds, (None,), _goal),
 }

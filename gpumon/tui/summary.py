@@ -13,10 +13,10 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.totals import DOWN, SILENT, MachineTotals, number_in, totals
-from gpumon.tui.triage_words import LEVELS, mark
+from gpumon.tui.totals import DOWN_STATES, SILENT_STATES, MachineTotals, machine_totals, number_in
+from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
 _TROUBLES: Final = (
     ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
@@ -58,7 +58,7 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     """Texts and tones, the most important first."""
     if snapshot is None:
         return [("gpumon", "strong"), ("starting …", "muted")]
-    total = totals(snapshot)
+    total = machine_totals(snapshot)
     parts: list[Piece] = []
     if snapshot.simulated:
         parts.append(("SIM", "badge"))
@@ -92,10 +92,10 @@ def _states(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
         number = number_in(whole, states)
         if number:
             parts.append((f"{number} {word}", tone))
-    down = number_in(snapshot.engines, DOWN)
+    down = number_in(snapshot.engines, DOWN_STATES)
     if down:
         parts.append((f"{counted(down, 'engine')} DOWN", "critical"))
-    silent = number_in(snapshot.engines, SILENT)
+    silent = number_in(snapshot.engines, SILENT_STATES)
     if silent:
         parts.append((f"{counted(silent, 'engine')} without figures", "warn"))
     return parts
@@ -120,7 +120,7 @@ def _worst(snapshot: Snapshot) -> list[Piece]:
     for verdict in snapshot.verdicts[:1]:
         if verdict.level in URGENT:
             glyph, tone, _ = mark(verdict)
-            return [(f"{glyph} {LIMITS[verdict.code]} {clean(verdict.scope)}", tone)]
+            return [(f"{glyph} {LIMIT_NAMES[verdict.code]} {clean(verdict.scope)}", tone)]
     return []
 
 
@@ -135,8 +135,8 @@ def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
         return "…", "muted"
     lost = _TROUBLES[0][2]
     critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
-    if critical or number_in(snapshot.gpus, lost) or number_in(snapshot.engines, DOWN):
-        return LEVELS[Level.CRITICAL][:2]
+    if critical or number_in(snapshot.gpus, lost) or number_in(snapshot.engines, DOWN_STATES):
+        return LEVEL_MARKS[Level.CRITICAL][:2]
     if _loud_faults(snapshot):
-        return LEVELS[Level.WARN][:2]
+        return LEVEL_MARKS[Level.WARN][:2]
     return ("‖", "warn") if paused else ("●", "ok")

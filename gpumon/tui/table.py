@@ -272,7 +272,7 @@ def _keep(memory: dict[object, V], key: object, value: V) -> V:
     return value
 
 
-def figures(
+def figures_column(
     name: str, title: str, width: int, text: Callable[[T], str], *, gap: int = 1, keep: int = 0, fixed: bool = False
 ) -> Column[T]:
     """A column of figures, flush right in `width` cells behind `gap` blanks."""
@@ -284,7 +284,7 @@ def figures(
     return Column(name, title, size, ((right(title, size), "muted"),), cell, keep, fixed)
 
 
-def words(
+def words_column(
     name: str, title: str, width: int, text: Callable[[T], str], *, gap: int = 1, keep: int = 0, fixed: bool = False
 ) -> Column[T]:
     """A column of text, flush left in `width` cells behind `gap` blanks."""
@@ -298,7 +298,7 @@ def words(
 
 def text_column(column: TextColumn[T]) -> Column[T]:
     """A column of plain text, drawn in the tone of its row."""
-    make = words if column.is_left else figures
+    make = words_column if column.is_left else figures_column
     return make(
         column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
     )
@@ -401,7 +401,7 @@ def unseen(names: tuple[str, ...], room: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def moment(rfc3339: str) -> datetime | None:
+def local_time_of(rfc3339: str) -> datetime | None:
     """The local time of an RFC 3339 text; None where it is none."""
     try:
         return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()

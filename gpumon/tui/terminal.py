@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from gpumon.config.schema import Config
-from gpumon.config.terminals import NO_SCREEN, PLAIN, SMALL
+from gpumon.config.terminals import NO_SCREEN, PLAIN_TERMINALS, SMALL_TERMINALS
 
 MOST_CELLS: Final = 500
 """Columns and lines that are painted; what a larger terminal has beyond stays empty."""
@@ -66,7 +66,7 @@ def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.ut
     The first of LC_ALL, LC_CTYPE and LANG that is set decides. Where none is (containers), UTF-8 is taken for granted.
     `coerced`: Python found the locale C, and set LC_CTYPE by itself (PEP 538): that is no word of the user's.
     """
-    if environ.get("TERM", "") in PLAIN:
+    if environ.get("TERM", "") in PLAIN_TERMINALS:
         return True
     own = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8") and not environ.get("PYTHONUTF8")
     names = ("LC_ALL", "LANG") if own else ("LC_ALL", "LC_CTYPE", "LANG")
@@ -101,7 +101,7 @@ def depth(environ: Mapping[str, str]) -> Depth:
     if environ.get("NO_COLOR"):
         return Depth.NONE
     terminal = environ.get("TERM", "").lower()
-    if terminal in SMALL and not environ.get("TMUX"):
+    if terminal in SMALL_TERMINALS and not environ.get("TMUX"):
         return Depth.ANSI
     if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit") and not in_screen(environ):
         return Depth.TRUE

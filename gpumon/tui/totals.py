@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 
-SILENT: Final = frozenset(
+SILENT_STATES: Final = frozenset(
     {
         *(EndpointState.UNAUTHORIZED, EndpointState.METRICS_OFF, EndpointState.NOT_METRICS),
         *(EndpointState.WRONG_ENGINE, EndpointState.TOO_LARGE),
     }
 )
 """States of an engine that answers, but gives no figures."""
-DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - SILENT
+DOWN_STATES: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - SILENT_STATES
 """States of an engine that serves nobody, as far as is known."""
-_UP: Final = SILENT | {EndpointState.OK}
+_UP: Final = SILENT_STATES | {EndpointState.OK}
 """States of an engine that answers."""
 
 
@@ -41,7 +41,7 @@ class MachineTotals(NamedTuple):
     power_w: Reading
 
 
-def totals(snapshot: Snapshot) -> MachineTotals:
+def machine_totals(snapshot: Snapshot) -> MachineTotals:
     """Sums and means of a snapshot."""
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
@@ -53,7 +53,7 @@ def totals(snapshot: Snapshot) -> MachineTotals:
         busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
         mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
         mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),
-        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in adding_up(engines)),
+        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in engines_in_sums(engines)),
         power_w=_sum(gpu.power_w for gpu in gpus),
     )
 

@@ -16,18 +16,18 @@ from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snap
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT
 from gpumon.triage.render import (
-    LIMITS,
+    LIMIT_NAMES,
     NARROW,
     action_texts,
     event_text,
     evidence_text,
     verdict_text,
 )
-from gpumon.tui.fold import fitted, folded
+from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.table import clock, moment, spans
-from gpumon.tui.triage_words import EVENTS, LEVELS, event_mark, mark
+from gpumon.tui.table import clock, local_time_of, spans
+from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -138,7 +138,7 @@ def _kind(verdict: Verdict) -> tuple[object, ...]:
     return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
 
 
-def items(
+def triage_items(
     snapshot: Snapshot,
     verdicts: Sequence[Verdict],
     events: Sequence[Event],
@@ -164,7 +164,7 @@ def items(
         rows += [item_of(verdict, snapshot) for verdict in healthy]
     elif healthy:
         rows.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
-    return [*grouped(rows), *_of_events(events, glyphs)]
+    return [*_grouped(rows), *_of_events(events, glyphs)]
 
 
 def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
@@ -185,7 +185,7 @@ def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
     return [*urgent, *faults, *notes]
 
 
-def grouped(rows: Sequence[Item]) -> list[Item]:
+def _grouped(rows: Sequence[Item]) -> list[Item]:
     """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; it opens the page of the first."""
     same: dict[object, list[Item]] = {}
     for item in rows:
@@ -360,7 +360,7 @@ def _of_fault(fault: FaultShown) -> Item:
 
 def _of_quiet_fault(fault: FaultShown) -> Item:
     """A fault as a note: it can wait until there is room."""
-    glyph, tone, _ = LEVELS[Level.NOTE]
+    glyph, tone, _ = LEVEL_MARKS[Level.NOTE]
     return _of_fault(fault)._replace(mark=(f" {glyph} ", tone), level=Level.NOTE, quiet=True)
 
 
@@ -412,7 +412,7 @@ def _event_key(event: Event) -> str:
     return f"event/{event.kind.value}/{event.key}/{event.scope}/{event_text(event)}"
 
 
-def row_of(event: Event, snapshot: Snapshot) -> str:
+def row_key_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
     given = None
     if event.verdict is not None and event.code != "verdict_over":
@@ -438,7 +438,7 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
     return None
 
 
-def changed(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
+def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
     """Events of the last minutes in one line, the newest first; how many more there were at its end."""
     newest: dict[str, Event] = {}
     for event in reversed(events):
@@ -468,7 +468,7 @@ def _brief(event: Event) -> str:
     if event.verdict is None:
         return clean(f"{event.scope} {event_text(event)}", _TEXT)
     over = " over" if event.code == "verdict_over" else ""
-    return clean(f"{event.scope} {LIMITS[event.verdict.code]}{over}", _TEXT)
+    return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _TEXT)
 
 
 def numbers(spans_: str) -> list[int]:
@@ -523,7 +523,7 @@ def columns(items: Sequence[Item], width: int) -> TriageColumns:
 
 
 @lru_cache(maxsize=512)
-def lines(item: Item, places: TriageColumns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
+def item_lines(item: Item, places: TriageColumns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
     """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
 
     Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has
@@ -550,7 +550,7 @@ def lines(item: Item, places: TriageColumns, most: int, *, whole: bool = False) 
 
 def _text_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
     """The text, then as many whole actions as fit; and whether the text was cut."""
-    texts = [(text, item.tone) for text in fitted(item.text, width, most, first)]
+    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, most, first)]
     is_cut = len(folded(item.text, width, first)) > most
     if not is_cut:
         texts += [(text, "accent") for text in _acts(item.actions, width, width, most - len(texts))]
@@ -562,7 +562,7 @@ def _action_first(item: Item, width: int, first: int, most: int) -> tuple[list[P
     actions = _acts(item.actions, width, first, most - 1)
     room = most - len(actions)
     texts = [(text, "accent") for text in actions]
-    texts += [(text, item.tone) for text in fitted(item.text, width, room)]
+    texts += [(text, item.tone) for text in cut_to_lines(item.text, width, room)]
     return texts, len(folded(item.text, width)) > room
 
 
@@ -583,7 +583,7 @@ def _acts(actions: Sequence[str], width: int, first: int, most: int) -> tuple[st
         if len(texts) <= most:
             return texts
     if actions and most > 0:
-        return fitted(f"→ {actions[0]}", width, most, first)
+        return cut_to_lines(f"→ {actions[0]}", width, most, first)
     return ()
 
 
@@ -593,7 +593,7 @@ def clock_of(item: Item) -> str:
         return clock(item.at_s)
     if not item.since:
         return ""
-    local = moment(item.since)
+    local = local_time_of(item.since)
     if local is None:
         return left(item.since, 8)
     return local.strftime("%H:%M:%S")

@@ -10,7 +10,7 @@ from gpumon.triage.marks import MARKS, URGENCY, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
 
-LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
+LEVEL_MARKS: Final[dict[Level, tuple[str, str, str]]] = {
     level: (mark.glyph, mark.tone, mark.word) for level, mark in MARKS.items()
 }
 """Glyph, tone and word of each level."""
@@ -33,16 +33,16 @@ _RANK: Final = {kind: at for at, kind in enumerate(EVENTS)}
 
 def mark(verdict: Verdict) -> tuple[str, str, str]:
     """Glyph, tone and word of how urgent a verdict is."""
-    return _UNKNOWN if verdict.code is Limit.UNKNOWN else LEVELS[verdict.level]
+    return _UNKNOWN if verdict.code is Limit.UNKNOWN else LEVEL_MARKS[verdict.level]
 
 
 def event_mark(event: Event, glyphs: Glyphs) -> tuple[str, str]:
     """Glyph of an event's kind, in the tone of its level."""
     glyph, plain, _ = EVENTS[event.kind]
-    return plain if glyphs == "ascii" else glyph, LEVELS[event.level][1]
+    return plain if glyphs == "ascii" else glyph, LEVEL_MARKS[event.level][1]
 
 
-def legend(events: Iterable[Event], glyphs: Glyphs) -> str:
+def glyph_legend(events: Iterable[Event], glyphs: Glyphs) -> str:
     """Meanings of the glyphs of these events: `✗ Xid ● restart`."""
     kinds = sorted({event.kind for event in events}, key=_RANK.__getitem__)
     return " ".join(f"{EVENTS[kind][glyphs == 'ascii']} {EVENTS[kind][2]}" for kind in kinds)
@@ -60,7 +60,7 @@ def tone_of_text(text: str) -> str:
 
 def remarked(word: str, tone: str, level: Level) -> tuple[str, str]:
     """A state's word with the mark and tone of the verdict on it; what is as urgent keeps its own tone."""
-    glyph, level_tone, _ = LEVELS[level]
+    glyph, level_tone, _ = LEVEL_MARKS[level]
     own, _, rest = word.partition(" ")
     if own == glyph:
         return word, tone

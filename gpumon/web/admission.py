@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from gpumon.outputs.http import host_of
+from gpumon.outputs.http import host_in_header
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -46,7 +46,7 @@ class Admission:
         return hmac.compare_digest(key.encode(errors="backslashreplace"), self.key.encode())
 
     def _named(self, host: str) -> bool:
-        name = host_of(host)
+        name = host_in_header(host)
         return name in self._names or (self._remote and _is_address(name))
 
 

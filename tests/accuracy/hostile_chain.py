@@ -13,7 +13,7 @@ import pytest
 from gpumon.config.schema import Config, Endpoint
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.outputs.json import encode
-from gpumon.outputs.plain import lines
+from gpumon.outputs.plain import snapshot_lines
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
@@ -83,7 +83,7 @@ class Shot:
     @cached_property
     def plain(self) -> str:
         """The plain lines."""
-        return lines(self.snapshot)
+        return snapshot_lines(self.snapshot)
 
     @cached_property
     def rows(self) -> Mapping[str, tuple[str, ...]]:

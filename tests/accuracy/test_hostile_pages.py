@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.engines.registry import ROWS
+from gpumon.sources.engines.registry import ENGINE_ROWS
 from tests.accuracy.hostile import Recording, harmless, hostile, recordings
 from tests.accuracy.hostile_beside import Beside
 from tests.accuracy.hostile_chain import RIGS, Chain
@@ -69,7 +69,7 @@ def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop
         [*Chain(loop, RIGS[0], each.wall_s).run(each.polls(each.length_s // 3, 3))][-1].snapshot for each in RECORDINGS
     ]
     engines = [engine for snapshot in last for engine in snapshot.engines if engine.state is EndpointState.OK]
-    assert {engine.kind for engine in engines} == {row.kind for row in ROWS}
+    assert {engine.kind for engine in engines} == {row.kind for row in ENGINE_ROWS}
     assert sum(isinstance(engine.rates.decode_tokens_per_s, float) for engine in engines) > len(RECORDINGS) / 2
     assert sum(isinstance(engine.efficiency.mbu_ratio, float) for engine in engines) > len(RECORDINGS) / 4
 

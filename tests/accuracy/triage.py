@@ -28,7 +28,7 @@ from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds import as_feed, endpoint_of, row_of
+from gpumon.sources.feeds import as_feed, endpoint_of, engine_row_of
 from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.probe import IDENTITY
@@ -76,7 +76,7 @@ class Poll:
         self.reading = as_feed(blank, feed, "") if feed else blank
 
     def _adapt(self) -> None:
-        self._adapter = row_of(self._feed, "", named_page=True).adapter() if self._feed else VllmAdapter()
+        self._adapter = engine_row_of(self._feed, "", named_page=True).adapter() if self._feed else VllmAdapter()
         self._scanner = Scanner(self._adapter.wanted)
 
     def read(self, monotonic_s: float) -> None:

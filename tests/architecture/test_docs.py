@@ -12,7 +12,7 @@ import pytest
 from gpumon.commands import COMMANDS
 from gpumon.commands.options import LIST, actions, parser_of, subcommands
 from gpumon.config.keymap import COMMANDS as KEYED
-from gpumon.config.keymap import shown
+from gpumon.config.keymap import shown_key
 from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_the_table_of_keys_in_the_readme_names_keys_of_the_screen() -> None:
         cell for row in section.splitlines() if row.startswith("| `") for cell in row.strip("| ").split(" | ")[::2]
     ]
     named = [key for cell in cells for span in re.findall(r"`([^`]+)`", cell) for key in span.split()]
-    keys = {shown(key) for command in KEYED for key in command.keys}
+    keys = {shown_key(key) for command in KEYED for key in command.keys}
     assert named
     assert set(named) <= keys | set("123456789")
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.commands import COMMANDS
 from gpumon.commands.completion import bash, fish, man, zsh
-from gpumon.commands.options import actions, program, subcommands
+from gpumon.commands.options import actions, command_parser, subcommands
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -25,7 +25,9 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 @functools.cache
 def options() -> set[str]:
     """All options of all commands."""
-    return {option for parser in parsers(program()) for action in actions(parser) for option in action.option_strings}
+    return {
+        option for parser in parsers(command_parser()) for action in actions(parser) for option in action.option_strings
+    }
 
 
 def completed(line: str, folder: Path) -> set[str]:
@@ -69,7 +71,7 @@ def test_bash_offers_what_may_stand_there(line: str, offered: set[str], tmp_path
 
 def test_bash_offers_every_command_and_every_option_of_each(tmp_path: Path) -> None:
     assert completed("gpumon ", tmp_path) >= {*COMMANDS}
-    for name, parser in subcommands(program()).items():
+    for name, parser in subcommands(command_parser()).items():
         if not subcommands(parser):
             own = {option for action in actions(parser) for option in action.option_strings}
             assert completed(f"gpumon {name} -", tmp_path) == own, name

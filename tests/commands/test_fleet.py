@@ -17,7 +17,7 @@ from gpumon.commands.watch import print_fleet
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
-from gpumon.fleet.rows import by_host, by_model, total
+from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Snapshot
@@ -278,7 +278,7 @@ async def test_figures_of_an_idle_fleet_are_not_zero_where_nothing_is_known(prom
         assert all(isinstance(ratio, Missing) for ratio in mfu)
         rows = by_host(snapshot, control.prices)
         assert [row.name for row in rows] == list(HOSTS)
-        for row in (*rows, *by_model(snapshot, control.prices), total(rows)):
+        for row in (*rows, *by_model(snapshot, control.prices), total_row(rows)):
             unknown = row.busy_ratio.value, row.mfu_ratio.value, row.mbu_ratio.value, row.power_w.value
             assert all(isinstance(value, Missing) for value in (*unknown, row.idle_gpus.value, row.tokens_per_j))
             assert isinstance(row.decode_tokens_per_s, float)

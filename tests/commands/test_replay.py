@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.replay import Replay, opened
+from gpumon.commands.replay import Replay, open_player
 from gpumon.config.errors import ConfigError
 from gpumon.config.schema import Config
 from gpumon.history.memory import MemoryStore
@@ -71,7 +71,7 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
 
 def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, Snapshot]]):
     file, live = recorded
-    replay = opened(str(file), "", 100.0, Config())
+    replay = open_player(str(file), "", 100.0, Config())
     sent = played(replay, lambda sent: len(sent) >= 8 or sent[-1:] == [live[max(live)]])
     for snapshot in sent:
         assert apart(without_longer(live[snapshot.wall_s]), without_longer(snapshot)) == []
@@ -82,7 +82,9 @@ def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, 
 
 def test_it_passes_over_a_hole_and_stays_at_the_end(recorded: tuple[Path, dict[float, Snapshot]]):
     file, live = recorded
-    sent = played(opened(str(file), "-42s", 100.0, Config()), lambda sent: any(s.wall_s == max(live) for s in sent))
+    sent = played(
+        open_player(str(file), "-42s", 100.0, Config()), lambda sent: any(s.wall_s == max(live) for s in sent)
+    )
     assert sent[0].wall_s < WALL_S + 121.0
     assert sent[-1].wall_s == max(live)
     assert len(sent) == len({one.wall_s for one in sent})
@@ -91,7 +93,7 @@ def test_it_passes_over_a_hole_and_stays_at_the_end(recorded: tuple[Path, dict[f
 def test_it_pauses_and_goes_on_from_where_it_is_told(recorded: tuple[Path, dict[float, Snapshot]]):
     file, live = recorded
     times = sorted(live)
-    replay = opened(str(file), "-42s", 1.0, Config())
+    replay = open_player(str(file), "-42s", 1.0, Config())
 
     def then(replay: Replay) -> Ready:
         replay.pause()
@@ -107,7 +109,7 @@ def test_it_pauses_and_goes_on_from_where_it_is_told(recorded: tuple[Path, dict[
 
 
 def test_its_speed_is_bounded(recorded: tuple[Path, dict[float, Snapshot]]):
-    replay = opened(str(recorded[0]), "", 1.0, Config())
+    replay = open_player(str(recorded[0]), "", 1.0, Config())
     replay.set_speed(1e9)
     assert replay.speed == 100.0
     replay.set_speed(0.0)
@@ -119,7 +121,7 @@ def test_its_speed_is_bounded(recorded: tuple[Path, dict[float, Snapshot]]):
 )
 def test_a_time_that_can_not_be_is_refused(recorded: tuple[Path, dict[float, Snapshot]], at: str, words: str):
     with pytest.raises(ConfigError, match=words):
-        opened(str(recorded[0]), at, 1.0, Config())
+        open_player(str(recorded[0]), at, 1.0, Config())
 
 
 @pytest.mark.parametrize(

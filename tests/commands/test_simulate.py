@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.commands.simulate import ROUTERS
+from gpumon.commands.simulate import ROUTER_NAMES
 from gpumon.outputs.simulation_data import schema
 from gpumon.sizing.simulate import router
 from tests.outputs.validator import problems
@@ -143,7 +143,7 @@ def test_usage(arguments: tuple[str, ...], why: str, env: dict[str, str]) -> Non
 
 
 def test_the_routers_of_the_option_are_those_of_the_model() -> None:
-    assert sorted(ROUTERS) == sorted(router.ROUTERS)
+    assert sorted(ROUTER_NAMES) == sorted(router.ROUTERS)
 
 
 def test_size_compares_types_of_gpu_by_formula_alone(env: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import tomli
 
-from gpumon.config.keymap import COMMANDS, split
+from gpumon.config.keymap import COMMANDS, split_keys
 from gpumon.config.load import load
 from gpumon.config.resources import resource
 from gpumon.config.schema import (
@@ -104,7 +104,7 @@ def test_it_lists_every_command_with_its_keys_and_what_it_does() -> None:
     shown = switched_on()["keys"]
     assert list(shown) == [command.id for command in COMMANDS]
     for command in COMMANDS:
-        assert split(shown[command.id]) == command.keys
+        assert split_keys(shown[command.id]) == command.keys
         assert f"# {command.does}\n" in EXAMPLE
 
 

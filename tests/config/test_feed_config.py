@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.config.effective import effective
 from gpumon.config.errors import ConfigError
-from gpumon.config.feed_rules import ALLOWED, QUANTITIES, MetricType, shared
+from gpumon.config.feed_rules import ALLOWED, FEED_QUANTITIES, MetricType, shared_sources
 from gpumon.config.load import load
 from gpumon.config.schema import Config
 from tests.each_row import each_row
@@ -49,8 +49,8 @@ def test_a_bad_feed_is_refused_with_line_key_value_and_what_is_allowed(file: Pat
 
 def test_the_allowed_quantities_are_told_by_kind():
     assert ALLOWED.startswith("counters: decode_tokens, ")
-    assert all(name in ALLOWED for name in QUANTITIES)
-    assert {QUANTITIES["trained_tokens"], QUANTITIES["running"], QUANTITIES["ttft_s"]} == set(MetricType)
+    assert all(name in ALLOWED for name in FEED_QUANTITIES)
+    assert {FEED_QUANTITIES["trained_tokens"], FEED_QUANTITIES["running"], FEED_QUANTITIES["ttft_s"]} == set(MetricType)
 
 
 def test_good_ones_are_read(tmp_path: Path):
@@ -64,7 +64,7 @@ def test_good_ones_are_read(tmp_path: Path):
     )
     assert page.quantities == {"decode_tokens": 'my:tokens{a="b"}'}
     assert (file.file, file.phase, file.precision) == ("~/steps.jsonl", "training", "fp8")
-    assert shared(config) == {"http://h:1"}
+    assert shared_sources(config) == {"http://h:1"}
 
 
 def test_the_settings_in_effect_show_them_and_can_be_read_again(tmp_path: Path):

@@ -6,22 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.keymap import COMMANDS, IDS, KEPT, NAMES, NEEDED, Keymap, clash, problem, shown, split
+from gpumon.config.keymap import (
+    COMMANDS,
+    IDS,
+    KEPT,
+    KEY_NAMES,
+    NEEDED_COMMANDS,
+    Keymap,
+    clash,
+    keys_problem,
+    shown_key,
+    split_keys,
+)
 from tests.each_row import each_row
 
 
 def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
     assert len(set(IDS)) == len(IDS)
     for command in COMMANDS:
-        assert problem(command.id, ",".join(command.keys)) == "", command.id
+        assert keys_problem(command.id, ",".join(command.keys)) == "", command.id
         assert command.does
     assert clash({}) is None
 
 
-@pytest.mark.parametrize("name", sorted(NEEDED))
+@pytest.mark.parametrize("name", sorted(NEEDED_COMMANDS))
 def test_the_way_out_keeps_a_key(name: str) -> None:
-    assert problem(name, " , ") == f"{name} needs at least one key"
-    assert problem("zoom", "") == ""
+    assert keys_problem(name, " , ") == f"{name} needs at least one key"
+    assert keys_problem("zoom", "") == ""
 
 
 @each_row(
@@ -31,7 +42,7 @@ def test_the_way_out_keeps_a_key(name: str) -> None:
         "?",
         "é",
         "€",
-        *NAMES,
+        *KEY_NAMES,
         "f1",
         "f24",
         "ctrl+x",
@@ -44,18 +55,18 @@ def test_the_way_out_keeps_a_key(name: str) -> None:
     ],
 )
 def test_these_are_keys(key: str) -> None:
-    assert problem("zoom", key) == ""
+    assert keys_problem("zoom", key) == ""
 
 
 @each_row("key", ["f0", "f25", "pgup", "xx", "ctrl+", "meta+x", "ctrl+c", "ctrl+m", "shift+a", "\x1b", "ctrl+\x01"])
 def test_these_are_none(key: str) -> None:
-    said = problem("zoom", key)
+    said = keys_problem("zoom", key)
     assert said
     assert said.isprintable()
 
 
 def test_names_are_read_in_any_case_and_characters_are_not() -> None:
-    assert split(" PageUp ,G,g, Ctrl+L,comma,") == ("pageup", "G", "g", "ctrl+l", "comma")
+    assert split_keys(" PageUp ,G,g, Ctrl+L,comma,") == ("pageup", "G", "g", "ctrl+l", "comma")
 
 
 def test_two_commands_may_exchange_their_keys() -> None:
@@ -79,8 +90,8 @@ def test_a_panel_has_keys_of_its_own_but_not_those_that_lead_out_of_it() -> None
         "q is a key of quit as well, by default: give that other keys here, too",
     )
     assert clash({"help": "a", "sizing.add": "o"}) is None
-    assert problem("sizing.add", "5") == "5 begins a number there"
-    assert problem("zoom", "5") == ""
+    assert keys_problem("sizing.add", "5") == "5 begins a number there"
+    assert keys_problem("zoom", "5") == ""
 
 
 def test_own_keys_take_the_place_of_the_defaults() -> None:
@@ -89,7 +100,7 @@ def test_own_keys_take_the_place_of_the_defaults() -> None:
     assert keymap.first("zoom") == "ctrl+f5"
     assert (keymap.shown("faster"), keymap.first("faster")) == ("", "")
     assert keymap.shown("help") == "? F1 h"
-    assert shown("f12") == "F12"
+    assert shown_key("f12") == "F12"
 
 
 @given(

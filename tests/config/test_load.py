@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.environment import VARIABLES, Override, from_text
+from gpumon.config.environment import CONFIG_VARIABLES, Override, from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.keymap import ALLOWED
 from gpumon.config.load import MOST_CONFIG_BYTES, load
@@ -328,7 +328,7 @@ def test_every_variable_sets_its_setting() -> None:
         "GPUMON_DCGM": "node7:9400",
         "GPUMON_PROMETHEUS": "prometheus:9090",
     }
-    assert set(values) == set(VARIABLES)
+    assert set(values) == set(CONFIG_VARIABLES)
     config = load("", values).config
     assert config.prometheus.url == "http://prometheus:9090"
     assert (config.general.interval_s, config.general.engine_interval_s) == (3, 4)
@@ -407,7 +407,7 @@ def test_a_url_with_a_secret_is_refused_anywhere_without_it(
 
 
 @each_row("form", FORMS)
-@each_row("variable", [*VARIABLES, "GPUMON_CONFIG"])
+@each_row("variable", [*CONFIG_VARIABLES, "GPUMON_CONFIG"])
 def test_no_variable_s_error_repeats_a_secret(variable: str, form: str) -> None:
     if variable == "GPUMON_CONFIG":
         form = form.lstrip("/")  # with a slash in front it is a path like any other

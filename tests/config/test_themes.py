@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.themes import KEYS, NAMES, Theme, known_themes, load_theme, read_theme, themes_folder
+from gpumon.config.themes import COLOUR_NAMES, THEME_KEYS, Theme, known_themes, load_theme, read_theme, themes_folder
 from tests.config.colour import contrast, distance, seen
 from tests.each_row import each_row
 
@@ -58,10 +58,10 @@ def test_these_themes_come_with_gpumon() -> None:
 @each_row("name", SHIPPED)
 def test_every_shipped_theme_has_the_same_keys_with_colours_of_one_kind(name: str) -> None:
     raw = tomli.loads(resource(f"themes/{name}.toml").read_text("utf-8"))
-    assert tuple(raw) == KEYS
+    assert tuple(raw) == THEME_KEYS
     theme = load_theme(name)
     assert asdict(theme) == raw
-    named = {value in NAMES for value in raw.values()}
+    named = {value in COLOUR_NAMES for value in raw.values()}
     assert named == {theme.named}
     assert theme.colourless is (name == "mono")
 

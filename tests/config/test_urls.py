@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.urls import problem, server, without_secrets
+from gpumon.config.urls import server_of_url, url_problem, without_secrets
 from tests.each_row import each_row
 
 
@@ -26,7 +26,7 @@ from tests.each_row import each_row
     ],
 )
 def test_taken(url: str) -> None:
-    assert problem(url) == ""
+    assert url_problem(url) == ""
 
 
 @each_row(
@@ -55,7 +55,7 @@ def test_taken(url: str) -> None:
     ],
 )
 def test_refused(url: str, text: str) -> None:
-    assert text in problem(url)
+    assert text in url_problem(url)
 
 
 @each_row(
@@ -68,7 +68,7 @@ def test_refused(url: str, text: str) -> None:
     ],
 )
 def test_the_same_server(one: str, other: str) -> None:
-    assert server(one) == server(other)
+    assert server_of_url(one) == server_of_url(other)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_same_server(one: str, other: str) -> None:
     [("http://host", "https://host"), ("http://host:1", "http://host:2"), ("http://host/a", "http://host/b")],
 )
 def test_different_servers(one: str, other: str) -> None:
-    assert server(one) != server(other)
+    assert server_of_url(one) != server_of_url(other)
 
 
 @given(st.text(alphabet="abc:/@?#.", max_size=12), st.text(alphabet="abc:/@?#.", max_size=12))
@@ -84,7 +84,7 @@ def test_no_form_of_a_password_is_printed(before: str, after: str) -> None:
     secret = "hunter2"
     for url in (f"http://{before}{secret}@{after}", f"http://host/{before}?{secret}{after}", f"http://h#{secret}"):
         assert secret not in without_secrets(url)
-        assert secret not in problem(url)
+        assert secret not in url_problem(url)
 
 
 @each_row(

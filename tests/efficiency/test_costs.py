@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.efficiency.costs import SHARED
+from gpumon.efficiency.costs import SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, GpuProcess
@@ -118,7 +118,7 @@ def test_one_gpu_without_a_price_leaves_its_host_without_a_sum() -> None:
 def test_an_engine_that_shares_its_gpu_has_no_cost_of_its_own() -> None:
     snapshot = after(PRICES, sharing=True)
     for served in snapshot.engines:
-        assert (served.costs.cost_per_hour, served.costs.energy_cost) == (SHARED, SHARED)
+        assert (served.costs.cost_per_hour, served.costs.energy_cost) == (SHARED_GPU, SHARED_GPU)
     assert snapshot.costs.cost_per_hour == 2 * PER_HOUR
     for served in after(FREE, sharing=True).engines:
         assert (served.costs.cost_per_hour, served.costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)

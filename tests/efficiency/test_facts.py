@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.efficiency.before_after import FIGURES, figure_change
+from gpumon.efficiency.before_after import COMPARED_FIGURES, figure_change
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
@@ -113,7 +113,7 @@ def test_tokens_for_money_and_energy_are_those_of_the_counter_where_there_is_one
         ranks = (RankReading("0", {q.DECODE_TOKENS: tokens}, {}, {}),)
         span.take_poll(0, replace(reading, ranks=ranks))
         span.take(0, {"decode_tokens_per_s": 400.0, "power_w": 50.0, "cost_per_hour": 3.6})
-    figures = {spec.code: figure_change(spec, span, span).after for spec in FIGURES[Kind.ENGINE]}
+    figures = {spec.code: figure_change(spec, span, span).after for spec in COMPARED_FIGURES[Kind.ENGINE]}
     assert figures["decode_tokens_per_s"] == pytest.approx(100.0)
     assert figures["tokens_per_j"] == pytest.approx(2.0)
     assert figures["cost_per_million_output_tokens"] == pytest.approx(10.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import TokensTotal
@@ -21,8 +21,8 @@ FRONT = {"kind": EngineKind.DYNAMO, "gpus": (), "gpu_count": Missing(Reason.NO_G
 def test_a_frontend_counts_only_for_models_that_nobody_else_serves():
     front, other = engine(6.0, "front", **FRONT), engine(1.0, "front/b", model="b", **FRONT)
     worker = engine(6.0, "worker", model="LLAMA")
-    assert [one.name for one in adding_up((front, worker, other))] == ["worker", "front/b"]
-    assert adding_up((front,)) == [front]
+    assert [one.name for one in engines_in_sums((front, worker, other))] == ["worker", "front/b"]
+    assert engines_in_sums((front,)) == [front]
 
 
 def test_charts_count_each_token_once_however_the_model_is_written():

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.quantiles import difference, longest, merge_common, quantile, quantiles, size_biased_mean
+from gpumon.efficiency.quantiles import (
+    histogram_quantile,
+    longest,
+    merge_common,
+    observations_between,
+    quantiles,
+    size_biased_mean,
+)
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import Missing, Reason
 from tests.accuracy.pages import Where, recorded, snapshots
@@ -24,7 +31,7 @@ def histogram(*pairs: tuple[float, float], total: float) -> HistogramReading:
 def test_the_median_is_linear_inside_its_bucket():
     # 100 observations, 40 at or below 10 ms, 60 between 10 and 20 ms: the 50th is the 10th of 60 in (10, 20].
     window = histogram((0.01, 40), (0.02, 100), (INF, 100), total=1.3)
-    assert quantile(window, 0.5)[0] == pytest.approx(0.01 + 0.01 * 10 / 60)
+    assert histogram_quantile(window, 0.5)[0] == pytest.approx(0.01 + 0.01 * 10 / 60)
     assert quantiles(window).mean == pytest.approx(0.013)
 
 
@@ -66,7 +73,7 @@ def test_the_queue_of_a_recorded_engine_without_one_is_no_tenth_of_a_second():
 def test_the_bound_of_the_mean_is_above_the_true_quantile(values: list[float], share: float):
     bounds = (200.0, INF)
     window = HistogramReading(bounds, (float(len(values)),) * 2, sum(values), float(len(values)))
-    value, low, _ = quantile(window, share)
+    value, low, _ = histogram_quantile(window, share)
     true = sorted(values)[math.ceil(share * len(values)) - 1]
     assert low <= value <= sum(values) / len(values) / (1.0 - share)
     # In one bucket of 0 to 200 the interpolated value is far too high: the bound is what is shown, or less.
@@ -88,9 +95,9 @@ def test_no_observation_is_idle_and_no_zero():
 
 def test_a_fallen_bucket_is_a_reset_and_gives_nothing():
     old = histogram((1.0, 50), (INF, 60), total=80.0)
-    assert difference(old, histogram((1.0, 40), (INF, 70), total=90.0)) is None
-    assert difference(old, histogram((1.0, 5), (INF, 6), total=9.0)) is None
-    assert difference(None, old) is None
+    assert observations_between(old, histogram((1.0, 40), (INF, 70), total=90.0)) is None
+    assert observations_between(old, histogram((1.0, 5), (INF, 6), total=9.0)) is None
+    assert observations_between(None, old) is None
 
 
 def test_a_sum_and_a_count_alone_have_a_mean_and_no_quantiles():
@@ -117,7 +124,7 @@ def test_a_quantile_lies_in_its_bucket(counts: list[int], share: float):
         cumulative.append(float(total))
     bounds = (*(float(2**at) for at in range(len(counts) - 1)), INF)
     window = HistogramReading(bounds, tuple(cumulative), 1.0, float(total))
-    value, low, high = quantile(window, share)
+    value, low, high = histogram_quantile(window, share)
     assert low <= value <= (bounds[-2] if isinstance(high, Missing) else high)
     below = sum(count for bound, count in zip(bounds, counts, strict=True) if bound < value)
     assert below <= share * total + 1e-9
@@ -126,11 +133,11 @@ def test_a_quantile_lies_in_its_bucket(counts: list[int], share: float):
 def test_a_reading_without_buckets_has_the_sum_and_count_of_one_with_them():
     full = HistogramReading((1.0, 2.0, INF), (5.0, 8.0, 9.0), 14.0, 9.0)
     bare = HistogramReading((INF,), (12.0,), 20.0, 12.0)
-    assert difference(full, bare) == HistogramReading((INF,), (3.0,), 6.0, 3.0)
-    assert difference(bare, HistogramReading((1.0, INF), (5.0, 14.0), 26.0, 14.0)) == (
+    assert observations_between(full, bare) == HistogramReading((INF,), (3.0,), 6.0, 3.0)
+    assert observations_between(bare, HistogramReading((1.0, INF), (5.0, 14.0), 26.0, 14.0)) == (
         HistogramReading((INF,), (2.0,), 6.0, 2.0)
     )
-    assert difference(bare, full) is None
+    assert observations_between(bare, full) is None
 
 
 def test_twenty_observations_are_enough_for_a_quantile():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.reach import kept, mean_seen, seen
+from gpumon.efficiency.reach import entries_kept, entries_read, mean_seen
 from gpumon.specs.llm import Attention, Reach
 from tests.each_row import each_row
 
@@ -36,7 +36,7 @@ CAUSAL = (FULL, WINDOW, CHUNK, TOP, INDEX, COMPRESSED)
     ],
 )  # fmt: skip
 def test_a_token_sees(attention: Attention, context: float, entries: float) -> None:
-    assert seen(attention, context) == entries
+    assert entries_read(attention, context) == entries
 
 
 @each_row(
@@ -66,7 +66,7 @@ def test_the_tokens_of_a_prompt_see_on_average(attention: Attention, new: float,
     ],
 )  # fmt: skip
 def test_a_sequence_keeps(attention: Attention, context: float, entries: float) -> None:
-    assert kept(attention, context) == entries
+    assert entries_kept(attention, context) == entries
 
 
 def at(attention: Attention, position: float) -> float:
@@ -103,5 +103,5 @@ def test_a_prompt_in_two_parts_sees_what_it_sees_at_once(
 @given(st.sampled_from((*CAUSAL, ENCODER, LOCAL)), st.floats(0, 1e7), st.floats(0, 1e7))
 def test_nobody_sees_more_than_there_is(attention: Attention, new: float, cached: float) -> None:
     assert 0.0 <= mean_seen(attention, new, cached) <= (new + cached) * (1 + 1e-9)
-    assert seen(attention, new) <= new
-    assert kept(attention, new) <= new
+    assert entries_read(attention, new) <= new
+    assert entries_kept(attention, new) <= new

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.quantiles import merge, merge_common, quantile
+from gpumon.efficiency.quantiles import histogram_quantile, merge, merge_common
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, Phase, Training
 from gpumon.readings.missing import Reason
@@ -168,5 +168,5 @@ def test_merging_on_common_bounds_is_merging_where_all_are_common(counts: list[l
     common = merge_common(coarser)
     assert common is not None
     assert (common.count, common.sum, common.counts[-1]) == (whole.count, whole.sum, whole.counts[-1])
-    if whole.count > 0 and quantile(whole, share)[0] > BOUNDS[1]:
-        assert quantile(common, share)[0] == pytest.approx(quantile(whole, share)[0])
+    if whole.count > 0 and histogram_quantile(whole, share)[0] > BOUNDS[1]:
+        assert histogram_quantile(common, share)[0] == pytest.approx(histogram_quantile(whole, share)[0])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.efficiency.roofline import RooflinePoint, standing, trail
+from gpumon.efficiency.roofline import RooflinePoint, roofline_point, trail
 from gpumon.readings.missing import Missing, Reason
 from tests.records import replace
 from tests.tui import scenes
@@ -16,7 +16,7 @@ NO_FORMULA = Missing(Reason.NOT_MODELLED)
 
 def placed(**figures: object) -> RooflinePoint:
     engine = scenes.snapshot(8, 1).engines[0]
-    return standing(replace(engine, **figures))
+    return roofline_point(replace(engine, **figures))
 
 
 def test_an_h100_in_bf16_meets_both_peaks_at_295_flop_per_byte() -> None:

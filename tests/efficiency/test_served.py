@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.served import served
+from gpumon.efficiency.served import served_figures
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
@@ -28,7 +28,7 @@ def after(*polls: EngineReading) -> Served:
     track = Track()
     for reading in polls:
         track.add(reading, 1e9 + reading.monotonic_s)
-    return served(polls[-1], track)
+    return served_figures(polls[-1], track)
 
 
 def lengths(*counts: float) -> HistogramReading:

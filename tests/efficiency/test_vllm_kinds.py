@@ -13,7 +13,7 @@ from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.tui.services import service_of
+from gpumon.tui.services import service_shown
 from tests.efficiency.polls import frame, only, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.fakes.http_server import Reply
@@ -60,7 +60,7 @@ PROMPTS = {
 
 async def test_a_pooling_server_has_no_decode_and_no_mbu_and_its_prefill_all_the_same() -> None:
     engine = await shown("pooling", {**PROMPTS, "vllm:request_success_total": 4.0})
-    assert service_of(engine) is Service.ENCODING
+    assert service_shown(engine) is Service.ENCODING
     assert (
         engine.rates.decode_tokens_per_s
         == engine.efficiency.mfu_decode_ratio
@@ -101,7 +101,7 @@ async def test_a_diffusion_server_has_items_and_neither_tokens_nor_a_formula() -
         facts = {"monotonic_s": at_s, "interval_s": INTERVAL_S, "gpu_type": "H100 SXM 80GB", "gpu_count": 1}
         last = deriver.derive(frame(int(at_s), (), (replace(reading, url="http://e:1", **facts),)))
     engine = only(last.snapshot)
-    assert service_of(engine) is Service.OTHER
+    assert service_shown(engine) is Service.OTHER
     assert there(engine.rates.inferences_per_s) == pytest.approx(2.0), "warm-ups are nobody's requests"
     assert engine.rates.decode_tokens_per_s == engine.load.kv_usage_ratio == NO_TOKENS
     assert engine.efficiency.mbu_ratio == engine.efficiency.mfu_ratio == DENOISES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.readings.exported import METRICS
+from gpumon.readings.exported import EXPORTED_METRICS
 
 DOCS = Path(__file__).parents[2] / "docs" / "serve-metrics.md"
 BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
@@ -13,7 +13,7 @@ BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 def table() -> str:
     """Every metric with its labels and help, as Markdown."""
     lines = ["| metric | kind | labels | what |\n", "|---|---|---|---|\n"]
-    for metric in METRICS:
+    for metric in EXPORTED_METRICS:
         labels = ", ".join(metric.labels)
         lines.append(f"| `{metric.sample}` | {metric.kind} | {labels} | {metric.help.replace('|', '/')} |\n")
     return "".join(lines)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gpumon.outputs import http
-from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, bound, host_of
+from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, bound, host_in_header
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
 
@@ -162,7 +162,7 @@ def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
     ],
 )
 def test_a_host_line_names_one_host_or_none(header: str, host: str) -> None:
-    assert host_of(header) == host
+    assert host_in_header(header) == host
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
     assert back is not None
     shot = without_processes(shot)
     assert (back.time, back.simulated, len(back.gpus)) == (shot.time, shot.simulated, len(shot.gpus))
-    same(shot.host, back.host, table.HOST, ("name", "driver", "cuda"))
+    same(shot.host, back.host, table.EXPORTED_HOST, ("name", "driver", "cuda"))
     same(shot.self_cost, back.self_cost, table.SELF, ())
     for was, now in zip(shot.gpus, back.gpus, strict=True):
         same(was, now, table.GPU, (*GPU_TEXTS, *GPU_OTHERS))
         assert set(was.throttle) == set(now.throttle)
     engines = {engine.name: engine for engine in back.engines}
     for engine in shot.engines:
-        figures = table.ENGINE if answers(engine) else ()
+        figures = table.EXPORTED_ENGINE if answers(engine) else ()
         same(engine, engines[engine.name], figures, (*ENGINE_TEXTS, *ENGINE_OTHERS))
         for doubt in table.DOUBTS:
             assert bool(value_of(engine, doubt)) is bool(value_of(engines[engine.name], doubt))

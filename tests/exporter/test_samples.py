@@ -11,10 +11,10 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gpumon.outputs.samples import MOST, SILENT_GPU, gpu_key, samples
+from gpumon.outputs.samples import MOST_EXPORTED, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
 from gpumon.readings.bounds import BOUNDS, LARGEST, most_of
-from gpumon.readings.exported import METRICS, NAMES, ExportedSample
+from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
@@ -188,7 +188,7 @@ def test_any_snapshot_is_exported_by_the_table_and_comes_back(shot: Snapshot) ->
     assume(len({gpu_key(gpu) for gpu in shot.gpus}) == len(shot.gpus))  # of two alike, one alone is exported
     back = again(shot)
     assert on_the_wire(back) == on_the_wire(shot)
-    assert_same_figures(shot.host, back.host, table.HOST)
+    assert_same_figures(shot.host, back.host, table.EXPORTED_HOST)
     assert_same_figures(shot.self_cost, back.self_cost, table.SELF)
     assert back.simulated == shot.simulated
     engines = {engine.name: engine for engine in back.engines}
@@ -199,16 +199,16 @@ def test_any_snapshot_is_exported_by_the_table_and_comes_back(shot: Snapshot) ->
                 Reason.UNREACHABLE,
             )
             if not gone:
-                assert_same_figures(engine, engines[engine.name], table.ENGINE)
+                assert_same_figures(engine, engines[engine.name], table.EXPORTED_ENGINE)
                 assert engines[engine.name].hardware.gpus == tuple(sorted(engine.hardware.gpus))
 
 
 def assert_is_in_the_table(shot: Snapshot) -> None:
     """Every sample is in the table, with its labels and a number, and stands once."""
-    labels_of = {metric.sample: set(metric.labels) for metric in METRICS}
+    labels_of = {metric.sample: set(metric.labels) for metric in EXPORTED_METRICS}
     keys = set()
     for name, labels, value in samples(shot):
-        assert name in NAMES
+        assert name in SAMPLE_NAMES
         assert set(labels) == labels_of[name]
         assert math.isfinite(value)
         assert all(text.isprintable() for text in labels.values())
@@ -255,12 +255,12 @@ def test_engines_of_one_model_and_names_that_are_cut_alike_stay_apart() -> None:
 
 
 def test_what_is_too_much_is_left_out_and_counted() -> None:
-    engines = tuple(shots.engine(name=f"e{at}", url=f"http://h:{at}") for at in range(MOST["engines"] + 7))
+    engines = tuple(shots.engine(name=f"e{at}", url=f"http://h:{at}") for at in range(MOST_EXPORTED["engines"] + 7))
     page = list(samples(shots.snapshot(engines=engines)))
     left = {labels["what"]: value for name, labels, value in page if name == "gpumon_left_out"}
     assert left["engines"] == 7
     assert left["gpus"] == 0
-    assert sum(name == "gpumon_engine_info" for name, _, _ in page) == MOST["engines"]
+    assert sum(name == "gpumon_engine_info" for name, _, _ in page) == MOST_EXPORTED["engines"]
 
 
 def test_no_process_no_user_no_command_line_and_no_sentence_is_exported() -> None:
@@ -292,7 +292,10 @@ HOSTILE_LABELS = st.dictionaries(
 @given(
     st.lists(
         st.builds(
-            ExportedSample, st.sampled_from(sorted(NAMES)), HOSTILE_LABELS, st.floats() | st.sampled_from([1e300, -1.0])
+            ExportedSample,
+            st.sampled_from(sorted(SAMPLE_NAMES)),
+            HOSTILE_LABELS,
+            st.floats() | st.sampled_from([1e300, -1.0]),
         ),
         max_size=40,
     )

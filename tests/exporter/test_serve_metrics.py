@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.readings.exported import METRICS
+from gpumon.readings.exported import EXPORTED_METRICS
 from tests.exporter.metrics_table import table
 from tests.exporter.served import MODERN, Served, classic, get, modern, quick, ups
 from tests.fakes.engine import FakeEngine
@@ -53,8 +53,8 @@ def test_a_demo_is_served_in_both_formats_and_promtool_has_nothing_to_say(tmp_pa
     assert old.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert packed.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     assert packed.headers["Content-Encoding"] == "gzip"
-    assert names(page) <= {name for metric in METRICS for name in metric.samples}
-    assert names(classic(old.body)) <= {name for metric in METRICS for name in metric.samples}
+    assert names(page) <= {name for metric in EXPORTED_METRICS for name in metric.samples}
+    assert names(classic(old.body)) <= {name for metric in EXPORTED_METRICS for name in metric.samples}
     assert {one.labels["uuid"] for one in page if one.name == "gpumon_gpu_info"} == {
         f"GPU-00000000-0000-4000-8000-{at:012}" for at in range(8)
     }

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.readings.exported import NAMES
+from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.sources.dcgm_page import WANTED
 from gpumon.sources.prometheus.queries import ENGINE_NAMES
 from tests.fakes.prometheus import promtool
 
-STORED: Final = ENGINE_NAMES | WANTED | NAMES | {"process_start_time_seconds"}
+STORED: Final = ENGINE_NAMES | WANTED | SAMPLE_NAMES | {"process_start_time_seconds"}
 """Names that a fleet is read from; all others of a page are left out, for the sake of the test's time."""
 
 

@@ -16,8 +16,8 @@ import psutil
 
 from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
-from gpumon.fleet.rows import by_host, by_model, ordered, total
-from gpumon.fleet.whole import whole
+from gpumon.fleet.rows import by_host, by_model, sort_fleet_rows, total_row
+from gpumon.fleet.whole import whole_fleet
 from gpumon.outputs.fleet import encode
 from gpumon.session.calibrator import Calibrator
 from gpumon.sizing.live import from_live, have
@@ -52,7 +52,7 @@ def main() -> None:
             steps.append(now_s - last_s)
             last_s = now_s
         refreshes.append(time.process_time() - began_s)
-        calibrator.take(whole(fleet.snapshot))
+        calibrator.take(whole_fleet(fleet.snapshot))
     grown = psutil.Process().memory_info().rss - before
     snapshot = fleet.snapshot
     gpus = sum(len(host.snapshot.gpus) for host in snapshot.hosts)
@@ -67,10 +67,10 @@ def main() -> None:
     print(f"{'memory grown':<28} {grown / 1e6:8.1f} MB")
     rows = cpu_ms("rows by host", lambda: by_host(snapshot, {"": 2.0}))
     models = cpu_ms("rows by model", lambda: by_model(snapshot, {"": 2.0}))
-    cpu_ms("total", lambda: total(rows))
-    cpu_ms("order", lambda: ordered(rows))
+    cpu_ms("total", lambda: total_row(rows))
+    cpu_ms("order", lambda: sort_fleet_rows(rows))
     cpu_ms("JSON", lambda: encode(snapshot, {}))
-    shot = cpu_ms("whole", lambda: whole(snapshot))
+    shot = cpu_ms("whole", lambda: whole_fleet(snapshot))
     cpu_ms("calibration", lambda: calibrator.take(replace(shot, wall_s=shot.wall_s + 15.0)))
     here = cpu_ms("have", lambda: have(shot))
     seen = calibrator.calibration

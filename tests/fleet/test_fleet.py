@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.fleet.fleet import GONE_HOST_S, Fleet
-from gpumon.fleet.rows import by_host, total
+from gpumon.fleet.rows import by_host, total_row
 from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, XidEvent
@@ -111,8 +111,8 @@ def test_what_was_not_answered_for_too_long_has_no_figures():
     assert [fault.text for fault in late.faults] == ["no answer since\\x1b"]
     assert [host.state for host in late.hosts] == [HostState.STALE, HostState.GONE, HostState.STALE]
     assert {rate for host in late.hosts for rate in decodes(host.snapshot)} == {Missing(Reason.STALE)}
-    assert isinstance(total(by_host(late, {})).decode_tokens_per_s, Missing)
-    assert isinstance(total(by_host(late, {})).busy_ratio.value, Missing)
+    assert isinstance(total_row(by_host(late, {})).decode_tokens_per_s, Missing)
+    assert isinstance(total_row(by_host(late, {})).busy_ratio.value, Missing)
     fleet.grow_late(why)
     assert len(fleet.snapshot.faults) == 1
     again = fed(fleet_frame(3), fleet=fleet)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.rows import FleetRow, by_host, total
+from gpumon.fleet.rows import FleetRow, by_host, total_row
 from gpumon.fleet.select import Selection
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -55,7 +55,7 @@ def known(values: list[Any]) -> list[float]:
 @pytest.mark.parametrize("label", ["namespace", "rack", "cluster", "team", "nothing"])
 def test_the_rows_add_up_to_the_fleet(fleet: FleetSnapshot, label: str) -> None:
     rows = by_owner(fleet, label, PRICES)
-    whole = total(by_host(fleet, PRICES))
+    whole = total_row(by_host(fleet, PRICES))
     assert sum(known([row.gpus for row in rows])) == whole.gpus == 24
     assert sum(row.engines for row in rows) == whole.engines == 12
     for name in SUMS:

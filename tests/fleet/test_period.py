@@ -9,9 +9,9 @@ import pytest
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
 from gpumon.fleet.course import HostCourse
-from gpumon.fleet.grouping import HOST, MODEL, ReportGrouping
+from gpumon.fleet.grouping import BY_HOST, BY_MODEL, ReportGrouping
 from gpumon.fleet.period import (
-    ALERT,
+    ALERT_KIND,
     VERDICT,
     Basis,
     HostLook,
@@ -19,7 +19,7 @@ from gpumon.fleet.period import (
     IncidentSeen,
     RecordedIncidents,
     ReportedTime,
-    summed_up,
+    fleet_period,
 )
 from gpumon.fleet.snapshot import HostShown
 from gpumon.outputs.fleet_period import markdown, report
@@ -69,7 +69,7 @@ def told(by: str, recorded: RecordedIncidents = NOTHING, **hosts: Iterable[HostL
         sums[name] = HostSums(basis)
         for look in of_host:
             sums[name].take(look)
-    return summed_up(sums, ReportedTime(WALL_S, WALL_S + SPAN_S, by), basis, recorded)
+    return fleet_period(sums, ReportedTime(WALL_S, WALL_S + SPAN_S, by), basis, recorded)
 
 
 def group(period: FleetPeriod, name: str) -> GroupPeriod:
@@ -94,7 +94,7 @@ def first_tokens(frame: HostFrame) -> float:
 def test_the_groups_of_every_kind_add_up_to_what_the_counters_say() -> None:
     frames = frames_of("a")
     requests = first_tokens(frames[-1]) - first_tokens(frames[0])
-    for by in (HOST, MODEL, "cluster", "rack"):
+    for by in (BY_HOST, BY_MODEL, "cluster", "rack"):
         period = told(by, a=looks("a", frames))
         whole = period.total
         assert whole.gpu_s == pytest.approx(8 * SPAN_S), by
@@ -111,30 +111,30 @@ def test_the_groups_of_every_kind_add_up_to_what_the_counters_say() -> None:
 def test_a_gap_enters_no_sum_and_an_early_look_counts_anew() -> None:
     frames = frames_of("a")
     with_gap = [frame if not 4 <= at <= 7 else None for at, frame in enumerate(frames)]
-    period = told(HOST, a=looks("a", with_gap))
+    period = told(BY_HOST, a=looks("a", with_gap))
     assert period.partial == ()
     seen = counted(frames, 0, 3) + counted(frames, 8)
     assert period.measured_s == pytest.approx(SPAN_S - 5 * STEP_S)
     assert period.total.gpu_s == pytest.approx(8 * (SPAN_S - 5 * STEP_S))
     assert period.total.decode_tokens == pytest.approx(seen)
-    both = told(HOST, a=looks("a", with_gap), b=looks("b", frames_of("b")))
+    both = told(BY_HOST, a=looks("a", with_gap), b=looks("b", frames_of("b")))
     assert [(one.host, one.measured_s) for one in both.partial] == [("a", pytest.approx(SPAN_S - 5 * STEP_S))]
     assert both.measured_s == pytest.approx(SPAN_S)
     back = [*looks("a", frames[:4]), *looks("a", frames[:3])]
-    assert told(HOST, a=back).total.gpu_s == pytest.approx(8 * 5 * STEP_S)
+    assert told(BY_HOST, a=back).total.gpu_s == pytest.approx(8 * 5 * STEP_S)
 
 
 def test_an_engine_that_was_away_counts_anew_its_requests_as_its_tokens() -> None:
     frames = frames_of("a")
     away = [replace(frame, engines=()) if 3 <= at <= 7 else frame for at, frame in enumerate(frames)]
-    period = told(HOST, a=looks("a", away))
+    period = told(BY_HOST, a=looks("a", away))
     assert period.total.decode_tokens == pytest.approx(counted(frames, 0, 2) + counted(frames, 8))
     requests = first_tokens(frames[2]) - first_tokens(frames[0]) + first_tokens(frames[-1]) - first_tokens(frames[8])
     assert period.total.goodput.ttft_goal.count == requests
 
 
 def test_a_host_with_one_look_is_without_data_and_in_no_sum() -> None:
-    period = told(HOST, a=looks("a", frames_of("a")), b=looks("b", frames_of("b")[:1]))
+    period = told(BY_HOST, a=looks("a", frames_of("a")), b=looks("b", frames_of("b")[:1]))
     assert (period.hosts, period.without_data) == (1, ("b",))
     assert [one.name for one in period.groups] == ["a"]
 
@@ -144,7 +144,7 @@ def test_a_silent_exporter_tells_of_no_gpu_while_its_engines_are_counted() -> No
     fresh = [look._replace(fresh_s=45.0) for look in looks("a", frames)]
     old = tuple(replace(gpu, age_s=50.0) for gpu in fresh[6].shown.snapshot.gpus)
     silent = fresh[6]._replace(shown=replace(fresh[6].shown, snapshot=replace(fresh[6].shown.snapshot, gpus=old)))
-    period = told(HOST, a=[*fresh[:6], silent, *fresh[7:]])
+    period = told(BY_HOST, a=[*fresh[:6], silent, *fresh[7:]])
     assert period.total.gpu_s == pytest.approx(8 * (SPAN_S - 2 * STEP_S))
     assert period.total.decode_tokens == pytest.approx(counted(frames))
 
@@ -158,22 +158,22 @@ def test_unused_time_is_that_of_looks_at_which_no_engine_of_the_gpu_ran_a_reques
             ranks = tuple(replace(rank, gauges={**rank.gauges, RUNNING: 0.0}) for rank in engines[0].ranks)
             engines[0] = replace(engines[0], ranks=ranks)
         resting.append(replace(frame, engines=tuple(engines)))
-    period = told(MODEL, a=looks("a", resting))
+    period = told(BY_MODEL, a=looks("a", resting))
     model = engines[0].model
     idle_looks = len([at for at in range(1, len(frames)) if at % 2])
     waster = next(one for one in period.wasters if one.models == (model,))
     assert waster.unused_gpu_s == pytest.approx(len(engines[0].gpus) * idle_looks * STEP_S)
     assert waster.unused_cost == pytest.approx(2.0 * waster.unused_gpu_s / 3600.0)
     down = [replace(frame, engines=(replace(frame.engines[0], state=EndpointState.REFUSED),)) for frame in frames]
-    unknown = told(MODEL, a=looks("a", down))
+    unknown = told(BY_MODEL, a=looks("a", down))
     busy = group(unknown, model)
     assert busy.unused_known_s < busy.gpu_s
 
 
 def test_a_hosts_own_gpumon_gives_the_same_sums() -> None:
     frames = frames_of("a")
-    here = told(MODEL, a=looks("a", frames))
-    ready = told(MODEL, a=looks("a", frames, ready=True))
+    here = told(BY_MODEL, a=looks("a", frames))
+    ready = told(BY_MODEL, a=looks("a", frames, ready=True))
     assert [one.name for one in ready.groups] == [one.name for one in here.groups]
     for field in ("gpu_s", "decode_tokens", "cost", "mfu_ratio"):
         assert getattr(ready.total, field) == pytest.approx(getattr(here.total, field)), field
@@ -204,8 +204,8 @@ def test_gpus_of_worker_pods_are_their_engines_on_whatever_host() -> None:
     first = serving[0].engines[0]
     lent = idle[0].gpus[0].uuid
     named = [replace(frame, worker_gpus={first.key: (lent,)}) for frame in serving]
-    alone = told(MODEL, a=looks("a", serving), b=looks("b", idle))
-    together = told(MODEL, a=looks("a", named), b=looks("b", idle))
+    alone = told(BY_MODEL, a=looks("a", serving), b=looks("b", idle))
+    together = told(BY_MODEL, a=looks("a", named), b=looks("b", idle))
     gained = group(together, first.model).gpu_s - group(alone, first.model).gpu_s
     assert gained == pytest.approx(SPAN_S)
     assert together.total.gpu_s == pytest.approx(alone.total.gpu_s)
@@ -213,7 +213,7 @@ def test_gpus_of_worker_pods_are_their_engines_on_whatever_host() -> None:
     for frame in idle:
         gpus = tuple(replace(gpu, processes=(), vram_used_bytes=0.0, busy_ratio=0.0) for gpu in frame.gpus)
         unheld.append(replace(frame, gpus=gpus))
-    wasters = told(MODEL, a=looks("a", named), b=looks("b", unheld)).wasters
+    wasters = told(BY_MODEL, a=looks("a", named), b=looks("b", unheld)).wasters
     lent_index = idle[0].gpus[0].index
     assert [one.group for one in wasters if one.host == "b" and lent_index in one.gpus] == [first.model]
 
@@ -221,7 +221,7 @@ def test_gpus_of_worker_pods_are_their_engines_on_whatever_host() -> None:
 def test_energy_is_of_the_time_between_two_looks_that_tell_it() -> None:
     """Neither a counter that begins late nor one that is silent for a look has a time without energy."""
     frames = frames_of("a")
-    watts = per_second(told(HOST, a=looks("a", frames)))
+    watts = per_second(told(BY_HOST, a=looks("a", frames)))
     for silent in (range(6), range(6, 7)):
         parts = []
         for at, frame in enumerate(frames):
@@ -229,7 +229,7 @@ def test_energy_is_of_the_time_between_two_looks_that_tell_it() -> None:
             if at in silent:
                 gpus = tuple(replace(gpu, energy_j=NOT_SUPPORTED) for gpu in gpus)
             parts.append(replace(frame, gpus=gpus))
-        period = told(HOST, a=looks("a", parts))
+        period = told(BY_HOST, a=looks("a", parts))
         assert period.total.energy_known_s < period.total.gpu_s
         assert per_second(period) == pytest.approx(watts, rel=0.03)
 
@@ -243,14 +243,14 @@ def test_engines_whose_gpus_are_not_known_have_no_cost_unless_their_group_has_th
     frames = []
     for frame in frames_of("a"):
         frames.append(replace(frame, engines=tuple(replace(engine, gpus=()) for engine in frame.engines)))
-    by_model = told(MODEL, a=looks("a", frames))
+    by_model = told(BY_MODEL, a=looks("a", frames))
     assert by_model.unplaced[0].host == "a"
     assert by_model.unplaced[0].gpus_told
     model = frames[0].engines[0].model
     assert isinstance(group(by_model, model).cost_per_million_tokens, Missing)
-    by_host = told(HOST, a=looks("a", frames))
+    by_host = told(BY_HOST, a=looks("a", frames))
     assert isinstance(by_host.groups[0].cost_per_million_tokens, float)
-    without_gpus = told(HOST, a=looks("a", [replace(frame, gpus=()) for frame in frames]))
+    without_gpus = told(BY_HOST, a=looks("a", [replace(frame, gpus=()) for frame in frames]))
     assert isinstance(without_gpus.total.cost_per_million_tokens, Missing)
     assert not without_gpus.unplaced[0].gpus_told
 
@@ -261,20 +261,20 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
     at_s = WALL_S + 30.0
     seen = []
     for key, labels, host_name, source in (
-        (engine.key, {}, "a", ALERT),
-        ("", {"model_name": "other"}, "gone", ALERT),
-        ("", {}, "a", ALERT),
-        ("", {}, "own", ALERT),
+        (engine.key, {}, "a", ALERT_KIND),
+        ("", {"model_name": "other"}, "gone", ALERT_KIND),
+        ("", {}, "a", ALERT_KIND),
+        ("", {}, "own", ALERT_KIND),
         ("", {"model_name": "other"}, "own", VERDICT),
     ):
         seen.append(IncidentSeen(host_name, key, labels, "s", "w", Level.WARN, at_s, at_s + 60.0, True, source))
     own = looks("own", frames_of("own"), ready=True)
-    period = told(MODEL, RecordedIncidents(tuple(seen)), a=looks("a", frames), own=own)
+    period = told(BY_MODEL, RecordedIncidents(tuple(seen)), a=looks("a", frames), own=own)
     assert sorted(one.group for one in period.incidents) == sorted([engine.model, "other", "", "other"])
     assert group(period, "other").incidents == 2.0
     assert group(period, "other").incident_s == 120.0
     assert period.total.incidents == 4.0
-    by_host = told(HOST, RecordedIncidents(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
+    by_host = told(BY_HOST, RecordedIncidents(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
     assert by_host.groups[0].incidents == 1.0
     assert by_host.groups[0].critical_incidents == 0.0
 
@@ -288,7 +288,7 @@ def test_texts_of_another_gpumon_are_safe_in_a_report() -> None:
         gpus = tuple(replace(gpu, name=evil, gpu_type=evil) for gpu in snapshot.gpus)
         shown = replace(look.shown, snapshot=replace(snapshot, engines=engines, gpus=gpus))
         hostile.append(look._replace(shown=shown))
-    period = told(MODEL, a=hostile)
+    period = told(BY_MODEL, a=hostile)
     assert any(waster.models for waster in period.wasters)
     for text in (report(period), markdown(period)):
         assert text.replace("\n", "").isprintable()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.efficiency.quantiles import quantile
-from gpumon.fleet.parts import MERGED, kept, weighted
+from gpumon.efficiency.quantiles import histogram_quantile
+from gpumon.fleet.parts import MERGED, least_within_goal, weighted
 from gpumon.fleet.rows import (
     FRONT_ENDS,
     NO_ENGINE,
@@ -17,9 +17,9 @@ from gpumon.fleet.rows import (
     FleetRow,
     by_host,
     by_model,
-    ordered,
-    total,
-    troubles,
+    count_troubles,
+    sort_fleet_rows,
+    total_row,
 )
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import value_of
@@ -87,26 +87,26 @@ def test_the_worst_host_comes_first_before_any_verdict(fleet: FleetSnapshot) -> 
         (1, {"engine": {"kv_usage_ratio": 1.0}}),
     ):
         first = changed(first, at, **change)
-    names = [row.name for row in ordered(by_host(first, {}))]
+    names = [row.name for row in sort_fleet_rows(by_host(first, {}))]
     assert names == ["gpu06", "gpu04", "gpu03", "gpu02", "gpu05", "gpu01"]
 
 
 def test_costs_are_sums_and_those_of_all_are_the_sums_of_the_hosts(fleet: FleetSnapshot):
     rows = by_host(fleet, PRICES)
-    whole = total(rows)
+    whole = total_row(rows)
     assert whole.cost_per_h == (24 * 3.0, 24, 24)
     for field in ("cost_per_h", "unused_gpu_s", "unused_cost", "energy_j"):
         parts = [getattr(row, field).value for row in rows]
         assert getattr(whole, field).value == pytest.approx(fsum(known(*parts))), field
     assert whole.unused_cost.value == pytest.approx(whole.unused_gpu_s.value / 3600.0 * 3.0)
     assert whole.cost_per_million_output_tokens == pytest.approx(24 * 3.0 / 3600.0 / whole.decode_tokens_per_s * 1e6)
-    unpriced = total(by_host(fleet, {}))
+    unpriced = total_row(by_host(fleet, {}))
     assert unpriced.cost_per_h == (Missing(Reason.NO_PRICE), 0, 24)
     assert unpriced.cost_per_million_all_tokens == Missing(Reason.NO_PRICE)
 
 
 def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
-    whole = total(by_host(fleet, PRICES))
+    whole = total_row(by_host(fleet, PRICES))
     assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)
     for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "requests_per_s"):
         assert getattr(whole, field) == pytest.approx(fsum(known(*(value_of(one, field) for one in engines(fleet)))))
@@ -118,7 +118,7 @@ def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
 
 
 def test_by_model_all_is_the_same_as_by_host(fleet: FleetSnapshot):
-    hosts, models = total(by_host(fleet, PRICES)), total(by_model(fleet, PRICES))
+    hosts, models = total_row(by_host(fleet, PRICES)), total_row(by_model(fleet, PRICES))
     for field in FleetRow.__struct_fields__:
         if field not in ("parts", "models", "verdict"):
             mine, other = getattr(hosts, field), getattr(models, field)
@@ -137,7 +137,7 @@ def test_gpus_without_an_engine_have_a_row_of_their_own(fleet: FleetSnapshot):
     fleet = changed(fleet, 0, snapshot=bare)
     rest = by_model(fleet, PRICES)[-1]
     assert (rest.name, rest.gpus, rest.engines, rest.hosts) == (NO_ENGINE, 8, 0, ("gpu01",))
-    assert total(by_model(fleet, PRICES)).gpus == 24
+    assert total_row(by_model(fleet, PRICES)).gpus == 24
 
 
 def test_a_share_is_weighted_with_its_peak_and_says_of_how_many_it_is_known():
@@ -158,7 +158,7 @@ def test_what_is_not_known_is_left_out_and_never_zero(fleet: FleetSnapshot):
 
 
 def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetSnapshot):
-    whole = total(by_host(fleet, PRICES))
+    whole = total_row(by_host(fleet, PRICES))
     windows = [found.ttft for host in fleet.hosts for found in host.latencies.values() if found.ttft is not None]
     merged = HistogramReading(
         windows[0].bounds,
@@ -167,19 +167,19 @@ def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetS
         sum(window.count for window in windows),
     )
     assert len(windows) == 12
-    assert whole.ttft_p95_s == (pytest.approx(quantile(merged, 0.95)[0]), MERGED)
+    assert whole.ttft_p95_s == (pytest.approx(histogram_quantile(merged, 0.95)[0]), MERGED)
 
 
 def test_the_share_within_a_goal_is_over_all_requests_and_leaves_out_engines_that_observe_none(fleet: FleetSnapshot):
-    whole = total(by_host(fleet, PRICES))
+    whole = total_row(by_host(fleet, PRICES))
     engines = [engine for host in fleet.hosts for engine in host.snapshot.engines]
     shares = [engine.goodput.ttft_goal for engine in engines]
     counts = [share.count for share in shares if isinstance(share.count, float)]
     assert len(counts) == 12
     in_goal = sum(share.low_ratio * share.count for share in shares if isinstance(share.low_ratio, float))
     assert whole.ttft_goal_ratio == pytest.approx(in_goal / sum(counts))
-    assert kept([WithinGoal(0.5, 0.6, 1.0, 10.0), WithinGoal()]) == 0.5
-    assert kept([]) == NOT_EXPOSED
+    assert least_within_goal([WithinGoal(0.5, 0.6, 1.0, 10.0), WithinGoal()]) == 0.5
+    assert least_within_goal([]) == NOT_EXPOSED
 
 
 def test_tokens_do_not_outweigh_the_requests_of_other_engines(fleet: FleetSnapshot):
@@ -219,8 +219,8 @@ def test_missing_figures_come_last_and_equals_go_by_name(fleet: FleetSnapshot, s
     nothing = replace(first, name="a", snapshot=replace(first.snapshot, gpus=(),
                                       engines=(), verdicts=()))  # fmt: skip
     rows = by_host(replace(fleet, hosts=(nothing, *same)), PRICES)
-    assert [row.name for row in ordered(rows, sort)] == ["gpu1", "gpu9", "gpu10", "a"]
-    assert [row.name for row in ordered(reversed(rows), sort)] == ["gpu1", "gpu9", "gpu10", "a"]
+    assert [row.name for row in sort_fleet_rows(rows, sort)] == ["gpu1", "gpu9", "gpu10", "a"]
+    assert [row.name for row in sort_fleet_rows(reversed(rows), sort)] == ["gpu1", "gpu9", "gpu10", "a"]
 
 
 @pytest.mark.parametrize("sort", [sort for sort in SORTS if sort != "name"])
@@ -230,8 +230,8 @@ def test_what_nothing_is_known_of_comes_first_the_worst_of_it_before_all(fleet: 
     hosts = [replace(first, name=name, state=state) for name, state in states.items()]
     more = replace(hosts[-1], name="d")
     rows = by_host(replace(fleet, hosts=(*hosts, more)), PRICES)
-    assert [row.name for row in ordered(rows, sort)] == ["c", "d", "e", "b", "a"]
-    assert [row.name for row in ordered(reversed(rows), "name")] == ["a", "b", "c", "d", "e"]
+    assert [row.name for row in sort_fleet_rows(rows, sort)] == ["c", "d", "e", "b", "a"]
+    assert [row.name for row in sort_fleet_rows(reversed(rows), "name")] == ["a", "b", "c", "d", "e"]
 
 
 def test_trouble_comes_first_and_is_counted(fleet: FleetSnapshot):
@@ -247,10 +247,10 @@ def test_trouble_comes_first_and_is_counted(fleet: FleetSnapshot):
         "gone": {"state": HostState.GONE},
     }
     hosts = tuple(replace(quiet, name=name, **change) for name, change in changes.items())
-    rows = ordered(by_host(replace(fleet, hosts=hosts), PRICES))
+    rows = sort_fleet_rows(by_host(replace(fleet, hosts=hosts), PRICES))
     names = [row.name for row in rows]
     assert (names[:2], {*names[2:4]}, names[4:]) == (["gone", "full"], {"down", "silent"}, ["noted", "well"])
-    assert troubles(rows) == ["1 host critical", "1 silent engine", "1 exporter down"]
+    assert count_troubles(rows) == ["1 host critical", "1 silent engine", "1 exporter down"]
 
 
 def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
@@ -266,10 +266,10 @@ def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
 
 
 def test_the_most_waste_comes_first(fleet: FleetSnapshot):
-    rows = ordered(by_host(fleet, PRICES), "waste")
+    rows = sort_fleet_rows(by_host(fleet, PRICES), "waste")
     costs = [row.idle_cost_per_h.value for row in rows]
     assert costs == sorted(costs, reverse=True)
-    idle = [row.idle_gpus.value for row in ordered(by_host(fleet, {}), "waste")]
+    idle = [row.idle_gpus.value for row in sort_fleet_rows(by_host(fleet, {}), "waste")]
     assert idle == sorted(idle, reverse=True)
 
 
@@ -299,7 +299,7 @@ def test_the_worst_verdict_comes_first(fleet: FleetSnapshot):
     verdict = fleet.hosts[2].snapshot.verdicts[0]
     critical = replace(verdict, level=Level.CRITICAL)
     shown = replace(fleet.hosts[2].snapshot, verdicts=(verdict, critical))
-    rows = ordered(by_host(changed(fleet, 2, snapshot=shown), PRICES), "level")
+    rows = sort_fleet_rows(by_host(changed(fleet, 2, snapshot=shown), PRICES), "level")
     assert (rows[0].name, rows[0].level) == ("gpu03", Level.CRITICAL)
     assert rows[0].verdict.startswith(f"{critical.scope}: ")
 
@@ -313,7 +313,7 @@ def test_a_shared_gpu_is_in_the_row_of_each_model_with_its_part(fleet: FleetSnap
     host = HostShown("h", {}, replace(shown, gpus=(gpu,), engines=(one, two)))
     rows = by_model(FleetSnapshot("", 1.0, 15.0, (host,)), PRICES)
     assert sorted(row.mfu_ratio.value for row in rows) == [pytest.approx(0.1), pytest.approx(0.3)]
-    assert total(rows).mfu_ratio == (pytest.approx(0.4), 1, 1)
+    assert total_row(rows).mfu_ratio == (pytest.approx(0.4), 1, 1)
 
 
 def test_a_router_is_in_the_row_of_its_model_and_in_no_sum(fleet: FleetSnapshot) -> None:

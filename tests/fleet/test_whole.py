@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.fleet.whole import whole
+from gpumon.fleet.whole import whole_fleet
 from gpumon.session.calibrator import Calibrator
 from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.plan import plan
@@ -27,7 +27,7 @@ def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
 
 def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
     fleet = fed(fleet_frame(0), fleet_frame(1))
-    shot = whole(fleet)
+    shot = whole_fleet(fleet)
     assert [gpu.index for gpu in shot.gpus] == [*range(24)]
     assert [gpu.host for gpu in shot.gpus] == [name for name in ("gpu01", "gpu02", "gpu03") for _ in range(8)]
     assert len({engine.key for engine in shot.engines}) == len({engine.name for engine in shot.engines}) == 12
@@ -38,7 +38,7 @@ def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
 
 
 def test_servers_are_grouped_by_type_and_gpus_per_host():
-    shot = whole(cut(fed(fleet_frame(0), fleet_frame(1)), 2, 4))
+    shot = whole_fleet(cut(fed(fleet_frame(0), fleet_frame(1)), 2, 4))
     scenario = from_live(shot, ())
     assert scenario.server == (Server(H100, gpus=8), Server(H100, gpus=4))
     assert "servers here: 2 of 8 x H100 SXM5 80GB, 1 of 4 x H100 SXM5 80GB" in scenario.note
@@ -49,14 +49,14 @@ def test_servers_are_grouped_by_type_and_gpus_per_host():
 def test_a_host_that_is_gone_is_not_planned_with():
     fleet = fed(fleet_frame(0), fleet_frame(1))
     gone = replace(fleet.hosts[0], state=HostState.GONE)
-    assert len(whole(replace(fleet, hosts=(gone, *fleet.hosts[1:]))).gpus) == 16
+    assert len(whole_fleet(replace(fleet, hosts=(gone, *fleet.hosts[1:]))).gpus) == 16
 
 
 def test_a_plan_stands_on_what_the_whole_fleet_showed():
     fleet, calibrator = Fleet(make()), Calibrator(Config())
     for at in range(12):
-        calibrator.take(whole(fed(fleet_frame(at), fleet=fleet)))
-    shot = whole(fleet.snapshot)
+        calibrator.take(whole_fleet(fed(fleet_frame(at), fleet=fleet)))
+    shot = whole_fleet(fleet.snapshot)
     scenario = from_live(shot, calibrator.calibration.observed(), None, calibrator.calibration.in_flight())
     llama = next(each for each in scenario.workload if "70B" in each.model)
     running = sum(

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpumon.history.compared import compared
+from gpumon.history.compared import compare_spans
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.before_after import BeforeAfter, Judgement, ThingChange
 from gpumon.readings.frame import Frame
@@ -73,7 +73,7 @@ def every_other(played: Iterable[Frame]) -> Iterator[Frame]:
 
 def answer_of(scenario: Scenario, seed: int = 1) -> BeforeAfter:
     """Both sides of the change."""
-    return compared(store_of(scenario, seed), make, BEFORE, AFTER)
+    return compare_spans(store_of(scenario, seed), make, BEFORE, AFTER)
 
 
 def named(answer: BeforeAfter) -> dict[str, dict[str, tuple[str, str]]]:

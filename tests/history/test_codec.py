@@ -55,7 +55,7 @@ def test_a_day_of_eight_gpus_and_four_engines_fits_150_mb() -> None:
 
 def test_times_are_read_without_the_rest() -> None:
     given = frames("vllm-poisson")
-    assert [codec.moment(each) for each in packed(given)] == [(frame.seq, frame.wall_s) for frame in given]
+    assert [codec.frame_time(each) for each in packed(given)] == [(frame.seq, frame.wall_s) for frame in given]
 
 
 reals = st.floats(allow_nan=False) | st.builds(Missing, st.sampled_from(Reason), st.text(max_size=8))
@@ -133,13 +133,13 @@ def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
 
 def test_points_keep_gaps_and_single_precision() -> None:
     given = [Points(5.0, 5.0, {"busy": 0.1, "mfu": 1e12}), Points(10.0, 4.0, {"mfu": 2.0, "late": 3.0})]
-    read = codec.points(codec.cells(given))
+    read = codec.points(codec.pack_cells(given))
     assert [(each.wall_s, each.seconds, set(each.values)) for each in read] == [
         (5.0, 5.0, {"busy", "mfu"}),
         (10.0, 4.0, {"mfu", "late"}),
     ]
     assert math.isclose(read[0].values["busy"], 0.1, rel_tol=1e-7)
     with pytest.raises(ValueError, match="damaged"):
-        codec.points(codec.cells(given)[:-3])
+        codec.points(codec.pack_cells(given)[:-3])
     with pytest.raises(ValueError, match="zip"):
         codec.points(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))

@@ -20,7 +20,7 @@ from gpumon.history import codec
 from gpumon.history.file import connected, make
 from gpumon.history.reader import MOST_ROWS, MOST_TOO_LARGE, Recording
 from gpumon.history.recorder import Recorder
-from gpumon.history.summary import summed_up
+from gpumon.history.summary import summary_of
 from gpumon.readings.prices import FREE
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
@@ -102,7 +102,7 @@ def test_a_report_goes_by_frames_and_not_by_the_clock(tmp_path: Path) -> None:
     past = Recording(put(tmp_path / "r", *(row(WALL_S + at + years_s * (at > 8), at) for at in range(18))))
     statements: list[str] = []
     past._connection.set_trace_callback(statements.append)
-    period = summed_up(past, gpu_catalogue(), FREE, *(past.span() or (0.0, 0.0)))
+    period = summary_of(past, gpu_catalogue(), FREE, *(past.span() or (0.0, 0.0)))
     assert period.seconds == pytest.approx(years_s + 17)
     assert len(statements) < 2000
 

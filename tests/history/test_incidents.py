@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpumon.history.summary import MOST, incidents
+from gpumon.history.summary import MOST_LISTED_INCIDENTS, incidents
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.readings.verdict import Verdict
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 
 
 def verdict(
@@ -14,7 +14,7 @@ def verdict(
 ) -> Event:
     """An event of a verdict `NAME: text`, or of its end."""
     name, _, cause = text.partition(": ")
-    limit = next(limit for limit, words in LIMITS.items() if words == name)
+    limit = next(limit for limit, words in LIMIT_NAMES.items() if words == name)
     of = Verdict(scope, limit, cause, "", key=scope, level=level)
     return Event(at_s, EventKind.VERDICT, scope, code, level, scope, since_s=since_s, verdict=of)
 
@@ -67,9 +67,9 @@ def test_what_led_to_a_verdict_is_not_told_twice_and_the_same_event_once() -> No
 
 
 def test_what_is_left_out_is_counted() -> None:
-    events = [verdict(float(at), Level.WARN, "queue limit", scope=f"e{at}") for at in range(MOST + 7)]
+    events = [verdict(float(at), Level.WARN, "queue limit", scope=f"e{at}") for at in range(MOST_LISTED_INCIDENTS + 7)]
     found, left_out = incidents(events, 1000.0)
-    assert (len(found), left_out) == (MOST, 7)
+    assert (len(found), left_out) == (MOST_LISTED_INCIDENTS, 7)
 
 
 def test_nothing_happened() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.errors import ConfigError
-from gpumon.history.file import SCHEMA, connected, journaled, make, remote
+from gpumon.history.file import RECORDING_SCHEMA, connected, journaled, make, remote
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from tests.history.frames import WALL_S
@@ -152,7 +152,7 @@ def another_program(path: Path) -> None:
 
 def newer(path: Path) -> None:
     make(path, FACTS)
-    connected(path, "rw").execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    connected(path, "rw").execute(f"PRAGMA user_version = {RECORDING_SCHEMA + 1}")
 
 
 def cut_off(path: Path) -> None:
@@ -169,7 +169,11 @@ def head_only(path: Path) -> None:
 BAD = {
     "not SQLite": (not_sqlite, "is no recording of gpumon"),
     "another program's": (another_program, "is a database of another program"),
-    "newer": (newer, f"was written by a newer gpumon (schema {SCHEMA + 1}; this one reads {SCHEMA}): update gpumon"),
+    "newer": (
+        newer,
+        f"was written by a newer gpumon (schema {RECORDING_SCHEMA + 1}; this one reads {RECORDING_SCHEMA}): "
+        "update gpumon",
+    ),
     "cut off": (cut_off, "is damaged or cut off; take another copy of it"),
     "head": (head_only, "is no recording of gpumon"),
     "empty": (Path.touch, "is empty"),

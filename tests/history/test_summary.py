@@ -14,7 +14,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
-from gpumon.history.summary import summed_up
+from gpumon.history.summary import summary_of
 from gpumon.readings.frame import Frame, GpuReading, GpuState
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
@@ -61,13 +61,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.fixture(scope="module")
 def unpriced(made: Made) -> Period:
     """All of the recording, for all tests that look at it."""
-    return summed_up(made.recording, CATALOGUE, FREE, made.frames[0].wall_s, made.frames[-1].wall_s)
+    return summary_of(made.recording, CATALOGUE, FREE, made.frames[0].wall_s, made.frames[-1].wall_s)
 
 
 @pytest.fixture(scope="module")
 def priced(made: Made) -> Period:
     """The same at PRICES."""
-    return summed_up(made.recording, CATALOGUE, PRICES, made.frames[0].wall_s, made.frames[-1].wall_s)
+    return summary_of(made.recording, CATALOGUE, PRICES, made.frames[0].wall_s, made.frames[-1].wall_s)
 
 
 def until_written(recorder: Recorder, frames: int) -> None:
@@ -103,7 +103,7 @@ def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came
 
 def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Made) -> None:
     begin_s, end_s = made.frames[20].wall_s, made.frames[120].wall_s
-    part = summed_up(made.recording, CATALOGUE, FREE, begin_s, end_s)
+    part = summary_of(made.recording, CATALOGUE, FREE, begin_s, end_s)
     known = [value for value in made.busy[21:121] if not math.isnan(value)]
     assert part.busy_ratio == pytest.approx(sum(known) / len(known), abs=0.02)
     assert part.covered_s == pytest.approx(100.0, abs=0.1)
@@ -140,7 +140,7 @@ def test_goodput_sums_the_requests_and_is_no_mean_of_shares(made: Made, unpriced
         parts = [getattr(one.goodput.ttft_goal, field) for one in unpriced.engines]
         known = [part for part in parts if not isinstance(part, Missing)]
         assert getattr(unpriced.goodput.ttft_goal, field) == pytest.approx(sum(known)), field
-    strict = summed_up(made.recording, CATALOGUE, FREE, *ends, Goals(ttft_s=0.06))
+    strict = summary_of(made.recording, CATALOGUE, FREE, *ends, Goals(ttft_s=0.06))
     assert strict.goodput.ttft_goal.goal_s == 0.06
     assert not strict.goodput.ttft_goal_assumed
     assert float(strict.goodput.ttft_goal.within_high) < float(unpriced.goodput.ttft_goal.within_low)
@@ -179,12 +179,12 @@ def test_energy_and_unused_time_are_priced_and_the_sums_are_those_of_the_gpus(ma
 def test_incidents_are_those_of_the_stretch(made: Made, unpriced: Period) -> None:
     ends = made.frames[0].wall_s, made.frames[-1].wall_s
     assert [one.text for one in unpriced.incidents] == ["Xid 79"]
-    assert summed_up(made.recording, CATALOGUE, FREE, ends[0] + 60.0, ends[1]).incidents == ()
+    assert summary_of(made.recording, CATALOGUE, FREE, ends[0] + 60.0, ends[1]).incidents == ()
 
 
 def test_one_moment_has_no_length_and_no_figures_over_time(made: Made) -> None:
     at_s = made.frames[60].wall_s
-    point = summed_up(made.recording, CATALOGUE, FREE, at_s, at_s)
+    point = summary_of(made.recording, CATALOGUE, FREE, at_s, at_s)
     assert (point.seconds, point.covered_s) == (0.0, 0.0)
     assert isinstance(point.energy_j, Missing)
     assert isinstance(point.decode_tokens, Missing)
@@ -201,7 +201,7 @@ def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
     recording = Recording(path)
     span = recording.span()
     assert span is not None
-    return summed_up(recording, CATALOGUE, PRICES, *span)
+    return summary_of(recording, CATALOGUE, PRICES, *span)
 
 
 @pytest.mark.parametrize("ticks", [4, 9])
@@ -214,7 +214,7 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
     recording = Recording(tmp_path / "c.gpumon")
     span = recording.span()
     assert span is not None
-    told = summed_up(recording, CATALOGUE, FREE, *span)
+    told = summary_of(recording, CATALOGUE, FREE, *span)
     recorder.close()
     assert told.seconds == pytest.approx(ticks - 1, abs=0.1)
     assert told.covered_s == told.seconds

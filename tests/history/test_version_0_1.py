@@ -56,7 +56,7 @@ def test_its_events_keep_their_sentences() -> None:
         "level": "warn",
     }
     over = {**of_old, "wall_s": 1.8e9 + 60.0, "text": "kv cache is over", "level": "ok"}
-    events = codec.events(msgspec.msgpack.encode([of_old, over]))
+    events = codec.unpack_events(msgspec.msgpack.encode([of_old, over]))
     assert [event_text(event) for event in events] == ["queue -> kv cache: full", "kv cache is over"]
     ((incident,), left_out) = incidents(events, 1.8e9 + 600.0)
     assert (incident.text, incident.seconds, incident.ended, left_out) == ("queue -> kv cache: full", 60.0, True, 0)

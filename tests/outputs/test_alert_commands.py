@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpumon.outputs.alert_commands import WAITING, AlertCommands
+from gpumon.outputs.alert_commands import MOST_WAITING_COMMANDS, AlertCommands
 from gpumon.readings.snapshot import RaisedAlert
 from gpumon.triage.alerts import AlertChange, AlertRule, parse
 from tests.tui import scenes
@@ -94,7 +94,7 @@ def test_a_slow_command_holds_nobody_up_and_what_does_not_fit_is_dropped_with_a_
     gate, commands = tmp_path / "gate", AlertCommands()
     slow = change(sys.executable, "-c", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)")
     before_s = time.thread_time()
-    for _ in range(WAITING + 5):
+    for _ in range(MOST_WAITING_COMMANDS + 5):
         commands.call(slow, SCENE)
     assert time.thread_time() - before_s < 5.0
     fault = commands.fault(SCENE.wall_s)

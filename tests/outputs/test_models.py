@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.outputs.models import Shown, listed, not_found, shown
+from gpumon.outputs.models import Shown, list_models, not_found, show_model
 from gpumon.readings.format import cells
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llms import LlmRow
@@ -11,11 +11,11 @@ ROWS = llm_catalogue().rows
 
 
 def test_the_list_has_its_columns_at_80() -> None:
-    lines = listed(ROWS, ["acme/*"], 80).splitlines()
+    lines = list_models(ROWS, ["acme/*"], 80).splitlines()
     assert lines[0].split() == ["NAME", "SIZE", "ACTIVE", "KV", "kB", "STORED", "KIND"]
     assert max(map(cells, lines)) <= 80
     assert all(line.startswith(row.name) for line, row in zip(lines[1:], ROWS, strict=False))
-    assert listed(ROWS, [], 160).splitlines()[0].endswith("NOTES")
+    assert list_models(ROWS, [], 160).splitlines()[0].endswith("NOTES")
 
 
 def test_every_model_fits_into_80() -> None:
@@ -26,7 +26,7 @@ def test_every_model_fits_into_80() -> None:
 def check_width(row: LlmRow) -> None:
     looked = (("config", "no [[model]] entry matches"), ("files", "none in " + ", ".join(["/a/b/c"] * 20)))
     model = Shown(row.hf_id, row.spec if not row.unusable else None, row, "why\n[[model]]", looked, ("a", "b"), 4096.0)
-    lines = shown(model, 80).splitlines()
+    lines = show_model(model, 80).splitlines()
     assert max(map(cells, lines)) <= 80
     assert sum("looked at" in line for line in lines) == 1
 

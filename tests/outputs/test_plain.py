@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.service import NO_SERVING
-from gpumon.outputs.plain import lines
+from gpumon.outputs.plain import snapshot_lines
 from gpumon.outputs.report import report
 from gpumon.outputs.units import quantities
 from gpumon.readings.flat import flat_fields
@@ -25,7 +25,7 @@ STAMP = "2026-01-02T14:03:22"
 
 
 def test_a_line_per_gpu_and_engine() -> None:
-    assert lines(shots.snapshot()).splitlines() == [
+    assert snapshot_lines(shots.snapshot()).splitlines() == [
         f"{STAMP} gpu    0              ok             busy   91% sm   64% vram   71.2/79.6GiB mem_bw 2.31TB/s(m) "
         "mfu   31% mbu   62% power  612W temp  64C  NVIDIA_H100_80GB_HBM3",
         f"{STAMP} engine vllm:8000      ok             run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
@@ -39,15 +39,21 @@ def test_columns_stand_still_whatever_the_values_are() -> None:
         busy_ratio=1.0, bandwidth_bytes_per_s=9.99e12, power_w=1400.0, temperature_c=104.0, mfu_ratio=12.0
     )
     lost = shots.bare().gpus[0]
-    ends = [line.index(" temp ") for line in lines(shots.snapshot(gpus=(small, large, lost), engines=())).splitlines()]
+    ends = [
+        line.index(" temp ")
+        for line in snapshot_lines(shots.snapshot(gpus=(small, large, lost), engines=())).splitlines()
+    ]
     assert len(set(ends)) == 1
     slow = shots.engine(running=99_999.0, ttft_s=Quantiles(p95=500.0), itl_s=Quantiles(p95=0.0004))
-    ends = [line.index(" mbu ") for line in lines(shots.snapshot(gpus=(), engines=(shots.engine(), slow))).splitlines()]
+    ends = [
+        line.index(" mbu ")
+        for line in snapshot_lines(shots.snapshot(gpus=(), engines=(shots.engine(), slow))).splitlines()
+    ]
     assert len(set(ends)) == 1
 
 
 def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
-    text = lines(shots.bare())
+    text = snapshot_lines(shots.bare())
     assert f"{STAMP} gpu    7              lost           busy     - sm     - vram              - mem_bw" in text
     assert "fallen off the bus" in text
     assert "refused        run     - wait     -" in text
@@ -57,7 +63,7 @@ def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
 
 
 def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> None:
-    text = lines(shots.judged())
+    text = snapshot_lines(shots.judged())
     assert f"{STAMP} verdict vllm:8000 queue_limit warn; 7 wait while 24 run; raise --max-num-seqs\n" in text
     assert f"{STAMP} event gpu_3 xid; Xid 79\n" in text
     assert "healthy" not in text
@@ -73,27 +79,29 @@ def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> N
     ],
 )
 def test_a_bandwidth_that_is_a_bound_says_so(source: BandwidthSource, shown: str) -> None:
-    assert f"bw {shown:>11} mfu" in lines(shots.snapshot(gpus=(shots.gpu(bandwidth_source=source),)))
+    assert f"bw {shown:>11} mfu" in snapshot_lines(shots.snapshot(gpus=(shots.gpu(bandwidth_source=source),)))
 
 
 def test_throttling_and_xid_stand_behind_the_name() -> None:
     gpu = shots.gpu(throttle=("hw_thermal",), xid=(79, 31), state_text="falling off")
-    assert "NVIDIA_H100_80GB_HBM3 throttled:hw_thermal xid:79 xid:31 falling off" in lines(shots.snapshot(gpus=(gpu,)))
+    assert "NVIDIA_H100_80GB_HBM3 throttled:hw_thermal xid:79 xid:31 falling off" in snapshot_lines(
+        shots.snapshot(gpus=(gpu,))
+    )
 
 
 def test_a_mean_in_place_of_a_quantile_is_marked() -> None:
     few = Quantiles(p95=Missing(Reason.FEW), mean=0.03)
-    assert "itl_p95   ~30ms" in lines(shots.snapshot(engines=(shots.engine(itl_s=few),)))
+    assert "itl_p95   ~30ms" in snapshot_lines(shots.snapshot(engines=(shots.engine(itl_s=few),)))
 
 
 def test_simulated_stands_in_every_line() -> None:
-    assert all(" SIMULATED " in line for line in lines(shots.hostile()).splitlines())
+    assert all(" SIMULATED " in line for line in snapshot_lines(shots.hostile()).splitlines())
     heads = [line for line in report(shots.hostile()).splitlines() if line and not line.startswith(" ")]
     assert all(line.endswith("SIMULATED") for line in heads if line.startswith(("gpumon  ", "gpu ", "engine ")))
-    assert "SIMULATED" not in lines(shots.snapshot()) + report(shots.snapshot())
+    assert "SIMULATED" not in snapshot_lines(shots.snapshot()) + report(shots.snapshot())
 
 
-@pytest.mark.parametrize("text", [lines(shots.hostile()), report(shots.hostile())], ids=["plain", "report"])
+@pytest.mark.parametrize("text", [snapshot_lines(shots.hostile()), report(shots.hostile())], ids=["plain", "report"])
 def test_hostile_text_does_nothing(text: str) -> None:
     assert all(line.isprintable() for line in text.splitlines())
     assert len(text.splitlines()) == len(re.split(r"\n", text)) - 1, "no text makes a line of its own"
@@ -196,7 +204,7 @@ COLUMN = re.compile(r" (?:busy|sm|vram|mem_bw|mfu|mbu|power|temp|run|wait|kv|dec
 
 @given(st.lists(GPUS, min_size=2, max_size=3), st.lists(ENGINES, min_size=2, max_size=3))
 def test_columns_stand_still_for_any_values(gpus: list[Gpu], engines: list[Engine]) -> None:
-    shown = lines(shots.snapshot(gpus=tuple(gpus), engines=tuple(engines))).splitlines()
+    shown = snapshot_lines(shots.snapshot(gpus=tuple(gpus), engines=tuple(engines))).splitlines()
     for group in (shown[: len(gpus)], shown[len(gpus) :]):
         starts = {tuple(cells(line[: found.start()]) for found in COLUMN.finditer(line)) for line in group}
         assert len(starts) == 1
@@ -213,7 +221,7 @@ def test_a_missing_value_is_never_a_zero(reason: Reason) -> None:
     latencies = dict.fromkeys(("ttft_s", "itl_s"), Quantiles(*(nothing for _ in Quantiles.__struct_fields__)))
     gpu = shots.gpu(name="g", **dict.fromkeys(READINGS[Gpu], nothing))
     engine = shots.engine(model="m", **dict.fromkeys(READINGS[Engine], nothing), **latencies)
-    for line in lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines():
+    for line in snapshot_lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines():
         columns = line.partition("  g")[0] if " gpu " in line else line.partition("  m")[0]
         values = columns[COLUMN.search(columns).start() :].split()  # type: ignore[union-attr]
         assert set(values[1::2]) == {"-"}
@@ -222,13 +230,13 @@ def test_a_missing_value_is_never_a_zero(reason: Reason) -> None:
 def test_a_line_says_why_its_columns_are_empty() -> None:
     warming = dict.fromkeys(("decode_tokens_per_s", "prefill_tokens_per_s", "mfu_ratio", "mbu_ratio"), WARMING_UP)
     none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
-    text = lines(
+    text = snapshot_lines(
         shots.snapshot(gpus=(shots.gpu(sm_active_ratio=WARMING_UP, **none),), engines=(shots.engine(**warming),))
     )
     first, second = text.splitlines()
     assert first.endswith("NVIDIA_H100_80GB_HBM3  sm: warming up; mfu, mbu: no engine")
     assert second.endswith("Llama-3.3-70B-Instruct  decode, prefill, mfu, mbu: warming up")
-    assert ": " not in lines(shots.snapshot()).replace(STAMP, "")
+    assert ": " not in snapshot_lines(shots.snapshot()).replace(STAMP, "")
 
 
 def test_an_engine_with_its_metrics_off_is_the_same_cause_on_its_gpus_as_on_the_screen() -> None:
@@ -236,12 +244,12 @@ def test_an_engine_with_its_metrics_off_is_the_same_cause_on_its_gpus_as_on_the_
     gpu = shots.gpu(**none)
     for state, words in ((EndpointState.METRICS_OFF, "metrics off"), (EndpointState.REFUSED, "no figures")):
         engine = shots.engine(name=gpu.engines[0], state=state)
-        first = lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines()[0]
+        first = snapshot_lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines()[0]
         assert first.endswith(f"mfu, mbu: {words}")
 
 
 def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it() -> None:
-    text = lines(
+    text = snapshot_lines(
         shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=(Evidence("MBU 86 %\x1b"),)),))
     )
     assert "  trained 9.9k/s  ! MBU 86 %\\x1b" in text
@@ -250,7 +258,7 @@ def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it()
 @pytest.mark.parametrize(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])
 def test_sums_say_how_many_answer(answering: int, name: str) -> None:
     sums = Replicas("llama", ("a", "b"), answering, running=3.0)
-    text = lines(shots.snapshot(replicas=(sums,)))
+    text = snapshot_lines(shots.snapshot(replicas=(sums,)))
     assert f" sum    {name}" in text
     assert ("1 without figures" in text) is (answering == 1)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing import gigabytes, markdown, money, number, report, watts
-from gpumon.outputs.sizing_data import SameGpus, grouped
+from gpumon.outputs.sizing import amount_of_money, figure_text, gigabytes, markdown, report, watts
+from gpumon.outputs.sizing_data import SameGpus, group_servers
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.each_row import each_row
@@ -172,7 +172,7 @@ def test_many_different_servers_are_cut_and_counted() -> None:
 def test_alike_gpus_and_servers_are_told_once_the_largest_instance_first() -> None:
     slots = (GpuSlot((1, 0), 5.0, 0.5), GpuSlot(), GpuSlot((0, 1), 5.0, 0.5))
     other = (GpuSlot((0, 1), 5.0, 0.5), GpuSlot((1, 0), 5.0, 0.5), GpuSlot())
-    found = grouped((PlacedServer(0, slots), PlacedServer(0, other)), (answers.workload(), answers.SMALL))
+    found = group_servers((PlacedServer(0, slots), PlacedServer(0, other)), (answers.workload(), answers.SMALL))
     assert [(same.times, same.gpus) for same in found] == [(2, 3)]
     assert found[0].filled == (SameGpus(2, 1, (0, 1), 5.0, 0.5), SameGpus(1, 1, (), 0.0, 0.0))
 
@@ -221,13 +221,13 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
 @each_row(
     ("form", "value", "text"),
     [
-        (number, 24.0, "24"),
-        (number, 1024.0, "1,024"),
-        (number, 85.53, "85.5"),
-        (number, 120.4, "120"),
-        (number, 0.0612, "0.0612"),
-        (number, float("inf"), "-"),
-        (number, answers.NOT_GIVEN, "-"),
+        (figure_text, 24.0, "24"),
+        (figure_text, 1024.0, "1,024"),
+        (figure_text, 85.53, "85.5"),
+        (figure_text, 120.4, "120"),
+        (figure_text, 0.0612, "0.0612"),
+        (figure_text, float("inf"), "-"),
+        (figure_text, answers.NOT_GIVEN, "-"),
         (gigabytes, 12.41e9, "12.41 GB"),
         (gigabytes, 556.64e9, "556.6 GB"),
         (gigabytes, 1.25e12, "1.25 TB"),
@@ -235,11 +235,11 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
         (gigabytes, 2181744.33e12, "2.18 EB"),
         (gigabytes, 45.6e15, "45.60 PB"),
         (gigabytes, 1e300, "1e+282 EB"),
-        (number, 28169010.0, "28,169,010"),
-        (number, 1e300, "1e+300"),
-        (money, 0.0, "0.00"),
-        (money, 0.00423, "0.0042"),
-        (money, 1234.5, "1,234.50"),
+        (figure_text, 28169010.0, "28,169,010"),
+        (figure_text, 1e300, "1e+300"),
+        (amount_of_money, 0.0, "0.00"),
+        (amount_of_money, 0.00423, "0.0042"),
+        (amount_of_money, 1234.5, "1,234.50"),
         (watts, 2800.0, "2,800 W"),
         (watts, 12345.0, "12.3 kW"),
         (watts, 1.5e6, "1.5 MW"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing_data import COLUMNS, encode, schema, table
+from gpumon.outputs.sizing_data import PLAN_COLUMNS, csv_table, encode, schema
 from gpumon.sizing.answer import LimitKind, Source
 from tests.each_row import each_row
 from tests.outputs import answers
@@ -120,7 +120,7 @@ def test_the_schema_in_the_docs_is_the_one_of_the_types() -> None:
 
 def test_the_documentation_names_every_key_and_word() -> None:
     text = (DOCS / "sizing-file.md").read_text(encoding="utf-8")
-    keys = {key for keys in CONTRACT.values() for key in keys.split()} | set(COLUMNS)
+    keys = {key for keys in CONTRACT.values() for key in keys.split()} | set(PLAN_COLUMNS)
     words = {each.value for each in (*Source, *LimitKind)}
     assert sorted(key for key in keys | words if f"`{key}`" not in text) == []
 
@@ -129,7 +129,7 @@ def rows(name: str) -> list[dict[str, str]]:
     return list(
         csv.DictReader(
             io.StringIO(
-                table(
+                csv_table(
                     answers.ALL[name](),
                 ),
                 newline="",
@@ -140,7 +140,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def test_csv_has_a_row_per_workload_and_one_of_totals() -> None:
     large, small, total = rows("full")
-    assert tuple(large) == COLUMNS
+    assert tuple(large) == PLAN_COLUMNS
     assert (large["row"], large["name"], large["target"], large["target_kind"]) == ("workload", "large", "500", "users")
     assert (large["itl_s"], large["extrapolated"], large["source"], large["tp"]) == ("0.031", "yes", "measured", "4")
     assert (large["itl_p95_s"], large["ttft_p95_s"]) == ("0.045", "0.42")
@@ -160,6 +160,6 @@ def test_csv_has_a_row_for_each_type_of_gpu_that_is_compared() -> None:
 def test_csv_holds_no_formula_and_no_line_break() -> None:
     for row in rows("hostile"):
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row.values())
-    assert all(line.isprintable() for line in table(answers.hostile()).split("\r\n"))
+    assert all(line.isprintable() for line in csv_table(answers.hostile()).split("\r\n"))
     formula = replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
-    assert "'=HYPERLINK(1)" in table(formula)
+    assert "'=HYPERLINK(1)" in csv_table(formula)

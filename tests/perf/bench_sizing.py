@@ -14,7 +14,7 @@ from gpumon.config.keymap import Keymap
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.tui.sizing.layout import page
+from gpumon.tui.sizing.layout import panel_page
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 
@@ -51,7 +51,7 @@ def bench(workloads: int) -> None:
         began = time.process_time()
         desk.type(key, key if len(key) == 1 else None)
         middle = time.process_time()
-        page(Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
+        panel_page(Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
         answered.append((middle - began) * 1e3)
         painted.append((time.process_time() - began) * 1e3)
     answer = desk.calculation.answer

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpumon.readings.glossary import TERMS, page
+from gpumon.readings.glossary import TERMS, glossary_page
 from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def test_the_page_is_the_table_of_the_program() -> None:
-    assert (ROOT / "docs/glossary.md").read_text() == page()
+    assert (ROOT / "docs/glossary.md").read_text() == glossary_page()
 
 
 @each_row("package", SHOWN)

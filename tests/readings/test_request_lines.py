@@ -15,10 +15,18 @@ import tomli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.readings.access_log import HINTS, SWITCHES, silence_of
+from gpumon.readings.access_log import ACCESS_LOG_HINTS, SWITCHES, silence_of
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.request_feed import MOST_REQUESTS, RequestFeed
-from gpumon.readings.request_lines import FORMS, MOST_PATH, LoggedRequest, RequestClock, forms_of, request_of, stamp_of
+from gpumon.readings.request_feed import MOST_FEED_REQUESTS, RequestFeed
+from gpumon.readings.request_lines import (
+    LINE_FORMS,
+    MOST_PATH,
+    LoggedRequest,
+    TimeOrigin,
+    forms_of,
+    request_of,
+    stamp_of,
+)
 from tests.each_row import each_row
 
 LINES: list[dict[str, Any]] = tomli.loads((Path(__file__).parents[1] / "data/request_lines.toml").read_text())["line"]
@@ -52,7 +60,7 @@ def test_a_line_of_an_engine_is_read(line: dict[str, Any]) -> None:
         client=line.get("client", ""),
         took_s=line.get("took_s"),
         time=line.get("time", ""),
-        clock=RequestClock.LINE if "time" in line else RequestClock.NONE,
+        clock=TimeOrigin.LINE if "time" in line else TimeOrigin.NONE,
     )
     assert request is not None
     assert request._replace(took_s=None) == expected._replace(took_s=None)
@@ -65,7 +73,7 @@ def test_each_form_has_a_real_line() -> None:
     for form in ANY:
         read = [line for line in LINES if request_of(line["text"], [form]) is not None]
         assert read, form.mark
-        assert all(form in FORMS[EngineKind(line["kind"])] or line["text"][0] == "{" for line in read)
+        assert all(form in LINE_FORMS[EngineKind(line["kind"])] or line["text"][0] == "{" for line in read)
 
 
 @each_row(
@@ -211,12 +219,12 @@ def feed_of(*lines: str, kind: EngineKind = EngineKind.VLLM, read: str = "") -> 
 
 def test_errors_are_kept_longer_than_other_requests() -> None:
     feed = feed_of(ACCESS.replace("200 OK", "503 Service Unavailable"))
-    feed.take([ACCESS] * (MOST_REQUESTS + 1))
+    feed.take([ACCESS] * (MOST_FEED_REQUESTS + 1))
     view = feed.view()
-    assert (len(view.newest), [request.status for request in view.errors]) == (MOST_REQUESTS, [503])
-    assert view.counts == {"200": MOST_REQUESTS + 1, "503": 1}
-    feed.take([ACCESS.replace("200 OK", "400 Bad Request")] * (MOST_REQUESTS + 1))
-    assert len(feed.view().errors) == MOST_REQUESTS
+    assert (len(view.newest), [request.status for request in view.errors]) == (MOST_FEED_REQUESTS, [503])
+    assert view.counts == {"200": MOST_FEED_REQUESTS + 1, "503": 1}
+    feed.take([ACCESS.replace("200 OK", "400 Bad Request")] * (MOST_FEED_REQUESTS + 1))
+    assert len(feed.view().errors) == MOST_FEED_REQUESTS
 
 
 def test_health_checks_and_scrapes_are_counted_apart() -> None:
@@ -242,12 +250,12 @@ def test_a_time_is_that_of_the_line_else_of_reading_else_of_a_line_before() -> N
     feed.take([f"[2025-11-26 18:00:10] {ACCESS}"], ["2025-11-26T18:00:11Z"], read="18:00:12")
     feed.take([ACCESS])
     assert [(request.time, request.clock) for request in feed.view().newest] == [
-        ("11-26 18:00:10", RequestClock.AFTER),
-        ("11-26 18:00:10", RequestClock.LINE),
-        ("11-26 18:00:08Z", RequestClock.LINE),
-        ("18:00:07", RequestClock.READ),
-        ("11-26 18:00:00", RequestClock.AFTER),
-        ("", RequestClock.NONE),
+        ("11-26 18:00:10", TimeOrigin.AFTER),
+        ("11-26 18:00:10", TimeOrigin.LINE),
+        ("11-26 18:00:08Z", TimeOrigin.LINE),
+        ("18:00:07", TimeOrigin.READ),
+        ("11-26 18:00:00", TimeOrigin.AFTER),
+        ("", TimeOrigin.NONE),
     ]
 
 
@@ -333,5 +341,7 @@ def test_a_command_line_tells_why_there_are_no_request_lines(kind: EngineKind, c
 
 
 def test_what_is_said_of_a_silent_log_is_said_of_kinds_with_forms() -> None:
-    assert set(SWITCHES) <= set(FORMS)
-    assert set(HINTS) - set(FORMS) == {EngineKind.DYNAMO, EngineKind.RAY}, "these two have forms that are not known"
+    assert set(SWITCHES) <= set(LINE_FORMS)
+    assert set(ACCESS_LOG_HINTS) - set(LINE_FORMS) == {EngineKind.DYNAMO, EngineKind.RAY}, (
+        "these two have forms that are not known"
+    )

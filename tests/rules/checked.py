@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
+from gpumon.efficiency.promql import model_constants, peak_constants, untold_constants
 from gpumon.outputs.rules import ModelFacts, Ruled, Scope, quoted, rules_yaml
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
@@ -28,7 +28,7 @@ def spec(name: str) -> LlmSpec:
 
 
 def facts(llm: LlmSpec, name: str, load: Load, context: float = 0.0, pool: float | None = None) -> ModelFacts:
-    told = told_constants(load.pool if pool is None else pool, context, load.ranks)
+    told = untold_constants(load.pool if pool is None else pool, context, load.ranks)
     return ModelFacts(name, "test", (*model_constants(llm, load.gpus), *peak_constants(PEAK, BANDWIDTH), *told), "x")
 
 

@@ -12,7 +12,7 @@ from gpumon import cli
 from gpumon.outputs.dashboard import dashboard
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.rules import Ruled, quoted, rules_yaml
-from gpumon.readings.exported import METRICS
+from gpumon.readings.exported import EXPORTED_METRICS
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot, Verdict
 from tests.exporter.served import MODERN, Served, modern, quiet
@@ -91,7 +91,7 @@ def test_every_series_is_one_that_is_exported():
     asked = [*ALERTS.values(), *expressions(dashboard(priced=False, scraped=False, served=True))]
     names = set(re.findall(r"gpumon_\w+", " ".join(asked)))
     assert len(names) > 20
-    assert names <= {name for metric in METRICS for name in metric.samples}
+    assert names <= {name for metric in EXPORTED_METRICS for name in metric.samples}
 
 
 def verdict(limit: Limit, kind: Kind, family: Family = Family.USE) -> Snapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, have, held, targets
+from gpumon.sizing.live import from_live, gpus_held, have, targets
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.each_row import each_row
 from tests.records import replace
@@ -98,7 +98,7 @@ def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
     assert "GPU 1: in use by train\\x1b_lora, 35.8 GiB" in note
     assert "GPU 3: in use by a process that cannot be seen, 18.6 GiB" in note
     assert "GPU 2" not in note
-    assert held(shot) == tuple(part for part in note.split("; ") if "in use" in part)
+    assert gpus_held(shot) == tuple(part for part in note.split("; ") if "in use" in part)
     # It may be that of an engine whose GPUs nobody told.
     assert have(at(0, engine(4.0, gpus=()), gpus=gpus)) == ((H100, 3),)
 
@@ -111,7 +111,7 @@ def test_what_is_held_is_told_once_for_each_host() -> None:
         for host, all_ in used.items()
         for at, taken in enumerate(all_)
     )
-    assert held(at(0, gpus=gpus)) == (
+    assert gpus_held(at(0, gpus=gpus)) == (
         "a GPU of a: in use by a process that cannot be seen, 65.2 GiB x 2",
         "a GPU of c: in use by a process that cannot be seen, 65.2 GiB",
     )

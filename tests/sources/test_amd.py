@@ -20,7 +20,7 @@ from gpumon.sources.driver.source import AMD, DriverSource, vendor_of
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution
-from gpumon.sources.sysfs.rates import FIRST
+from gpumon.sources.sysfs.rates import FIRST_READING
 from gpumon.specs.gpus import bandwidth_peak
 from gpumon.specs.precision import Precision
 from gpumon.tui.detail.blocks import Figure
@@ -132,7 +132,7 @@ async def test_peak_throttling_bad_pages_and_links_of_an_mi355x(amd: FakeAmd) ->
         assert "-9% from catalogue" in found[1]
         await rig.until(lambda found: found.gpus[0].nvlink_tx_bytes_per_s == 0.0)
         amd.write(script.replace("write_kb 2000000", "write_kb 3000000"))
-        moved = await rig.until(lambda found: found.gpus[0].nvlink_tx_bytes_per_s not in (0.0, FIRST))
+        moved = await rig.until(lambda found: found.gpus[0].nvlink_tx_bytes_per_s not in (0.0, FIRST_READING))
     sent = moved.gpus[0].nvlink_tx_bytes_per_s
     assert isinstance(sent, float)
     # Seven of the eight links are XGMI's: 7e9 bytes between two looks at least 0.3 s apart.

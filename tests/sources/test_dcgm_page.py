@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.readings.dcgm import METRICS
+from gpumon.readings.dcgm import DCGM_METRICS
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, WANTED, DcgmPage, GpuIdentity, figures, read
+from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, WANTED, DcgmPage, GpuIdentity, gpu_fields, read_page
 from gpumon.sources.exposition import Scanner
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def page(text: str | bytes) -> DcgmPage:
-    return read(Scanner(WANTED).scan(text.encode() if isinstance(text, str) else text))
+    return read_page(Scanner(WANTED).scan(text.encode() if isinstance(text, str) else text))
 
 
 def of(name: str) -> DcgmPage:
@@ -31,7 +31,7 @@ def of(name: str) -> DcgmPage:
 
 def one(labels: str, value: str, name: str = "DCGM_FI_DEV_GPU_TEMP") -> dict[str, Any]:
     found = page(f'{name}{{gpu="0",UUID="GPU-1"{labels}}} {value}\n')
-    return figures(found, next(iter(found.found)))
+    return gpu_fields(found, next(iter(found.found)))
 
 
 def reason(value: object) -> Reason:
@@ -41,7 +41,7 @@ def reason(value: object) -> Reason:
 
 def test_the_default_counters_of_a_busy_and_an_idle_gpu() -> None:
     found = of("a100-default.prom")
-    busy, idle = (figures(found, GpuIdentity("gpu-07", uuid)) for uuid in A100)
+    busy, idle = (gpu_fields(found, GpuIdentity("gpu-07", uuid)) for uuid in A100)
     assert busy["busy_ratio"] == 0.97
     assert busy["memory_busy_ratio"] == 0.61
     assert busy["tensor_active_ratio"] == 0.182744
@@ -53,7 +53,7 @@ def test_the_default_counters_of_a_busy_and_an_idle_gpu() -> None:
     assert (busy["vram_used_bytes"], busy["vram_reserved_bytes"]) == (73767 * MIB, 632 * MIB)
     assert busy["vram_total_bytes"] == 81920 * MIB
     assert busy["remap_failed"] == 0
-    assert busy["sm_active_ratio"] == busy["sm_occupancy_ratio"] == busy["power_limit_w"] == ABSENT
+    assert busy["sm_active_ratio"] == busy["sm_occupancy_ratio"] == busy["power_limit_w"] == NOT_ON_PAGE
     assert (idle["busy_ratio"], idle["tensor_active_ratio"], idle["dram_active_ratio"]) == (0, 0, 0.000131)
     assert set(busy) <= set(GpuReading.__struct_fields__)
     first = found.found[GpuIdentity("gpu-07", A100[0])]
@@ -64,20 +64,20 @@ def test_the_newest_names_and_labels_say_the_same() -> None:
     before, after = of("a100-all.prom"), of("renamed.prom")
     assert list(before.found) == list(after.found)
     for key in before.found:
-        assert figures(after, key) == pytest.approx(figures(before, key))
+        assert gpu_fields(after, key) == pytest.approx(gpu_fields(before, key))
 
 
 def test_every_metric_of_the_table_fills_a_field() -> None:
     fields = {*GpuReading.__struct_fields__, "engine_active_ratio", "vram_free_bytes"}
-    assert {metric.field for metric in METRICS} <= fields
-    names = [name for metric in METRICS for name, _ in metric.names]
+    assert {metric.field for metric in DCGM_METRICS} <= fields
+    names = [name for metric in DCGM_METRICS for name, _ in metric.names]
     assert len(set(names)) == len(names)
 
 
 def test_a_gpu_that_pods_share_is_one_gpu() -> None:
     found = of("shared.prom")
     assert [(key.host, one.gpu_index) for key, one in found.found.items()] == [("pool-t4-3", 0), ("pool-t4-3", 1)]
-    shared = figures(found, next(iter(found.found)))
+    shared = gpu_fields(found, next(iter(found.found)))
     assert shared["dram_active_ratio"] == 0.412207
     assert shared["vram_used_bytes"] == 11253 * MIB, "not the sum over the pods"
     assert reason(shared["memory_temperature_c"]) is Reason.NOT_SUPPORTED, "a T4 has no such sensor: no fake zero"
@@ -95,7 +95,7 @@ def test_slices_have_their_own_figures_and_their_gpu_those_that_only_it_has() ->
     ]
     assert [found.found[key].gpu_index for key in keys] == [0, 0, 0, 0, 1]
     assert found.sliced == {GpuIdentity("mig-2", SLICED)}
-    parent, first, second = (figures(found, key) for key in keys[:3])
+    parent, first, second = (gpu_fields(found, key) for key in keys[:3])
     assert (parent["power_w"], parent["temperature_c"], parent["pcie_tx_bytes_per_s"]) == (171.905, 41, 31005512)
     assert {reason(parent[field]) for field in ("dram_active_ratio", "vram_used_bytes")} == {Reason.UNDER_MIG}
     assert {reason(first[field]) for field in ("power_w", "energy_j", "pcie_tx_bytes_per_s")} == {Reason.UNDER_MIG}
@@ -107,10 +107,10 @@ def test_slices_have_their_own_figures_and_their_gpu_those_that_only_it_has() ->
 def test_blanks_of_old_exporters_are_no_numbers() -> None:
     found = of("old.prom")
     assert [key.host for key in found.found] == ["", ""]
-    first = figures(found, next(iter(found.found)))
+    first = gpu_fields(found, next(iter(found.found)))
     for field in ("memory_temperature_c", "remap_failed"):
         assert reason(first[field]) is Reason.NOT_SUPPORTED
-    assert first["dram_active_ratio"] == ABSENT
+    assert first["dram_active_ratio"] == NOT_ON_PAGE
     assert (first["busy_ratio"], first["temperature_c"]) == (0.64, 58)
     assert first["vram_total_bytes"] == (12003 + 20502) * MIB
 
@@ -139,7 +139,7 @@ def test_hosts_on_one_page_stay_apart_in_their_order() -> None:
     ],
 )
 def test_what_can_not_be_is_dropped_with_its_reason(name: str, value: str, why: Reason) -> None:
-    field = next(metric.field for metric in METRICS if name in dict(metric.names))
+    field = next(metric.field for metric in DCGM_METRICS if name in dict(metric.names))
     assert reason(one("", value, name)[field]) is why
 
 
@@ -148,7 +148,7 @@ def test_a_good_number_beside_a_blank_of_the_same_gpu_counts() -> None:
         f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="u",pod="{pod}"}} {value}\n' for pod, value in (("a", 1e19), ("b", 47))
     )
     found = page("".join(lines))
-    assert figures(found, GpuIdentity("", "u"))["temperature_c"] == 47
+    assert gpu_fields(found, GpuIdentity("", "u"))["temperature_c"] == 47
 
 
 def test_a_counter_of_years_is_no_blank() -> None:
@@ -160,8 +160,8 @@ def test_a_percentage_under_the_name_of_a_share_is_taken_for_what_it_is(value: s
     """DCGM 4.6 had the name before it had the unit: another GPU's 87 on the page says so."""
     name = "DCGM_FI_DEV_GPU_UTIL_RATIO"
     found = page(f'{name}{{gpu="0",UUID="a"}} {value}\n{name}{{gpu="1",UUID="b"}} 87\n')
-    assert figures(found, GpuIdentity("", "a"))["busy_ratio"] == share
-    assert figures(found, GpuIdentity("", "b"))["busy_ratio"] == 0.87
+    assert gpu_fields(found, GpuIdentity("", "a"))["busy_ratio"] == share
+    assert gpu_fields(found, GpuIdentity("", "b"))["busy_ratio"] == 0.87
 
 
 def test_a_share_under_the_name_of_a_share_is_one() -> None:
@@ -208,7 +208,7 @@ LINES = st.builds("{}{{{}}} {}".format, st.sampled_from(sorted(WANTED)), LABELS,
 def test_garbage_gives_numbers_in_range_or_reasons(lines: list[str]) -> None:
     found = page("\n".join(lines).encode("utf-8", "surrogatepass"))
     for key in found.found:
-        for field, value in figures(found, key).items():
+        for field, value in gpu_fields(found, key).items():
             assert isinstance(value, Missing) or 0.0 <= value < 1e18, field
 
 
@@ -219,5 +219,5 @@ def test_a_page_that_is_cut_or_disturbed_anywhere_still_reads(data: st.DataObjec
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     found = page(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
     for key in found.found:
-        busy = figures(found, key)["busy_ratio"]
+        busy = gpu_fields(found, key)["busy_ratio"]
         assert isinstance(busy, Missing) or 0.0 <= busy <= 1.0

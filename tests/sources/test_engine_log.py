@@ -15,9 +15,9 @@ import pytest
 
 from gpumon.readings.log_text import LogLevel, LogView
 from gpumon.sources.engine_log import follow, tails
-from gpumon.sources.engine_log.log import MOST_LINES, EngineLogReader, serving_origin
+from gpumon.sources.engine_log.log import MOST_LOG_LINES, EngineLogReader, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
-from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, run_bounded, tail_of
+from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, log_tail, run_bounded
 from gpumon.sources.family import process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
@@ -231,7 +231,7 @@ async def test_a_huge_file_costs_no_more_than_its_end(tmp_path: Path) -> None:
     with path.open("wb") as file, engine(file) as serving:
         file.truncate(50 << 30)
         file.seek(0, os.SEEK_END)
-        file.write(b"secret end of a prompt\n" + b"".join(b"INFO line %d\n" % at for at in range(MOST_LINES // 2)))
+        file.write(b"secret end of a prompt\n" + b"".join(b"INFO line %d\n" % at for at in range(MOST_LOG_LINES // 2)))
         file.write(b"INFO " + b"x" * 4096 * 100)
         file.flush()
         read: list[int] = []
@@ -264,11 +264,11 @@ async def test_the_end_of_a_line_whose_beginning_was_not_read_is_not_shown(tmp_p
 async def test_lines_that_are_not_kept_are_looked_at_for_prompts(tmp_path: Path) -> None:
     path = tmp_path / "short.log"
     with path.open("w") as file, engine(file) as serving:
-        file.write("INFO prompt: tell me\n" + "swordfish\n" * (MOST_LINES + 100) + "INFO next\n")
+        file.write("INFO prompt: tell me\n" + "swordfish\n" * (MOST_LOG_LINES + 100) + "INFO next\n")
         file.flush()
         view = await log_of(serving.origin).read()
         assert view is not None
-        assert (len(view.lines), view.lines[-1].text) == (MOST_LINES, "INFO next")
+        assert (len(view.lines), view.lines[-1].text) == (MOST_LOG_LINES, "INFO next")
         assert "swordfish" not in "\n".join(texts(view))
 
 
@@ -294,7 +294,7 @@ async def test_a_log_whose_descriptor_is_another_one_by_now_is_looked_for_again(
         server.stdin.write("\n")
         server.stdin.flush()
         wait_for(lambda: (tmp_path / "llama.log.1").exists() and bool((tmp_path / "llama.log").read_text()))
-        monkeypatch.setattr(follow, "AGAIN_S", 0.0)
+        monkeypatch.setattr(follow, "_AGAIN_S", 0.0)
         later = await read_until(log, lambda view: not view.fault and texts(view) == ["INFO new"])
         server.communicate()
     assert view is not None
@@ -307,13 +307,13 @@ async def test_lines_are_kept_within_bounds(tmp_path: Path) -> None:
     with path.open("w") as file, engine(file) as serving:
         log = log_of(serving.origin)
         total = 0
-        while total < MOST_LINES + 3000:
+        while total < MOST_LOG_LINES + 3000:
             file.write("".join(f"INFO {at}\n" for at in range(total, total + 2000)))
             file.flush()
             total += 2000
             view = await log.read()
         assert view is not None
-        assert (len(view.lines), view.dropped) == (MOST_LINES, total - MOST_LINES)
+        assert (len(view.lines), view.dropped) == (MOST_LOG_LINES, total - MOST_LOG_LINES)
         assert view.lines[-1].text == f"INFO {total - 1}"
         file.write("INFO without its end")
         file.flush()
@@ -404,7 +404,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setattr(tails, "AGAIN_S", 0.0)
+    monkeypatch.setattr(tails, "_AGAIN_S", 0.0)
     return folder
 
 
@@ -461,10 +461,10 @@ async def test_a_container_is_asked_of_the_runtime_that_knows_it(programs: Path)
 
 
 def test_a_command_is_bounded_in_time_and_size(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "COMMAND_S", 0.3)
+    monkeypatch.setattr(tails, "_COMMAND_S", 0.3)
     program(programs, "hangs", "exec sleep 600")
     assert run_bounded(["hangs"]) == (b"", "hangs did not end within 0 s, or printed too much")
-    monkeypatch.setattr(tails, "COMMAND_S", 60.0)
+    monkeypatch.setattr(tails, "_COMMAND_S", 60.0)
     program(programs, "floods", "exec yes 0123456789")
     assert run_bounded(["floods"])[1].startswith("floods did not end")
     program(programs, "prints", "seq 100000")
@@ -526,7 +526,7 @@ def test_a_process_that_came_in_the_place_of_another_is_not_it(tmp_path: Path) -
         assert isinstance(place, LogFile)
         earlier = replace(serving.origin, started=serving.origin.started - 1)
         assert isinstance(places_of(replace(earlier, output=""))[0], NoLog)
-    assert tail_of(place)().fault == "its process has ended"
+    assert log_tail(place)().fault == "its process has ended"
 
 
 async def test_an_engine_of_nobody_known_says_so() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.request_feed import RequestView
-from gpumon.readings.request_lines import RequestClock
+from gpumon.readings.request_lines import TimeOrigin
 from gpumon.sources.engine_log.log import EngineLogReader
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import shared_lines
@@ -54,14 +54,14 @@ async def test_requests_are_read_as_an_engine_writes_them(tmp_path: Path) -> Non
         view = await requests.read()
         assert view is not None
         assert [(request.status, request.clock) for request in view.newest] == [
-            (404, RequestClock.NONE),
-            (200, RequestClock.NONE),
+            (404, TimeOrigin.NONE),
+            (200, TimeOrigin.NONE),
         ]
         assert (view.place, view.fault, view.counts) == (f"file {path}", "", {"200": 1, "404": 1})
         assert "swordfish" not in str(view)
         serving.write(access(3))
         view = await read_until(requests, lambda view: view.lines == 4)
-        assert (view.newest[0].clock, len(view.newest), view.anew) == (RequestClock.READ, 3, 2)
+        assert (view.newest[0].clock, len(view.newest), view.anew) == (TimeOrigin.READ, 3, 2)
         file.write(access(4)[:-3])
         file.flush()
         view = await read_until(requests, lambda view: True)
@@ -107,7 +107,7 @@ async def test_what_a_container_printed_since_is_counted_once_and_has_its_time(p
     requests = requests_of(EngineOrigin(container=CONTAINER))
     view = await requests.read()
     assert view is not None
-    assert [(request.time, request.clock) for request in view.newest] == [("11-26 18:00:00Z", RequestClock.LINE)] * 2
+    assert [(request.time, request.clock) for request in view.newest] == [("11-26 18:00:00Z", TimeOrigin.LINE)] * 2
     (programs / "printed").write_text("\n".join([*lines[1:], f"2025-11-26T18:00:09Z {access(2)}"]) + "\n")
     view = await requests.read()
     assert view is not None

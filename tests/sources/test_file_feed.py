@@ -17,7 +17,7 @@ import pytest
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
-from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, moment, step
+from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_time, step
 from tests.sources.polling import until
 
 FEED = Feed(
@@ -63,7 +63,7 @@ def test_a_line_that_is_no_step(line: bytes):
     ],
 )
 def test_a_moment_in_seconds_to_nanoseconds_or_as_iso_8601(value: object, unix_s: float | None):
-    assert moment(value) == (None if unix_s is None else pytest.approx(unix_s))
+    assert parse_time(value) == (None if unix_s is None else pytest.approx(unix_s))
 
 
 # The end of a file
@@ -224,7 +224,7 @@ async def test_a_file_system_that_hangs_costs_the_row_and_not_the_loop(
     append(file, tokens=1)
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
-    monkeypatch.setattr("gpumon.sources.feeds.SILENT_S", 0.2)
+    monkeypatch.setattr("gpumon.sources.feeds._SILENT_S", 0.2)
     async with tailing(file) as source:
         monkeypatch.setattr(source._tail, "_path", Waiting(hangs))
         assert await until(lambda: source.reading.state is EndpointState.TIMEOUT)

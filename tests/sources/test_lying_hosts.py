@@ -19,13 +19,13 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.outputs.fleet import encode as encode_fleet
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import encode
-from gpumon.readings.difference import difference, patched
+from gpumon.readings.difference import object_difference, patched
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
 from gpumon.session.build import maker
-from gpumon.sources.snapshot_json import SnapshotReader, parsed
+from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted
 from gpumon.triage.render import (
     ACTIONS,
@@ -49,7 +49,7 @@ def told() -> dict[str, Any]:
 
 
 def read(snapshot: Any) -> Snapshot:
-    return SnapshotReader().read(parsed(json.dumps(snapshot).encode()), WALL_S)
+    return SnapshotReader().read(parse_snapshot(json.dumps(snapshot).encode()), WALL_S)
 
 
 def shown(*snapshots: Snapshot) -> Fleet:
@@ -105,7 +105,7 @@ def test_what_is_too_much_is_refused_within_a_moment(name: str, line: bytes) -> 
     read(told())
     before_s = time.thread_time()
     with pytest.raises(ValueError, match=r"is not read|are read|not as this gpumon"):
-        SnapshotReader().read(parsed(line), WALL_S)
+        SnapshotReader().read(parse_snapshot(line), WALL_S)
     assert time.thread_time() - before_s < 0.2, name
 
 
@@ -265,7 +265,7 @@ def test_what_is_read_from_differences_is_what_is_read_from_the_whole(steps: lis
             # apart, and Python does not.
             if not (is_twin(value_at(before, place), lie) or is_twin(value_at(sent, place), lie)):
                 put(sent, place, lie)
-        received = patched(received, json.loads(json.dumps(difference(before, sent))))
+        received = patched(received, json.loads(json.dumps(object_difference(before, sent))))
         assert outcome(reader, received) == outcome(SnapshotReader(), json.loads(json.dumps(sent)))
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gpumon.config.schema import Model
 from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sources.model_facts import ModelLookUp, from_entry, look_up
-from gpumon.sources.model_files import MOST_CONFIG_BYTES, gguf_paths, model_folders, read_weights, view
+from gpumon.sources.model_files import MOST_MODEL_CONFIG_BYTES, gguf_paths, model_folders, read_weights, view
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
 from gpumon.specs.llm import LlmSpec
@@ -192,7 +192,7 @@ def test_broken_weights_do_not_hide_the_dimensions(tmp_path: Path, body: bytes) 
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "null", "{", "\x00", "[" * 100_000, '{"a": "' + "x" * MOST_CONFIG_BYTES + '"}']
+    "body", ["", "[]", "null", "{", "\x00", "[" * 100_000, '{"a": "' + "x" * MOST_MODEL_CONFIG_BYTES + '"}']
 )
 def test_a_config_that_is_none_is_told(tmp_path: Path, body: str) -> None:
     path = folder(tmp_path / "odd", body)

@@ -15,7 +15,7 @@ from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds import PageFeed, row_of
+from gpumon.sources.feeds import PageFeed, engine_row_of
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import check
 from tests.sources.polling import HURRIED, PATIENT, always
@@ -40,7 +40,7 @@ lat_count{job="b"} 4
 
 
 def read(page: bytes, quantities: dict[str, str], **settings: Any) -> tuple[EngineReading, ...]:
-    adapter = row_of(Feed(url="http://h:1", quantities=quantities, **settings), "", named_page=False).adapter()
+    adapter = engine_row_of(Feed(url="http://h:1", quantities=quantities, **settings), "", named_page=False).adapter()
     return adapter.read_all(Scanner(adapter.wanted).scan(page))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.sources.api_key import UNVERIFIED, recipient
+from gpumon.sources.api_key import SENT_UNVERIFIED, recipient
 from gpumon.sources.sockets import (
     PeerState,
     TcpConnection,
@@ -160,4 +160,4 @@ def test_a_key_that_went_to_another_host_is_called_unverified() -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [UNVERIFIED.format(secret="key")]
+    assert done.stdout.splitlines() == [SENT_UNVERIFIED.format(secret="key")]

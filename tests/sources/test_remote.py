@@ -27,16 +27,16 @@ from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import Differences, encode
-from gpumon.readings.difference import KEY, difference, patched
+from gpumon.readings.difference import KEY, object_difference, patched
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.session.build import maker
 from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
-from gpumon.sources.snapshot_json import SnapshotReader, parsed
+from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import PeerError
-from gpumon.tui.fleet.columns import said
+from gpumon.tui.fleet.columns import state_or_verdict
 from tests.outputs import shots
 from tests.records import replace
 
@@ -167,7 +167,7 @@ def test_a_host_that_is_read_seldom_is_waited_for() -> None:
 @pytest.mark.parametrize("name", shots.ALL)
 def test_every_snapshot_that_is_printed_is_read_back(name: str) -> None:
     told = encode(shots.ALL[name]())
-    read = json.loads(encode(SnapshotReader().read(parsed(told), 1e9)))
+    read = json.loads(encode(SnapshotReader().read(parse_snapshot(told), 1e9)))
     if name != "hostile":  # whose figures cannot be
         assert read["gpus"] == json.loads(told)["gpus"]
 
@@ -302,7 +302,7 @@ async def test_a_host_without_a_gpu_answers(tmp_path: Path, monkeypatch: pytest.
     assert row.state is HostState.OK
     assert row.gpus == 0
     assert row.verdict.startswith("no GPU")
-    assert "no GPU" in "".join(text for text, _ in said(row, time.time(), 60))
+    assert "no GPU" in "".join(text for text, _ in state_or_verdict(row, time.time(), 60))
     assert "UNREACHABLE" not in report(fleet.snapshot, {}, 160).upper()
 
 
@@ -407,7 +407,7 @@ JSON_VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=2), JSON_VALUES), st.dictionaries(st.text(max_size=2), JSON_VALUES))
 def test_a_difference_makes_the_one_value_of_the_other(before: dict[str, Any], now: dict[str, Any]) -> None:
     kept = json.dumps(before)
-    assert patched(before, json.loads(json.dumps(difference(before, now)))) == now
+    assert patched(before, json.loads(json.dumps(object_difference(before, now)))) == now
     assert json.dumps(before) == kept
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.dimensions import UsedParameters, size
+from gpumon.specs.dimensions import UsedParameters, used_parameters
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmRow
@@ -25,7 +25,7 @@ def usable_rows() -> list[LlmRow]:
 
 
 def size_of(spec: LlmSpec, layers: int) -> UsedParameters:
-    return size(layers, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.vocab)
+    return used_parameters(layers, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.vocab)
 
 
 def test_every_row_of_the_catalogue_has_the_size_of_its_dimensions() -> None:

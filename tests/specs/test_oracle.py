@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gpumon.efficiency.reach import kept
+from gpumon.efficiency.reach import entries_kept
 from gpumon.specs.llm import CONVOLUTION, Attention, LlmSpec, Reach
 from tests.each_row import each_row
 from tests.specs import oracle, oracle_table
@@ -131,7 +131,9 @@ def test_elements_of_the_cache(row: Row) -> None:
     convolution, DeepSeek-V4's one tensor under the names of keys and of values."""
     found, tokens = oracle.spec(row), number(row, "tokens")
     held = {
-        reach: sum(each.layers * each.elements * kept(each, tokens) for each in found.attention if each.reach is reach)
+        reach: sum(
+            each.layers * each.elements * entries_kept(each, tokens) for each in found.attention if each.reach is reach
+        )
         for reach in Reach
     }
     windows = [each for each in found.attention if each.reach in (Reach.WINDOW, Reach.CHUNK) and not each.shared]

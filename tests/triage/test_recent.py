@@ -6,13 +6,13 @@ from itertools import product
 
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import Kind, Quantiles, TokensTotal
-from gpumon.triage.samples import KEPT_S, MOST, Recent
+from gpumon.triage.samples import KEPT_S, MOST_KEPT_SAMPLES, Recent
 from tests.each_row import each_row
 from tests.triage.stage import engine
 
 EVERY = 5
 """Ticks between two polls."""
-LONG = 3 * MOST
+LONG = 3 * MOST_KEPT_SAMPLES
 
 
 def polled(at: int) -> tuple[Reading, float, float]:

@@ -262,7 +262,7 @@ def test_a_busy_host_is_a_warning_where_its_gpus_notice(gpus_busy: float, level:
 
 
 def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
-    assert set(Limit) - set(render.LIMITS) == set(), "LIMITS in triage/render.py has no words for these"
+    assert set(Limit) - set(render.LIMIT_NAMES) == set(), "LIMITS in triage/render.py has no words for these"
     for table, names, most in (("NARROW", render.NARROW, 13), ("BRIEF", render.BRIEF, 9)):
         long = [name for name in names.values() if len(name) > most]
         assert long == [], f"{table} in triage/render.py needs a name of at most {most} cells for these"
@@ -273,7 +273,9 @@ def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
     assert render.verdict_text(Verdict("a", Limit.HUNG, "of a newer gpumon", "")) == "of a newer gpumon"
 
 
-@pytest.mark.parametrize("table", [render.TEXTS, render.QUANTITIES, render.ACTIONS], ids=["text", "figure", "action"])
+@pytest.mark.parametrize(
+    "table", [render.TEXTS, render.QUANTITY_SENTENCES, render.ACTIONS], ids=["text", "figure", "action"]
+)
 def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Mapping[Any, str]) -> None:
     for template in table.values():
         check_template(template)
@@ -282,17 +284,17 @@ def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Map
 def check_template(template: str) -> None:
     names = set(re.findall(r"\{(\w+)", template))
     for value in (1.0, 1e300, "x", "\x1b[2J"):  # another host's page has anybody's numbers and names
-        said = render.fill(template, dict.fromkeys(names, value))
+        said = render.fill_template(template, dict.fromkeys(names, value))
         assert "\x1b" not in said
         assert "{" not in said
         assert "}" not in said
-    assert "{" not in render.fill(template, {})
+    assert "{" not in render.fill_template(template, {})
 
 
 def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
     template = "KV cache {usage:percent}[ of {tokens:tokens} tokens]: [{waiting:requests} wait|nobody waits]"
-    assert render.fill(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
+    assert render.fill_template(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
     assert (
-        render.fill(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
+        render.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
         == "KV cache 97 % of 3.2k tokens: 4.5 wait"
     )

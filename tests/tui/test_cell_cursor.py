@@ -8,8 +8,8 @@ from gpumon.config.schema import Config
 from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.cells import FACTS, FIELDS, explained_columns
-from gpumon.tui.detail.cell import Explained, explained
+from gpumon.tui.cells import FACTS, FIELDS_BY_PANE, explained_columns
+from gpumon.tui.detail.cell import Explained, explain_cell
 from gpumon.tui.detail.things import of_kind
 from gpumon.tui.engine_table import TABLE as ENGINES
 from gpumon.tui.gpu_table import TABLE as GPUS
@@ -39,10 +39,10 @@ def pane_of(app: MonitorApp, name: str) -> ListPane[object]:
 @each_row("kind", COLUMNS)
 def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
-    assert FIELDS[kind].keys() <= COLUMNS[kind]
+    assert FIELDS_BY_PANE[kind].keys() <= COLUMNS[kind]
     first = next(iter(of_kind(snapshot, kind)))
-    for column in FIELDS[kind]:
-        cell = explained((kind, first), column, snapshot, View(Config()))
+    for column in FIELDS_BY_PANE[kind]:
+        cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text, column
         assert cell.place, column
 
@@ -59,7 +59,7 @@ def test_columns_of_words_are_explained_by_their_facts(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
     first = next(iter(of_kind(snapshot, kind)))
     for column, name in FACTS[kind].items():
-        cell = explained((kind, first), column, snapshot, View(Config()))
+        cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text.startswith(f"{name}: "), column
         assert cell.place == name
 
@@ -84,13 +84,13 @@ def goal_cells(snapshot: Snapshot, goodput: Goodput) -> list[Explained]:
     engine = msgspec.structs.replace(snapshot.engines[0], goodput=goodput)
     with_engine = msgspec.structs.replace(snapshot, engines=(engine,))
     key = ("engine", engine.key)
-    return [explained(key, column, with_engine, View(Config())) for column in ("ttft_ok", "itl_ok")]
+    return [explain_cell(key, column, with_engine, View(Config())) for column in ("ttft_ok", "itl_ok")]
 
 
 def test_other_quantiles_are_explained_as_what_they_are() -> None:
     snapshot = scenes.SCENES["live"]()
     key = ("engine", snapshot.engines[0].key)
-    text = explained(key, "ttft_p50", snapshot, View(Config())).text
+    text = explain_cell(key, "ttft_p50", snapshot, View(Config())).text
     assert text.startswith("TTFT p50 ")
     assert "of 50 % of the requests" in text
 
@@ -98,8 +98,8 @@ def test_other_quantiles_are_explained_as_what_they_are() -> None:
 def test_a_figure_that_is_missing_says_why() -> None:
     snapshot = scenes.SCENES["live"]()
     gpu = snapshot.gpus[0].uuid
-    assert explained(("gpu", "no such GPU"), "mfu", snapshot, View(Config())).text == ""
-    assert "=" in explained(("gpu", gpu), "vram", snapshot, View(Config())).text
+    assert explain_cell(("gpu", "no such GPU"), "mfu", snapshot, View(Config())).text == ""
+    assert "=" in explain_cell(("gpu", gpu), "vram", snapshot, View(Config())).text
 
 
 async def test_the_formula_of_the_cell_stands_on_the_last_line() -> None:

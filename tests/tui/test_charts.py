@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gpumon.config.schema import Config, Goals
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
-from gpumon.tui.charts.axis import ago, since
+from gpumon.tui.charts.axis import since, time_labels
 from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, CurveTexts, chart_of, nice, parts_of, with_data
 from gpumon.tui.charts.grid import Charts, Style
-from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
+from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
 from gpumon.tui.charts.series import SPANS_S, ChartSeries, Grid, grid
 from gpumon.tui.levels import LevelBounds, levels_in
 from gpumon.tui.line import Piece, Row
@@ -78,7 +78,7 @@ def test_the_front_layer_covers_the_one_behind() -> None:
 def test_two_layers_differ_without_colour(glyphs: Glyphs) -> None:
     live = RASTERS[glyphs].live
     lines = area([([0.25] * live, "sm"), ([1.0] * live, "busy")], 8, glyphs)
-    (solid, light) = KEYS[glyphs]
+    (solid, light) = CURVE_KEYS[glyphs]
     assert [text(line) for line in lines[6:]] == [solid, solid]
     assert [text(line) for line in lines[1:6]] == [light] * 5
     assert solid != light
@@ -95,7 +95,7 @@ def test_what_is_only_behind_is_seen_at_its_height(glyphs: Glyphs) -> None:
 @each_row("glyphs", ALL_GLYPHS)
 def test_sm_above_busy_still_shows(glyphs: Glyphs) -> None:
     live = RASTERS[glyphs].live
-    assert text(area([([1.0] * live, "sm"), ([0.25] * live, "busy")], 1, glyphs)[0]) == KEYS[glyphs][0]
+    assert text(area([([1.0] * live, "sm"), ([0.25] * live, "busy")], 1, glyphs)[0]) == CURVE_KEYS[glyphs][0]
 
 
 @given(
@@ -220,7 +220,7 @@ def test_a_steady_course_has_no_gap_and_an_outage_has(span_s: float, interval_s:
 @each_row("width", [60, 80, 120, 200, 300])
 def test_the_labels_of_the_time_axis_are_true(width: int, span_s: float) -> None:
     found = grid(width - 2, span_s)
-    axis = text(tuple(ago(found)))
+    axis = text(tuple(time_labels(found)))
     assert len(axis) == found.columns
     assert axis.endswith("now")
     labels = [(label.start(), label[1], label[2]) for label in re.finditer(r"-([\d.]+) ?(s|min|h)", axis)]
@@ -232,14 +232,14 @@ def test_the_labels_of_the_time_axis_are_true(width: int, span_s: float) -> None
 
 def test_nothing_a_zero_and_little_differ() -> None:
     values = (NAN, 0.0, 0.01, 0.5, 1.0, 7.0, 1e308, math.inf)
-    assert [level(value, 8) for value in values] == [0, 1, 2, 4, 8, 8, 8, 8]
+    assert [height_steps(value, 8) for value in values] == [0, 1, 2, 4, 8, 8, 8, 8]
 
 
 @given(st.integers(1, 300), st.floats(60.0, 7200.0))
 def test_the_columns_end_where_the_span_begins(room: int, span_s: float) -> None:
     found = grid(room, span_s)
     assert span_s - 1e-6 <= found.span_s < span_s + found.column_s
-    assert sum(cells(piece) for piece, _ in ago(found)) == found.columns <= room
+    assert sum(cells(piece) for piece, _ in time_labels(found)) == found.columns <= room
 
 
 @each_row("span_s", [60.0, 120.0, 300.0, 600.0, 1800.0])
@@ -252,7 +252,7 @@ def test_the_columns_fill_the_room(span_s: float) -> None:
 def test_no_label_is_older_than_the_span(span_s: float) -> None:
     """An axis of five minutes does not go back six."""
     for room in range(24, 300):
-        labels = re.findall(r"-([\d.]+) ?(s|min|h)", text(tuple(ago(grid(room, span_s)))))
+        labels = re.findall(r"-([\d.]+) ?(s|min|h)", text(tuple(time_labels(grid(room, span_s)))))
         seconds = [float(number) * {"s": 1.0, "min": 60.0, "h": 3600.0}[unit] for number, unit in labels]
         assert max(seconds, default=0.0) <= span_s
 
@@ -568,6 +568,6 @@ def test_the_axis_of_the_past_says_what_the_clock_said_also_where_something_just
 
 
 def test_pieces_are_never_empty_and_grids_never_without_columns() -> None:
-    pieces: list[Piece] = ago(Grid(1, 300.0))
+    pieces: list[Piece] = time_labels(Grid(1, 300.0))
     assert all(piece for piece, _ in pieces)
     assert grid(1, 7200.0) == Grid(1, 7200.0)

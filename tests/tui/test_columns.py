@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.columns import COLUMNS, NAMES
+from gpumon.config.columns import HIDEABLE_COLUMNS, HIDEABLE_NAMES
 from gpumon.config.schema import Goals, Screen
 from gpumon.config.themes import load_theme
 from gpumon.readings.flat import flat_fields
@@ -152,11 +152,11 @@ async def test_keys_scroll_the_columns_of_the_pane_that_has_them() -> None:
 def test_the_columns_that_can_be_hidden_are_those_of_the_tables() -> None:
     for table in TABLES:
         names = [column.name for column in table.all if not column.fixed]
-        assert [name for name in COLUMNS[table.pane] if name not in BEHIND.get(table.pane, ())] == names
-        assert BEHIND.get(table.pane, set()) <= set(COLUMNS[table.pane])
+        assert [name for name in HIDEABLE_COLUMNS[table.pane] if name not in BEHIND.get(table.pane, ())] == names
+        assert BEHIND.get(table.pane, set()) <= set(HIDEABLE_COLUMNS[table.pane])
         assert len(set(names)) == len(names)
-    assert {"gpus.power", "engines.version", "processes.pod"} <= NAMES
-    assert not NAMES & {"gpus.index", "gpus.state", "engines.engine", "processes.pid"}
+    assert {"gpus.power", "engines.version", "processes.pod"} <= HIDEABLE_NAMES
+    assert not HIDEABLE_NAMES & {"gpus.index", "gpus.state", "engines.engine", "processes.pid"}
 
 
 HOSTILE = st.sampled_from(["", "[bold red]x[/]", "日本語のとても長い名前", "e\u0301" * 9, "x" * 300, "\\x1b[31m", "‼️⚠️"])
@@ -166,7 +166,7 @@ READINGS = st.one_of(
     st.floats(min_value=0.0, allow_nan=False),
     st.sampled_from([0.0, 0.95, 0.99, 1.0, 91.0, 105.0, 999.4, 999.6, 9.95, 1e308, float("inf")]),
 )
-HIDDEN = st.frozensets(st.sampled_from(sorted(NAMES)), max_size=12)
+HIDDEN = st.frozensets(st.sampled_from(sorted(HIDEABLE_NAMES)), max_size=12)
 UNITS = st.tuples(st.sampled_from(["GiB", "GB"]), st.sampled_from(["C", "F"]))
 VIEWS = st.builds(
     lambda hidden, units, goal: seen(
@@ -206,7 +206,7 @@ def engines(draw: st.DrawFn) -> Engine:
 def runnings(draw: st.DrawFn) -> process_table.RunningProcess:
     names = {name: draw(HOSTILE) for name in ("user", "engine", "command", "pod", "type")}
     places = [process(draw(st.integers(1, 9_999_999)), vram_bytes=draw(READINGS), sm_ratio=draw(READINGS), **names)] * 2
-    (running,) = process_table.merged(
+    (running,) = process_table.running_processes(
         scenes.gpu(at, processes=(replace(each, vram_bytes=draw(READINGS)),)) for at, each in enumerate(places)
     )
     return running
@@ -294,7 +294,7 @@ def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
     assert " 158 " in text(gpu_row(gpu, 300, view))
     for word in ("vram GB", "°F"):
         assert word in text(gpu_table.TABLE.head(80, view))
-    (running,) = process_table.merged([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
     assert " 64.0 " in text(process_table.row(running, 80, view))
     assert "   GB " in text(process_table.head(80, view))
 

@@ -43,7 +43,7 @@ WRITERS["memory"] = values.memory(VIEW)
 )
 def test_a_number_fits_its_column_and_is_zero_only_for_zero(name: str, value: float) -> None:
     number, unit = WRITERS[name](value)
-    assert cells(number) <= values.NUMBER, (number, unit)
+    assert cells(number) <= values.NUMBER_CELLS, (number, unit)
     assert cells(unit) <= 8
     assert (float(re.sub("[<>,]", "", number)) == 0.0) == (value == 0.0), number
 
@@ -73,7 +73,7 @@ def test_no_figure_is_cut(factor: float) -> None:
     for sections in (engine_page.sections(engine, snapshot, VIEW), gpu_page.sections(gpu, snapshot, VIEW, None)):
         for figure in (each for section in sections for each in section.entries if isinstance(each, Figure)):
             assert "…" not in figure.number
-            assert cells(figure.number) <= values.NUMBER, figure
+            assert cells(figure.number) <= values.NUMBER_CELLS, figure
 
 
 def throttled(page: DetailPage, slowed_s: float, after_s: float) -> str:

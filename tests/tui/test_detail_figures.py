@@ -329,8 +329,8 @@ def test_age_and_units() -> None:
     assert values.lasting(600.0) == "10 min"
     assert values.lasting(9000.0) == "2.5 h"
     assert values.lasting(4 * 86400.0) == "4 days"
-    assert values.moment("no time", NOW_S) is None
-    moment = values.moment_of(NOW_S - 3 * 86400.0, NOW_S)
+    assert values.shown_time_of("no time", NOW_S) is None
+    moment = values.wall_time(NOW_S - 3 * 86400.0, NOW_S)
     assert moment.clock == time.strftime("%d %b %H:%M", time.localtime(NOW_S - 3 * 86400.0))
     assert math.isclose(moment.ago_s, 3 * 86400.0)
 

@@ -8,7 +8,7 @@ from gpumon.fleet.rows import STATE_LEVELS
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
-from gpumon.tui.fleet.columns import said, sentence
+from gpumon.tui.fleet.columns import sentence, state_or_verdict
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.shown import FleetMoment, worked_out
 from gpumon.tui.fleet.summary import faults
@@ -90,7 +90,7 @@ def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState)
     mark = MARKS[STATE_LEVELS[state]]
     (row,) = shown.hosts
     assert line(shown, 120)[0].startswith(f" {mark.glyph} 1  a {state.value}: ")
-    ((word, tone),) = said(row, scenes.WALL_S, 60)
+    ((word, tone),) = state_or_verdict(row, scenes.WALL_S, 60)
     assert (word.split()[0], tone) == (mark.glyph, mark.tone)
     assert sentence(row, scenes.WALL_S)[:2] == (mark.glyph, mark.tone)
     (wrong,) = faults(shown, scenes.WALL_S, 120, back=False)
@@ -102,8 +102,8 @@ def test_a_host_with_a_critical_engine_is_critical(state: HostState) -> None:
     shown = fleet(None, state, a=snapshot(verdict(Level.WARN), verdict(Level.CRITICAL)))
     (row,) = shown.hosts
     for room in (12, 60):
-        assert said(row, scenes.WALL_S, room)[0][1] == MARKS[Level.CRITICAL].tone
-        assert text(said(row, scenes.WALL_S, room)).startswith(" ✗ hung")
+        assert state_or_verdict(row, scenes.WALL_S, room)[0][1] == MARKS[Level.CRITICAL].tone
+        assert text(state_or_verdict(row, scenes.WALL_S, room)).startswith(" ✗ hung")
     assert sentence(row, scenes.WALL_S)[0] == "✗"
 
 

@@ -13,7 +13,7 @@ from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
-from gpumon.session.fleet_host import named
+from gpumon.session.fleet_host import with_fleet_name
 from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
@@ -178,8 +178,8 @@ async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
 
 def test_a_host_has_the_name_that_the_fleet_has_for_it():
     snapshot = fed(fleet_frame(0)).hosts[0].snapshot
-    assert named(snapshot, "10.0.0.1").host.name == "10.0.0.1"
-    assert named(snapshot, snapshot.host.name) is snapshot
+    assert with_fleet_name(snapshot, "10.0.0.1").host.name == "10.0.0.1"
+    assert with_fleet_name(snapshot, snapshot.host.name) is snapshot
 
 
 @each_row(
@@ -215,14 +215,14 @@ def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] 
 )
 def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, room: int, text: str) -> None:
     row = row_in(state, faults=(FaultShown("prometheus", "up is 0", ""),))
-    assert "".join(piece for piece, _ in columns.said(row, WALL_S, room)) == text
+    assert "".join(piece for piece, _ in columns.state_or_verdict(row, WALL_S, room)) == text
 
 
 def test_what_can_not_be_told_is_said_once() -> None:
     verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", level=Level.NOTE, unknown=(Signal("mbu"),))
     row = row_in(HostState.OK, verdict)
     assert columns.sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or memory bandwidth"
-    painted = "".join(piece for piece, _ in columns.said(row, WALL_S, 40))
+    painted = "".join(piece for piece, _ in columns.state_or_verdict(row, WALL_S, 40))
     assert painted.startswith(" ? unknown   vllm:8000: not known: MBU")
 
 

@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Level, Limit, Snapshot
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
 from gpumon.tui.summary import summary
-from gpumon.tui.triage_rows import items
+from gpumon.tui.triage_rows import triage_items
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -24,7 +24,7 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 
 def line_of(snapshot: Snapshot, width: int, prices: dict[str, float] | None = None) -> tuple[str, set[str]]:
     """Text and tones of the headline."""
-    rows = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    rows = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
     row = headline(snapshot, rows, prices or {}, width)
     return text(row), {tone for _, tone in row}
 
@@ -77,7 +77,7 @@ IN_TROUBLE = {
 @each_row("width", IN_TROUBLE)
 def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
-    (worst, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
     row = headline(snapshot, [worst._replace(text=HANGS, actions=(SAVE,))], {}, width)
     assert text(row).startswith(IN_TROUBLE[width])
     assert len(text(row)) == width
@@ -85,7 +85,7 @@ def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) ->
 
 def test_a_short_action_stands_behind_the_words() -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
-    (worst, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
     row = headline(snapshot, [worst._replace(text=HANGS, actions=("restart it",))], {}, 120)
     assert text(row).startswith(" ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting → restart it")
 
@@ -101,7 +101,7 @@ AT_PEACE = {
 @each_row("width", AT_PEACE)
 def test_the_words_of_peace_end_between_clauses(width: int) -> None:
     snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
-    (first, *_) = items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    (first, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
     row = headline(snapshot, [first._replace(text=CHECKING)], {}, width)
     assert text(row) == AT_PEACE[width]
 

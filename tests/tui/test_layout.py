@@ -9,7 +9,7 @@ from textual.screen import Screen
 
 from gpumon.config.schema import Config
 from gpumon.readings.snapshot import FaultShown
-from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Counts, Plan, plan
+from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Counts, Plan, pane_heights
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -35,58 +35,62 @@ def fills(pane: str, of: Counts) -> int:
 
 
 def test_80x24_holds_8_gpus_4_engines_a_chart_strip_and_the_fault_line() -> None:
-    assert plan(80, 24, Counts(8, 4, 12, 2, 0, 2)) == Plan(gpus=10, engines=6, history=2, triage=3, headline=1)
+    assert pane_heights(80, 24, Counts(8, 4, 12, 2, 0, 2)) == Plan(gpus=10, engines=6, history=2, triage=3, headline=1)
 
 
 def test_80x24_holds_a_critical_verdict_beside_8_gpus() -> None:
-    assert plan(80, 24, Counts(8, 3, 12, 9, 4, 6)) == Plan(gpus=10, engines=5, triage=6, headline=1)
-    assert plan(80, 24, Counts(2, 1, 12, 9, 4, 6)) == Plan(gpus=4, engines=3, history=7, triage=7, headline=1)
+    assert pane_heights(80, 24, Counts(8, 3, 12, 9, 4, 6)) == Plan(gpus=10, engines=5, triage=6, headline=1)
+    assert pane_heights(80, 24, Counts(2, 1, 12, 9, 4, 6)) == Plan(gpus=4, engines=3, history=7, triage=7, headline=1)
 
 
 def test_120x40_holds_16_gpus_and_charts() -> None:
-    of = plan(120, 40, Counts(16, 4, 20))
+    of = pane_heights(120, 40, Counts(16, 4, 20))
     assert (of.gpus, of.engines, of.triage) == (18, 6, 2)
     assert of.history >= 9
 
 
 def test_120x40_shows_processes_at_first_sight() -> None:
     for first in (2, 6):
-        of = plan(120, 40, Counts(8, 3, 20, first, 3, first))
+        of = pane_heights(120, 40, Counts(8, 3, 20, first, 3, first))
         assert of.processes >= 2 + 4
         assert of.history >= 9
 
 
 def test_160x50_holds_16_gpus_12_engines_charts_and_processes() -> None:
-    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(
+    assert pane_heights(160, 50, Counts(16, 12, 60, 4)) == Plan(
         gpus=18, engines=14, history=9, processes=1, triage=5, headline=1
     )
 
 
 def test_300x80_holds_everything() -> None:
-    of = plan(300, 80, Counts(16, 12, 20, 5))
+    of = pane_heights(300, 80, Counts(16, 12, 20, 5))
     assert of == Plan(gpus=18, engines=14, history=20, processes=19, triage=6, headline=1)
-    assert plan(300, 80, Counts(8, 3, 10)) == Plan(gpus=10, engines=5, history=48, processes=12, triage=2, headline=1)
+    assert pane_heights(300, 80, Counts(8, 3, 10)) == Plan(
+        gpus=10, engines=5, history=48, processes=12, triage=2, headline=1
+    )
 
 
 def test_with_next_to_nothing_to_show_the_charts_take_the_lines() -> None:
-    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=67, processes=2, triage=2, headline=1)
-    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=9, processes=4, triage=2, headline=1)
+    assert pane_heights(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=67, processes=2, triage=2, headline=1)
+    assert pane_heights(80, 24, Counts(1, 0, 3)) == Plan(
+        gpus=3, engines=3, history=9, processes=4, triage=2, headline=1
+    )
 
 
 @each_row(("width", "height"), [(59, 40), (200, 14), (20, 3), (0, 0), (1, 1)])
 @each_row("page", [True, False])
 def test_a_small_terminal_gets_the_summary(width: int, height: int, page: bool) -> None:
-    assert plan(width, height, Counts(8, 4, 1), page=page, zoomed="gpus").tiny
+    assert pane_heights(width, height, Counts(8, 4, 1), page=page, zoomed="gpus").tiny
 
 
 def test_a_low_screen_leaves_out_charts_and_processes_first() -> None:
-    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=6, engines=4, triage=2, headline=1)
-    assert plan(60, 15, Counts(8, 4, 9, 1)).hidden == ("history", "processes")
+    assert pane_heights(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=6, engines=4, triage=2, headline=1)
+    assert pane_heights(60, 15, Counts(8, 4, 9, 1)).hidden == ("history", "processes")
 
 
 @given(st.integers(LEAST_WIDTH, 300), heights, counts, st.booleans(), st.sampled_from(("", *PANES)))
 def test_every_line_is_given_out(width: int, height: int, of: Counts, page: bool, zoomed: str) -> None:
-    lines = plan(width, height, of, page=page, zoomed=zoomed)
+    lines = pane_heights(width, height, of, page=page, zoomed=zoomed)
     assert sum(lines) == height - 2
     assert min(lines) >= 0
     assert bool(lines.page) == page
@@ -95,7 +99,7 @@ def test_every_line_is_given_out(width: int, height: int, of: Counts, page: bool
 
 @given(heights, counts)
 def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(height: int, of: Counts) -> None:
-    lines = plan(80, height, of)
+    lines = pane_heights(80, height, of)
     assert lines.gpus >= 3
     assert lines.engines >= 3
     assert lines.triage >= 2
@@ -106,7 +110,7 @@ def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(heigh
 
 @given(heights, walled)
 def test_a_wall_takes_no_more_lines_than_rows_or_tiles_fill(height: int, of: Counts) -> None:
-    lines = plan(80, height, of)
+    lines = pane_heights(80, height, of)
     assert sum(lines) == height - 2
     assert 3 <= lines.gpus <= max(3, fills("gpus", of), of.wall + 1)
     assert lines.engines >= 3
@@ -115,18 +119,18 @@ def test_a_wall_takes_no_more_lines_than_rows_or_tiles_fill(height: int, of: Cou
 
 @each_row("gpus", [10**6, 10**12])
 def test_a_million_rows_are_planned_like_those_that_fit(gpus: int) -> None:
-    assert plan(80, 24, Counts(gpus, gpus)) == plan(80, 24, Counts(64, 64))
+    assert pane_heights(80, 24, Counts(gpus, gpus)) == pane_heights(80, 24, Counts(64, 64))
 
 
 @given(heights, counts)
 def test_a_taller_screen_takes_no_line_from_anything(height: int, of: Counts) -> None:
-    small, tall = plan(80, height, of), plan(80, height + 1, of)
+    small, tall = pane_heights(80, height, of), pane_heights(80, height + 1, of)
     assert all(more >= less for more, less in zip(tall, small, strict=True))
 
 
 @given(heights, counts)
 def test_things_appear_in_one_order(height: int, of: Counts) -> None:
-    lines = plan(80, height, of)
+    lines = pane_heights(80, height, of)
     if lines.history:
         assert lines.gpus >= min(fills("gpus", of), 10)
         assert lines.engines >= min(fills("engines", of), 6)
@@ -144,12 +148,12 @@ def test_things_appear_in_one_order(height: int, of: Counts) -> None:
 
 @given(st.integers(LEAST_WIDTH, 300), st.integers(LEAST_WIDTH, 300), heights, counts)
 def test_the_width_moves_no_pane(one: int, other: int, height: int, of: Counts) -> None:
-    assert plan(one, height, of) == plan(other, height, of)
+    assert pane_heights(one, height, of) == pane_heights(other, height, of)
 
 
 @each_row("name", PANES)
 def test_a_zoomed_pane_has_the_screen_alone(name: str) -> None:
-    of = plan(80, 24, Counts(8, 4, 1), zoomed=name)
+    of = pane_heights(80, 24, Counts(8, 4, 1), zoomed=name)
     assert (getattr(of, name), of.headline) == (21, 1)
     assert len(of.hidden) == 4
 

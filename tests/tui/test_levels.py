@@ -11,7 +11,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Quantiles
 from gpumon.tui import gpu_table
 from gpumon.tui.host_line import host_line
-from gpumon.tui.levels import LEVELS
+from gpumon.tui.levels import LEVEL_BOUNDS
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -95,7 +95,7 @@ def test_what_is_measured_less_often_than_its_row_is_dim() -> None:
 
 
 def test_every_level_is_warm_before_it_is_hot() -> None:
-    for of in LEVELS.values():
+    for of in LEVEL_BOUNDS.values():
         found = of(PLAIN)
         assert 0.0 < found.warm < found.hot
 

@@ -9,7 +9,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Levels
-from gpumon.config.validate import changed
+from gpumon.config.validate import with_setting
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.app import MonitorApp
@@ -140,7 +140,7 @@ async def test_other_levels_are_found_while_paused() -> None:
         found.update()
         assert found.chosen() == []
         assert Levels().low_use < 0.9
-        app.monitor.looks.apply(changed(app.view.config, "levels", "low_use", 0.9))
+        app.monitor.looks.apply(with_setting(app.view.config, "levels", "low_use", 0.9))
         await pilot.pause()
         assert len(found.chosen()) == 8
         assert "8 of 8" in text_of(app)[2]

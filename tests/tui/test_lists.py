@@ -16,7 +16,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Process, Snapshot
 from gpumon.triage.engine_down import ended_text
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.table import moment
+from gpumon.tui.table import local_time_of
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.records import replace
 from tests.tui import scenes
@@ -295,7 +295,7 @@ def ended(number: int, since: str, *, planned: bool = False) -> Engine:
 async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_command_for_its_log() -> None:
     of = scenes.snapshot(2, 1)
     one, other = ended(0, "2025-10-09T08:43:22Z"), ended(1, "2025-10-09T08:43:22Z", planned=True)
-    clock = moment("2025-10-09T08:43:22Z")
+    clock = local_time_of("2025-10-09T08:43:22Z")
     assert clock is not None
     async with running(Still(replace(of, engines=(one, other))), 110, 30) as (app, pilot):
         rows = "".join(below(text_of(app), "engines"))

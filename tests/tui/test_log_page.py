@@ -40,7 +40,7 @@ LINES = [
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are looked at ten times a second: tests wait for what is added."""
-    monkeypatch.setattr(followed, "POLL_S", 0.1)
+    monkeypatch.setattr(followed, "_POLL_S", 0.1)
 
 
 def feed_with(path: Path, snapshot: Snapshot | None = None) -> Still:

@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import evidence_text
 from gpumon.tui.pages.help import LEGEND
-from gpumon.tui.widgets.list_pane import marked
+from gpumon.tui.widgets.list_pane import highlight_row
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -53,10 +53,10 @@ def test_the_top_of_a_page_says_what_its_row_is_marked_for(changed: dict[str, ob
 )
 def test_the_cursor_hides_no_mark_and_moves_no_column(name: str, shown: str) -> None:
     row = engine_row(replace(scenes.engine(0), name=name, deviates=ODD), 80)
-    under = marked(row)
+    under = highlight_row(row)
     assert text(under).startswith(shown)
     assert text(under)[14:] == text(row)[14:]
-    assert text(marked(engine_row(scenes.engine(0), 80))).startswith("▸vllm:8000    Ll")
+    assert text(highlight_row(engine_row(scenes.engine(0), 80))).startswith("▸vllm:8000    Ll")
 
 
 async def test_a_marked_row_under_the_cursor_keeps_its_mark_on_the_screen() -> None:

@@ -18,7 +18,7 @@ def test_a_process_on_several_gpus_is_one_row() -> None:
     half = process(vram_bytes=40.0 * scenes.GIB, sm_ratio=0.4)
     other = process(7, vram_bytes=2.0 * scenes.GIB, engine="", command="", sm_ratio=Missing(Reason.NO_PERMISSION))
     gpus_ = [scenes.gpu(at, processes=(half,)) for at in (3, 0, 1, 2)] + [scenes.gpu(5, processes=(half, other))]
-    running, second = process_table.merged(gpus_)
+    running, second = process_table.running_processes(gpus_)
     assert (running.gpus, running.vram_bytes, running.vram_partial) == ((0, 1, 2, 3, 5), 200.0 * scenes.GIB, False)
     assert running.sm_ratio == pytest.approx(0.4)
     row = text(process_table.row(running, 80, PLAIN))
@@ -32,16 +32,18 @@ def test_a_process_on_several_gpus_is_one_row() -> None:
 
 def test_what_a_process_holds_is_a_lower_bound_where_a_gpu_does_not_tell() -> None:
     hides = process(vram_bytes=Missing(Reason.NO_PERMISSION), sm_ratio=0.5)
-    (running,) = process_table.merged([scenes.gpu(0, processes=(hides,)), scenes.gpu(1, processes=(process(),))])
+    (running,) = process_table.running_processes(
+        [scenes.gpu(0, processes=(hides,)), scenes.gpu(1, processes=(process(),))]
+    )
     assert "  ≥70.0 " in text(process_table.row(running, 80, PLAIN)).replace(" ≥", "  ≥")
     assert running.sm_ratio == pytest.approx(0.55)
-    (running,) = process_table.merged([scenes.gpu(0, processes=(hides,))])
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(hides,))])
     assert " perm " in text(process_table.row(running, 80, PLAIN))
 
 
 def test_a_process_without_a_sample_is_idle_as_on_its_page() -> None:
     none = process(sm_ratio=Missing(Reason.IDLE))
-    (running,) = process_table.merged([scenes.gpu(0, processes=(none,))])
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(none,))])
     assert " 70.0 idle vllm:8000 " in text(process_table.row(running, 80, PLAIN))
     of = replace(scenes.snapshot(1, 0), gpus=(scenes.gpu(0, processes=(none,)),))
     page = flat(page_of(of, "process", str(none.pid)))
@@ -55,7 +57,9 @@ def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_
     known = process(pod=pod, cpu_ratio=1.5, rss_bytes=12.0 * scenes.GIB, started_s=scenes.WALL_S - 7200.0)
 
     def shown(width: int, **changes: object) -> str:
-        (running,) = process_table.merged([scenes.gpu(0, processes=(replace(known, **changes),))], scenes.WALL_S)
+        (running,) = process_table.running_processes(
+            [scenes.gpu(0, processes=(replace(known, **changes),))], scenes.WALL_S
+        )
         return text(process_table.row(running, width, PLAIN))
 
     assert "51b1a7ed" not in shown(80)
@@ -69,9 +73,11 @@ def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_
 
 
 def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
-    (running,) = process_table.merged([scenes.gpu(0, processes=(process(command="", user=""),))])
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(process(command="", user=""),))])
     assert text(process_table.row(running, 80, PLAIN)).endswith(" python3")
-    (running,) = process_table.merged([scenes.gpu(0, processes=(Process(99, "99 (host)", "", 1e9, "", ""),))])
+    (running,) = process_table.running_processes(
+        [scenes.gpu(0, processes=(Process(99, "99 (host)", "", 1e9, "", ""),))]
+    )
     assert "hidden from this container" in text(process_table.row(running, 120, PLAIN))
 
 
@@ -86,12 +92,12 @@ def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
     ],
 )
 def test_the_command_says_what_runs(command: str, shown: str) -> None:
-    assert process_table.command(process(command=command)) == shown
+    assert process_table.command_text(process(command=command)) == shown
 
 
 def test_the_name_of_a_container_stands_before_its_id() -> None:
     named = process(container="3f2a9c71d0be", container_name="vllm-prod")
-    (running,) = process_table.merged([scenes.gpu(0, processes=(named,))])
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(named,))])
     row = text(process_table.row(running, 120, PLAIN))
     assert " vllm-prod " in row
     assert "3f2a9c71d0be" not in row

@@ -9,7 +9,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import evidence_text
-from gpumon.tui.replica_rows import grouped, is_sums
+from gpumon.tui.replica_rows import is_sums, with_replica_rows
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -47,10 +47,10 @@ def server() -> Snapshot:
 
 
 def test_replicas_stand_together_below_their_sums_in_the_order_of_the_engines() -> None:
-    rows = grouped(server())
+    rows = with_replica_rows(server())
     assert [row.name for row in rows] == ["3 replicas", "vllm:8000", "vllm:8002", "vllm:8003", "vllm:8001"]
     assert [is_sums(row) for row in rows] == [True, False, False, False, False]
-    assert grouped(scenes.snapshot()) == list(scenes.snapshot().engines)
+    assert with_replica_rows(scenes.snapshot()) == list(scenes.snapshot().engines)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
@@ -102,14 +102,14 @@ def test_a_replica_without_figures_is_named_on_the_page() -> None:
 def test_the_sums_say_how_many_answer(answering: int, name: str) -> None:
     of = server()
     of = replace(of, replicas=(replace(of.replicas[0], answering=answering),))
-    assert text(engine_row(grouped(of)[0], 80)).startswith(name)
+    assert text(engine_row(with_replica_rows(of)[0], 80)).startswith(name)
     assert page_of(of, "replicas", MODEL).title() == f"{name[1:-1]} · {MODEL}"
 
 
 def test_mfu_of_some_of_the_replicas_says_of_which() -> None:
     of = server()
     of = replace(of, replicas=(replace(of.replicas[0], mapped=2),))
-    row, page = text(engine_row(grouped(of)[0], 80)), flat(page_of(of, "replicas", MODEL))
+    row, page = text(engine_row(with_replica_rows(of)[0], 80)), flat(page_of(of, "replicas", MODEL))
     assert " 28%* " in row
     assert "55%*" in row
     assert "?" not in row
@@ -117,12 +117,12 @@ def test_mfu_of_some_of_the_replicas_says_of_which() -> None:
     assert "MBU of 2 of 3" in page
     assert "MFU and MBU: of 2 of 3, as the GPUs of the others are not known" in page
     whole_group = replace(of, replicas=(replace(of.replicas[0], mapped=3),))
-    assert "*" not in text(engine_row(grouped(whole_group)[0], 80))
+    assert "*" not in text(engine_row(with_replica_rows(whole_group)[0], 80))
     assert "of 3 of 3" not in flat(page_of(whole_group, "replicas", MODEL))
 
 
 def test_the_sums_run_on_the_gpus_of_all() -> None:
-    sums = grouped(server())[0]
+    sums = with_replica_rows(server())[0]
     assert sums.hardware.gpus == (0, 1, 2, 3, 6, 7)
     assert " Llam…70B 0-3… " in text(engine_row(sums, 80))
 

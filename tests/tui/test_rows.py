@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui import engine_table, gpu_table, process_table
-from gpumon.tui.rows import Order, matches, ordered
+from gpumon.tui.rows import Order, matches, order_rows
 from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.painted import process
@@ -46,7 +46,7 @@ def test_case_is_folded_on_both_sides() -> None:
 )
 def test_what_is_missing_comes_last_either_way(values: list[Reading], turned: bool) -> None:
     order: Order[Reading] = Order("value", lambda value: value)
-    got = ordered(values, order, turned=turned)
+    got = order_rows(values, order, turned=turned)
     known = [value for value in got if not isinstance(value, Missing)]
     assert got[: len(known)] == known
     assert known == sorted(known, reverse=not turned)
@@ -56,13 +56,13 @@ def test_what_is_missing_comes_last_either_way(values: list[Reading], turned: bo
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers())), st.booleans(), st.booleans())
 def test_equal_rows_keep_their_order(values: list[tuple[int, int]], turned: bool, descending: bool) -> None:
     order: Order[tuple[int, int]] = Order("value", lambda value: float(value[0]), descending)
-    got = ordered(values, order, turned=turned)
+    got = order_rows(values, order, turned=turned)
     for each in range(4):
         assert [value for value in got if value[0] == each] == [value for value in values if value[0] == each]
 
 
 def test_no_order_is_the_order_in_which_rows_came() -> None:
-    assert ordered([3, 1, 2], None, turned=True) == [3, 1, 2]
+    assert order_rows([3, 1, 2], None, turned=True) == [3, 1, 2]
 
 
 @each_row(
@@ -111,17 +111,19 @@ def test_every_order_sorts_every_scene(table: Any) -> None:
     rows: list[list[Any]] = {
         gpu_table: [list(of.gpus) for of in snapshots],
         engine_table: [list(of.engines) for of in snapshots],
-        process_table: [process_table.merged([scenes.gpu(0, processes=(process(), process(7, vram_bytes=NONE)))])],
+        process_table: [
+            process_table.running_processes([scenes.gpu(0, processes=(process(), process(7, vram_bytes=NONE)))])
+        ],
     }[table]
     for order in table.ORDERS:
         for items in rows:
-            once, back = (ordered(items, order, turned=turned) for turned in (False, True))
+            once, back = (order_rows(items, order, turned=turned) for turned in (False, True))
             assert sorted(map(id, once)) == sorted(map(id, back)) == sorted(map(id, items))
 
 
 def test_the_most_wasted_gpu_comes_first() -> None:
     gpus = [scenes.gpu(at, busy_ratio=0.9, mfu_ratio=0.01, mbu_ratio=0.1 * at) for at in (3, 1, 2)]
-    assert [gpu.index for gpu in ordered(gpus, named(gpu_table.ORDERS, "waste"), turned=False)] == [1, 2, 3]
+    assert [gpu.index for gpu in order_rows(gpus, named(gpu_table.ORDERS, "waste"), turned=False)] == [1, 2, 3]
 
 
 def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_no_row() -> None:
@@ -135,7 +137,7 @@ def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_
             scenes.gpu(4, **none, vram_used_bytes=38.1 * scenes.GIB - small),
             scenes.gpu(5, mfu_ratio=0.02, mbu_ratio=0.04, busy_ratio=1.0),
         ]
-        of = ordered(gpus, named(gpu_table.ORDERS, "waste"), turned=False)
+        of = order_rows(gpus, named(gpu_table.ORDERS, "waste"), turned=False)
         assert [gpu.index for gpu in of] == [3, 4, 2, 5, 0, 1]
 
 
@@ -161,18 +163,18 @@ def test_processes_can_stand_by_gpu() -> None:
     of = [
         scenes.gpu(at, processes=tuple(process(pid) for pid in pids)) for at, pids in enumerate(((5, 9), (5,), (1, 7)))
     ]
-    got = ordered(process_table.merged(of), named(process_table.ORDERS, "GPU"), turned=False)
+    got = order_rows(process_table.running_processes(of), named(process_table.ORDERS, "GPU"), turned=False)
     assert [(running.process.pid, running.gpus) for running in got] == [(9, (0,)), (5, (0, 1)), (1, (2,)), (7, (2,))]
 
 
 def test_names_are_sorted_from_a_to_z_whatever_their_case() -> None:
     engines = [scenes.engine(0, name=name) for name in ("b", "A", "c")]
-    got = ordered(engines, named(engine_table.ORDERS, "name"), turned=False)
+    got = order_rows(engines, named(engine_table.ORDERS, "name"), turned=False)
     assert [engine.name for engine in got] == ["A", "b", "c"]
 
 
 def test_processes_come_with_the_most_vram_first_and_the_unknown_last() -> None:
     held = {1: 1e9, 2: NONE, 3: 3e9, 4: 3e9}
     processes = tuple(process(pid, vram_bytes=vram) for pid, vram in held.items())
-    got = process_table.merged([scenes.gpu(0, processes=processes)])
+    got = process_table.running_processes([scenes.gpu(0, processes=processes)])
     assert [running.process.pid for running in got] == [3, 4, 1, 2]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.keymap import Keymap
-from gpumon.outputs.sizing import totals
+from gpumon.outputs.sizing import named_totals
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need
-from gpumon.tui.sizing.fields import FIELDS, FieldPlace, Input, default_of, value_of, with_value
+from gpumon.tui.sizing.fields import FIELDS_BY_SECTION, FieldPlace, Input, default_of, typed_value, with_value
 from gpumon.tui.sizing.kinds import NumberKind
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
@@ -23,7 +23,7 @@ from tests.each_row import each_row
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
 KNOWN = Catalogues(gpu_catalogue(), llm_catalogue())
-ALL = [(section, each) for section, fields in FIELDS.items() for each in fields]
+ALL = [(section, each) for section, fields in FIELDS_BY_SECTION.items() for each in fields]
 SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 512.0),))
 
 
@@ -121,12 +121,12 @@ def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Input) 
     default_of(place)
     value = of.read("1") if of.kind is not None else (of.choices(KNOWN) or ("",))[-1]
     changed = with_value(SCENARIO, place, value)
-    assert value_of(changed, place) == value
+    assert typed_value(changed, place) == value
     assert of.shown(value)
     gone = FieldPlace(section, 7, of)
     if section != "goals":
         assert with_value(SCENARIO, gone, value) is SCENARIO
-        assert value_of(SCENARIO, gone) is None
+        assert typed_value(SCENARIO, gone) is None
 
 
 @each_row(("tp", "end"), [(2, "W (measured)"), (4, "W (the boards' limit, at most)")])
@@ -139,4 +139,4 @@ def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     parts = "".join(text for text, _ in row).split("  ")
     assert any(re.fullmatch(rf"[\d.]+k?{re.escape(end)}", part) for part in parts), parts
     assert state.calculation.answer is not None
-    assert totals(state.calculation.answer)["power"].endswith("(the boards' limit)") == (tp == 4)
+    assert named_totals(state.calculation.answer)["power"].endswith("(the boards' limit)") == (tp == 4)

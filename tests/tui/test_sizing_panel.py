@@ -19,7 +19,7 @@ from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.palette import everything
-from gpumon.tui.sizing.fields import FieldPlace, field, labelled, with_value
+from gpumon.tui.sizing.fields import FieldPlace, field, with_field_names, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace
 from tests.tui import scenes
@@ -714,7 +714,9 @@ async def test_workloads_without_a_place_are_counted() -> None:
 
 
 def test_messages_name_fields_as_the_panel_does() -> None:
-    assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
+    assert (
+        with_field_names("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
+    )
 
 
 async def test_notes_that_have_no_room_are_counted_and_can_be_scrolled() -> None:

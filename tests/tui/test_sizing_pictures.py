@@ -28,10 +28,10 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
-from gpumon.tui.sizing.canvas import COLUMNS, LINES, Axis, Canvas, Scale, Spacing
-from gpumon.tui.sizing.layout import page
+from gpumon.tui.sizing.canvas import COLUMN_SPACING, LINE_SPACING, Axis, Canvas, Scale, Spacing
+from gpumon.tui.sizing.layout import panel_page
 from gpumon.tui.sizing.placement import letter, placement
-from gpumon.tui.sizing.plot import NO_POINTS, latency
+from gpumon.tui.sizing.plot import NO_POINTS, latency_chart
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from tests.each_row import each_row
@@ -59,7 +59,7 @@ SIZES = ((34, 4), (46, 8), (80, 20))
 PLAN = TP.workloads[0]
 Drawn = Callable[[int, int, Glyphs], list[Row]]
 DRAWN: dict[str, Drawn] = {
-    "itl": lambda width, height, glyphs: latency(width, height, INSTANCE, PLAN, glyphs),
+    "itl": lambda width, height, glyphs: latency_chart(width, height, INSTANCE, PLAN, glyphs),
     "packing": lambda width, height, glyphs: placement(width, height, TP, SPARE, glyphs),
     "guide_memory": lambda width, height, glyphs: placement(width, height, GUIDE, GUIDE_SCENARIO, glyphs),
 }
@@ -70,7 +70,7 @@ def text(rows: list[Row]) -> str:
 
 
 def itl_of(instance: Instance = INSTANCE, plan: WorkloadPlan = PLAN, width: int = 80, height: int = 20) -> str:
-    return text(latency(width, height, instance, plan, "braille"))
+    return text(latency_chart(width, height, instance, plan, "braille"))
 
 
 def placed(answer: Answer, width: int = 60, height: int = 12, scenario: Scenario = SCENARIO) -> str:
@@ -93,7 +93,7 @@ def test_each_picture_looks_as_it_did(glyphs: Glyphs) -> None:
 
 @each_row("glyphs", ALL_GLYPHS)
 def test_what_is_beyond_the_measured_range_is_dashed_muted_and_named(glyphs: Glyphs) -> None:
-    drawn = text(latency(80, 20, INSTANCE, PLAN, glyphs))
+    drawn = text(latency_chart(80, 20, INSTANCE, PLAN, glyphs))
     assert "extrapolated beyond 36" in drawn
     assert "planned 64: 71.5 ms extrapolated" in drawn
     first, muted = Canvas(40, 4, 10.0, 10.0, glyphs), Canvas(40, 4, 10.0, 10.0, glyphs)
@@ -104,7 +104,7 @@ def test_what_is_beyond_the_measured_range_is_dashed_muted_and_named(glyphs: Gly
     assert sum(map(len, text(list(muted.rows())).split())) < sum(map(len, text(list(first.rows())).split()))
 
 
-@given(st.floats(10.0, 1e6), st.integers(1, 120), st.sampled_from([LINES, COLUMNS]))
+@given(st.floats(10.0, 1e6), st.integers(1, 120), st.sampled_from([LINE_SPACING, COLUMN_SPACING]))
 def test_ticks_are_even_round_and_reach_the_largest_value(most: float, size: int, spacing: Spacing) -> None:
     axis = Axis.of(Scale(most), size, spacing)
     places = [cell for cell, _ in axis.ticks()]
@@ -217,7 +217,7 @@ def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
     titles = ("ITL in ms", "optimal")
     counts = []
     for height in (24, 32, 40, 48, 80):
-        lines = page(Scene(state, True, {}, "itl", False, "braille", Keymap(), 60, height)).lines
+        lines = panel_page(Scene(state, True, {}, "itl", False, "braille", Keymap(), 60, height)).lines
         drawn = text([row for _, row in lines])
         there = [title in drawn for title in titles]
         assert there == sorted(there, reverse=True), height
@@ -297,7 +297,7 @@ def test_every_row_is_exact_whatever_is_asked(
     instance: Instance, plan: WorkloadPlan, answer: Answer, width: int, height: int, glyphs: Glyphs
 ) -> None:
     for rows in (
-        latency(width, height, instance, plan, glyphs),
+        latency_chart(width, height, instance, plan, glyphs),
         placement(width, height, answer, SCENARIO, glyphs),
     ):
         assert len(rows) <= height

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.format import cells
-from gpumon.tui.layout import BESIDE_WIDTH, LEAST_HEIGHT, LEAST_WIDTH, Counts, panel_width, plan
+from gpumon.tui.layout import BESIDE_WIDTH, LEAST_HEIGHT, LEAST_WIDTH, Counts, pane_heights, panel_width
 from tests.terminal import Terminal
 from tests.tui.running import running, text_of, until
 from tests.tui.sizing_scenes import watched
@@ -83,7 +83,7 @@ def test_beside_the_panel_the_panes_keep_a_width_in_which_they_live(width: int, 
     assert (panel > 0) == (width >= BESIDE_WIDTH)
     assert panel in (0, 56, 68, 72, 80)
     assert width - panel >= LEAST_WIDTH
-    assert plan(width - panel, height, Counts(8, 4, 9, 1)) == plan(width, height, Counts(8, 4, 9, 1))
+    assert pane_heights(width - panel, height, Counts(8, 4, 9, 1)) == pane_heights(width, height, Counts(8, 4, 9, 1))
 
 
 def read_until(terminal: Terminal, text: str) -> None:

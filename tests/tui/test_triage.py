@@ -27,7 +27,7 @@ from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
-from gpumon.tui.triage_words import EVENTS, legend
+from gpumon.tui.triage_words import EVENTS, glyph_legend
 from gpumon.tui.widgets.triage_pane import TriagePane
 from tests.each_row import each_row
 from tests.records import replace
@@ -518,7 +518,7 @@ def test_every_limit_and_event_has_its_words() -> None:
     assert set(EVENTS) == set(EventKind)
     assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 9
     assert all(plain.isascii() for _, plain, _ in EVENTS.values())
-    assert legend([event(1.0, EventKind.VERDICT), event(2.0, EventKind.XID)], "ascii") == "X Xid V verdict"
+    assert glyph_legend([event(1.0, EventKind.VERDICT), event(2.0, EventKind.XID)], "ascii") == "X Xid V verdict"
 
 
 @each_row(

@@ -12,13 +12,13 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import HATCH, Palette, tint
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import FIGURES, next_figure, step_of
+from gpumon.tui.wall.figures import WALL_FIGURES, next_figure, step_of
 from gpumon.tui.wall.plan import (
     BOX,
     CARD,
     DOT,
     LINE,
-    NUMBER,
+    NUMBER_TILE,
     PAIR,
     TileForm,
     TilePlace,
@@ -63,7 +63,7 @@ def still(gpus: int, **fields: object) -> Still:
         ((8,), 0, 80, 21, CARD, 4),
         ((64,), 0, 120, 37, BOX, 8),
         ((64,), 0, 120, 8, LINE, 8),
-        ((64,), 0, 120, 4, NUMBER, 16),
+        ((64,), 0, 120, 4, NUMBER_TILE, 16),
         ((1000,), 0, 120, 37, PAIR, 40),
         ((1000,), 0, 80, 20, DOT, 50),
         (EIGHT_EACH, 8, 120, 35, DOT, 0),
@@ -128,13 +128,13 @@ def test_a_share_has_the_digit_of_its_tenth(share: float, step: int) -> None:
 
 
 def test_the_key_shows_each_figure_once_and_then_the_first() -> None:
-    figure = FIGURES[0]
+    figure = WALL_FIGURES[0]
     names = []
-    for _ in FIGURES:
+    for _ in WALL_FIGURES:
         names.append(figure.name)
         figure = next_figure(figure)
     assert names == ["MFU", "MBU", "busy", "VRAM", "power", "temperature"]
-    assert figure is FIGURES[0]
+    assert figure is WALL_FIGURES[0]
 
 
 MISSING = Missing(Reason.NOT_SUPPORTED)
@@ -146,13 +146,13 @@ NONE = Tile(scenes.gpu(5, mfu_ratio=MISSING, engines=()), "  ok", "muted")
 def drawn(form: TileForm, tile: Tile, depth: Depth) -> list[tuple[str, str]]:
     """The pieces of a tile, all lines of it."""
     palette = Palette(load_theme("default"), depth)
-    look = TileSettings(FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: ())
+    look = TileSettings(WALL_FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: ())
     plan = WallPlan(form, form.width, form.height, (TilePlace(0, 0),), (), form.height)
     rows = wall_rows(plan, lambda _: tile, (), look, range(form.height), None)
     return [piece for row in rows for piece in row]
 
 
-@each_row("form", [BOX, LINE, NUMBER, PAIR, DOT])
+@each_row("form", [BOX, LINE, NUMBER_TILE, PAIR, DOT])
 @each_row("depth", [Depth.TRUE, Depth.NONE])
 def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: TileForm, depth: Depth) -> None:
     lost = drawn(form, LOST, depth)
@@ -162,7 +162,7 @@ def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: TileForm, d
     assert HATCH in "".join(text for text, _ in none)
     assert "0" not in "".join(text for text, _ in none)
     assert HATCH not in "".join(text for text, _ in calm)
-    figure = "31%" if form in (BOX, LINE, NUMBER) else "3"
+    figure = "31%" if form in (BOX, LINE, NUMBER_TILE) else "3"
     assert figure in "".join(text for text, _ in calm)
     ground = tint("mfu", 3) if depth is Depth.TRUE else "text"
     assert ground in {tone for _, tone in calm}
@@ -207,7 +207,7 @@ async def test_a_key_colours_the_tiles_by_another_figure_with_its_unit() -> None
     async with running(still(8), 120, 40) as (app, pilot):
         await press(pilot, "z")
         seen = []
-        for _ in FIGURES:
+        for _ in WALL_FIGURES:
             seen.append(rule(app).partition("gpu 0 · ")[2].partition(" ·")[0])
             await press(pilot, "f")
         assert seen == ["MFU 31%", "MBU 62%", "busy 93%", "VRAM 89%", "power 612W", "temperature 64°C"]

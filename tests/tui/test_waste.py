@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.config.schema import Config
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.tui.detail.cell import explained
+from gpumon.tui.detail.cell import explain_cell
 from gpumon.tui.engine_table import TABLE, wasted_gpus
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
@@ -39,7 +39,7 @@ def test_wasted_gpus_are_those_that_the_larger_share_leaves(
     else:
         assert wasted == wanted
         snapshot = replace(SNAPSHOT, engines=(engine,))
-        text = explained(("engine", engine.key), "waste", snapshot, View(Config())).text
+        text = explain_cell(("engine", engine.key), "waste", snapshot, View(Config())).text
         bound = "≤" if isinstance(mbu, Missing) else ""
         assert text.startswith(f"wasted GPUs {bound}{wanted:.1f} = {count:.0f} GPUs x (1 - ")
         assert f" {bound}{wanted:.1f}" in "".join(piece for piece, _ in TABLE.row(engine, 240, View(Config()), "text"))

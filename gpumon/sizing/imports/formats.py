@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from gpumon.sizing.imports import genai_perf, inference_perf
 from gpumon.sizing.imports.files import Document, ImportProblem, Record, refused, to_number
 from gpumon.sizing.imports.guidellm import benchmarks, is_guidellm, read_benchmark
-from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed, figures_of, precision
+from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed, fields_by_name, precision
 
 
 class Format(NamedTuple):
@@ -122,7 +122,7 @@ def _bench(record: Record) -> BenchmarkRun:
         max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
         settings="-".join(_settings(record)),
         notes=_bench_notes(record),
-        **figures_of(record, _BENCH_MS, 1e-3),
+        **fields_by_name(record, _BENCH_MS, 1e-3),
     )
 
 
@@ -181,7 +181,7 @@ def _inferencex(record: Record) -> BenchmarkRun:
         raise LeftOut(record.place, "disagg", "is true: prefill and decode run apart", "rows of one instance")
     gpus = record.count("num_gpus", "gpus") or record.count("tp") * (record.count("pp") or 1)
     tokens_per_s = _inferencex_tokens_per_s(record, gpus)
-    figures = figures_of(record, _INFERENCEX)
+    figures = fields_by_name(record, _INFERENCEX)
     answer = figures["answer_tokens"]
     power = record.number("avg_power_w")
     drafts = _drafts(record)
@@ -384,7 +384,7 @@ def _analyzer(record: Record) -> BenchmarkRun:
     batch = record.number("Batch", least=1.0) or 1.0
     offered = record.number("Concurrency", least=1.0)
     requests_per_s = record.wanted("Throughput (infer/sec)") / batch
-    figures = figures_of(record, _ANALYZER_MS, 1e-3)
+    figures = fields_by_name(record, _ANALYZER_MS, 1e-3)
     little = offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0
     parts = (record.text("Model Config Path"), f"batch{batch:.0f}" if batch > 1.0 else "")
     return BenchmarkRun(
@@ -413,10 +413,10 @@ def _is_genai_sheet(document: Document) -> bool:
 
 
 COMPANIONS: Final = (
-    CompanionFile(genai_perf.is_request, "requests one by one: import the summary of the run"),
+    CompanionFile(genai_perf.is_genai_request, "requests one by one: import the summary of the run"),
     CompanionFile(genai_perf.is_raw, "prompts, answers or requests one by one: import the summary of the run"),
     CompanionFile(genai_perf.is_pooled, "several runs pooled: import the summary of each run"),
-    CompanionFile(inference_perf.is_request, "requests one by one: import the stage_N files"),
+    CompanionFile(inference_perf.is_inference_request, "requests one by one: import the stage_N files"),
     CompanionFile(inference_perf.is_sessions, "sessions, not requests: import the stage_N files"),
 )
 """Files that tools write beside their results."""

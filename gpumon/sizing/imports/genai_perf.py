@@ -146,7 +146,7 @@ def _from_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:
 # What aiperf and genai-perf write beside the summary.
 
 
-def is_request(document: Document) -> bool:
+def is_genai_request(document: Document) -> bool:
     """Whether this is one request of `profile_export.jsonl`."""
     fields = document.fields
     metadata = fields.get("metadata")

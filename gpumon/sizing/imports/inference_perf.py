@@ -23,7 +23,7 @@ def is_report(document: Document) -> bool:
     return isinstance(document.fields.get("load_summary"), Mapping) and "successes" in document.fields
 
 
-def is_request(document: Document) -> bool:
+def is_inference_request(document: Document) -> bool:
     """Whether this is one request of `per_request_lifecycle_metrics.json`."""
     return all(name in document.fields for name in ("start_time", "end_time", "request", "info"))
 

@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.sizing.imports.files import ImportProblem
 from gpumon.sizing.imports.runs import BenchmarkRun
 from gpumon.sizing.knee import knee
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merge_points
 
 _SAME_LOAD: Final = 0.02
 _IMPOSSIBLE: Final = 3.0
@@ -23,7 +23,7 @@ _COPIED: Final = (
 """Figures that a point has as the run has them."""
 
 
-def lacking(run: BenchmarkRun) -> Iterator[ImportProblem]:
+def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """Problems of a run: figures that are missing, and figures that cannot be of one run."""
     if not run.model:
         yield ImportProblem(run.place, "model", "is not in the file: add it with --model NAME")
@@ -120,7 +120,7 @@ def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
             same[-1].append(point)
         else:
             same.append([point])
-    rising = sorted(map(merged, same), key=lambda point: (point.running, _offered(point)))
+    rising = sorted(map(merge_points, same), key=lambda point: (point.running, _offered(point)))
     step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
     points = []
     for number in range(min(len(rising), MOST_POINTS)):
@@ -132,7 +132,7 @@ def _offered(point: Point) -> float:
     return point.offered or 0.0
 
 
-def observed(runs: Sequence[BenchmarkRun], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
+def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
     """Profile of runs of one server with alike requests, without a name; memory and busy share are the user's."""
     first = runs[0]
     points = _points(runs)

@@ -20,7 +20,7 @@ from gpumon.sizing.imports.files import (
     refused,
 )
 from gpumon.sizing.imports.formats import gpu_usage
-from gpumon.sizing.imports.points import lacking, observed
+from gpumon.sizing.imports.points import problems_of_run, profile_of_runs
 from gpumon.sizing.imports.runs import BenchmarkRun
 from gpumon.sizing.profile import Observed
 from gpumon.specs.gpu import GpuFacts
@@ -201,12 +201,12 @@ def _gather(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
         alike = list(chain.from_iterable(_split(group, length) for group in alike))
     problems: list[ImportProblem] = []
     for run in chain.from_iterable(alike):
-        problems += lacking(run)
+        problems += problems_of_run(run)
     if problems:
         raise ImportRefused(problems)
     observations = []
     for group in alike:
-        observations.append((observed(group, given.memory_bytes, given.busy_ratio), group[0]))
+        observations.append((profile_of_runs(group, given.memory_bytes, given.busy_ratio), group[0]))
     return _named(observations, given)
 
 

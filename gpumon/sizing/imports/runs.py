@@ -102,6 +102,6 @@ def check_completed(place: FilePlace, done: float | None, failed: float | None, 
         raise refused(place, "completed", reason, f"at least {LEAST_COMPLETED:.0%}")
 
 
-def figures_of(record: Record, names: Mapping[str, tuple[str, ...]], scale: float = 1.0) -> dict[str, Any]:
+def fields_by_name(record: Record, names: Mapping[str, tuple[str, ...]], scale: float = 1.0) -> dict[str, Any]:
     """Field of a run -> the first of the names that the record may have for it."""
     return {field: record.number(*known, scale=scale) for field, known in names.items()}

@@ -36,19 +36,19 @@ from gpumon.sizing.simulate.scheduler import EngineLimits
 from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.simulate.traffic import RecordedTraffic
 
-USUAL_S: Final = 600.0
+_USUAL_S: Final = 600.0
 """Simulated seconds where nobody says how many."""
-ENOUGH: Final = 20_000
+_ENOUGH: Final = 20_000
 """Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
 OF_A_SKETCH: Final = 2_000
 """Requests that a picture simulates at most: a keystroke has to wait for it."""
 MOST_OF_A_SKETCH: Final = 50_000
 """Requests beyond which there is no picture: they take longer than half a second."""
-FEW: Final = 200.0
+_FEW: Final = 200.0
 """Requests that a search simulates at least, as long as that takes: a p95 of fewer is one of chance."""
 LEAST_LIVES: Final = 4.0
 """A search simulates at least so many times the mean time of a request."""
-MOST_REPLICAS: Final = 512
+_MOST_REPLICAS: Final = 512
 """Replicas beyond which a search gives up."""
 MOST_CLIENTS: Final = 200_000
 SMALL_STEPS: Final = 512
@@ -131,7 +131,7 @@ class Simulation(msgspec.Struct, frozen=True):
     """Why there is no answer, and which option would help."""
 
 
-def goals_of(instance: Instance) -> RequestGoals:
+def _goals_of(instance: Instance) -> RequestGoals:
     """The goals of an instance's workload, in seconds."""
     asked = instance.workload
     return RequestGoals(_seconds(asked.ttft_p95_ms), _seconds(asked.itl_p95_ms), _seconds(asked.e2e_p95_ms))
@@ -150,7 +150,7 @@ def simulate(
         setup = setup_of(demand.instance, scenario, catalogues)
         replicas = _replicas(demand, conditions)
         source = source_of(demand, conditions, recorded)
-        figures = run(demand, setup, source, conditions, replicas)
+        figures = simulate_replicas(demand, setup, source, conditions, replicas)
     except ValueError as why:
         return _answer(demand, conditions, recorded, conditions.replicas or 0, None, None, str(why))
     answer = _answer(demand, conditions, recorded, replicas, setup, figures)
@@ -160,12 +160,14 @@ def simulate(
     return answer
 
 
-def run(demand: Demand, setup: Setup, source: RequestSource, conditions: Conditions, replicas: int) -> Figures:
+def simulate_replicas(
+    demand: Demand, setup: Setup, source: RequestSource, conditions: Conditions, replicas: int
+) -> Figures:
     """The figures of so many replicas. ValueError where no request arrives."""
     log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s)
     if not log.served and not log.refused:
         raise ValueError("no request arrives in the simulated time: give a longer one (--duration)")
-    return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
+    return figures_of(log, _goals_of(demand.instance), replicas * demand.instance.gpus)
 
 
 def source_of(demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None = None) -> RequestSource:
@@ -178,7 +180,7 @@ def source_of(demand: Demand, conditions: Conditions, recorded: RecordedTraffic 
             paces = tuple(pace for pace in paces if pace.start_s < conditions.seconds)
         return RequestSource(paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests))
     shape = _shape(demand, conditions)
-    seconds = conditions.seconds or USUAL_S
+    seconds = conditions.seconds or _USUAL_S
     if workload.target_kind == "requests_per_s":
         return RequestSource(
             steady(workload.target, seconds, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
@@ -216,7 +218,7 @@ def sketch(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> Simula
     try:
         conditions = _bounded(alone, conditions, None, OF_A_SKETCH)
         setup = setup_of(demand.instance, scenario, catalogues)
-        figures = run(alone, setup, source_of(alone, conditions), conditions, 1)
+        figures = simulate_replicas(alone, setup, source_of(alone, conditions), conditions, 1)
     except ValueError as why:
         return _answer(alone, conditions, None, 0, None, None, str(why))
     return _answer(alone, conditions, None, 1, setup, figures)
@@ -245,13 +247,13 @@ def least(
     first = demand_of(workload, scenario, catalogues)
     if first.instance.problem:
         raise ValueError(first.instance.problem)
-    if not goals_of(first.instance).given:
+    if not _goals_of(first.instance).given:
         raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
     best: Least | None = None
     why = ""
     for tp in _tps(workload, first.instance):
         demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)._replace(workload=workload)
-        most = MOST_REPLICAS
+        most = _MOST_REPLICAS
         if best is not None:
             most = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
         try:
@@ -261,7 +263,9 @@ def least(
             continue
         best = fewest or best
     if best is None:
-        raise ValueError(why or f"no number of replicas up to {MOST_REPLICAS} holds the goals at p95 in the simulation")
+        raise ValueError(
+            why or f"no number of replicas up to {_MOST_REPLICAS} holds the goals at p95 in the simulation"
+        )
     return best
 
 
@@ -282,7 +286,7 @@ def decide_by_simulation(
     recorded of it, of which the busiest 10 minutes are played."""
     recorded = traffic.get(workload.model)
     if recorded is not None:
-        recorded = recorded.busiest(USUAL_S)
+        recorded = recorded.busiest(_USUAL_S)
     by_formula = demand_of(workload, scenario, catalogues)
     try:
         fewest = least(workload, scenario, catalogues, Conditions(), recorded)
@@ -303,7 +307,7 @@ def _smaller_steps(
     """The GPUs that hold the goals with smaller steps, where they are fewer than `gpus`; empty where the steps were
     typed, and without an ITL goal, whose p95 is that of steps with prompts."""
     workload = by_formula.workload
-    if workload.max_num_batched_tokens is not None or goals_of(by_formula.instance).itl_s is None:
+    if workload.max_num_batched_tokens is not None or _goals_of(by_formula.instance).itl_s is None:
         return ""
     small = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
     try:
@@ -352,11 +356,11 @@ def _fewest(
         raise ValueError(demand.problem)
     setup = setup_of(demand.instance, scenario, catalogues)
     conditions = _bounded(demand, conditions, recorded)
-    goals = goals_of(demand.instance)
+    goals = _goals_of(demand.instance)
     results: dict[int, Figures] = {}
 
     def enough(replicas: int) -> bool:
-        figures = run(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
+        figures = simulate_replicas(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
         _check_none_refused(figures)
         results[replicas] = figures
         return holds(figures, goals)
@@ -403,7 +407,7 @@ def _settled(before: Figures, after: Figures, goals: RequestGoals) -> bool:
 
 
 def _bounded(
-    demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most: int = ENOUGH
+    demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most: int = _ENOUGH
 ) -> Conditions:
     """The question with about so many requests at most, but not shorter than a few requests take."""
     if conditions.seconds is not None or recorded is not None:
@@ -414,7 +418,7 @@ def _bounded(
     if workload.target_kind != "requests_per_s":
         rate = _clients(workload) / max(life + _think_s(workload), 1e-3)
     rate = max(rate, 1e-9)
-    seconds = max(LEAST_LIVES * life, FEW / rate, min(USUAL_S, most / rate))
+    seconds = max(LEAST_LIVES * life, _FEW / rate, min(_USUAL_S, most / rate))
     return conditions._replace(seconds=seconds)
 
 
@@ -497,7 +501,7 @@ def _answer(
     problem: str = "",
 ) -> Simulation:
     instance = demand.instance
-    goals = goals_of(instance)
+    goals = _goals_of(instance)
     limits = setup.limits if setup is not None else _NO_LIMITS
     return Simulation(
         name=demand.workload.label,
@@ -539,7 +543,7 @@ def _notes(
     """Assumptions of a simulation, and what its figures depend on."""
     if setup is not None:
         yield from setup.notes
-    seconds = conditions.seconds or USUAL_S
+    seconds = conditions.seconds or _USUAL_S
     if recorded is not None:
         yield f"lengths from {recorded.basis}"
         seconds = conditions.seconds or recorded.seconds
@@ -579,7 +583,7 @@ def arrivals_text(workload: Workload, conditions: Conditions, recorded: Recorded
         if conditions.seconds is not None and conditions.seconds < recorded.seconds:
             return f"the first {conditions.seconds:,.0f} s of {text}"
         return text
-    seconds = conditions.seconds or USUAL_S
+    seconds = conditions.seconds or _USUAL_S
     if workload.target_kind == "concurrency":
         clients = _clients(workload)
         return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"

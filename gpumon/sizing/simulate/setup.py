@@ -86,7 +86,7 @@ def _notes(instance: Instance) -> Iterator[str]:
         yield "prefill and decode are played on the same instances, not disaggregated"
 
 
-def split(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
+def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
     """Terms of a step whose mean is the curve at the lengths of the setting.
 
     The slope of a curve has in it what each sequence decodes, the KV cache that it reads, and the prompts that stand
@@ -137,7 +137,7 @@ def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
                 "the time of a prompt token is not known, as the model's dimensions are not: give --prefill-rate "
                 "(prefill_tokens_per_s) or a [[model]] table in the config"
             )
-        return split(curve, setting)
+        return step_terms(curve, setting)
     prompts_s = mix.new_tokens / mix.answer_tokens / rate
     plain = StepTime(
         base_s=curve.base_s,
@@ -149,7 +149,7 @@ def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
     )
     if setting is None:
         return plain
-    by_roofline = split(curve, setting)
+    by_roofline = step_terms(curve, setting)
     kv_s = min(by_roofline.kv_token_s * mix.context_tokens, plain.sequence_s)
     return plain._replace(
         sequence_s=plain.sequence_s - kv_s,

@@ -13,9 +13,9 @@ from gpumon.sizing.simulate.requests import ArrivalPace, Draw, RequestShape, con
 MOST_GAP_S: Final = 86400.0
 """A longer time without readings is left out: nobody knows when its requests came, and a clock that was set wrong for a
 moment would be decades of nothing."""
-STEP_S: Final = 10.0
+_STEP_S: Final = 10.0
 """Arrivals are counted in steps of so long at least; within one they are random."""
-MOST_MODELS: Final = 64
+_MOST_MODELS: Final = 64
 _ROUNDING: Final = 1e-6
 """Share of a step that rounding of Unix times may add to a span."""
 
@@ -131,9 +131,9 @@ class _Model:
 class TrafficSeen:
     """Takes the readings of engines in their order of time, and tells what was asked of them."""
 
-    def __init__(self, step_s: float = STEP_S) -> None:
+    def __init__(self, step_s: float = _STEP_S) -> None:
         """`step_s`: at least as long as readings are apart."""
-        self._step_s = max(STEP_S, step_s)
+        self._step_s = max(_STEP_S, step_s)
         self._models: dict[str, _Model] = {}
         self._from_s: float | None = None
         self._to_s = 0.0
@@ -148,7 +148,7 @@ class TrafficSeen:
         for engine in engines:
             if not engine.model or engine.phase is not Phase.INFERENCE:
                 continue
-            if engine.model not in self._models and len(self._models) >= MOST_MODELS:
+            if engine.model not in self._models and len(self._models) >= _MOST_MODELS:
                 continue
             self._take(wall_s, engine, host, self._models.setdefault(engine.model, _Model()))
 

@@ -31,22 +31,22 @@ from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import ProcessRecord
 from gpumon.specs import hints
 
-NOT_HERE: Final = (
+_NOT_HERE: Final = (
     "not in /proc here: its engine runs in another PID namespace (or /proc hides other users' processes): "
     "add its URL as [[endpoint]] in the config, with gpus = [..]"
 )
-NO_ENGINE: Final = "no serving engine by its command line: not asked"
+_NO_ENGINE: Final = "no serving engine by its command line: not asked"
 NO_PORT: Final = "no port is open: it is loading its model, or it serves no requests from outside"
 SWITCHED_OFF: Final = "its command line switches them off"
 MODEL_CHARACTERS: Final = 80
 MOST_COMMAND: Final = 1024
 """Characters of a command line."""
-SOURCE: Final = "discovery"
-PATIENCE_S: Final = 6.0
+DISCOVERY_SOURCE: Final = "discovery"
+_PATIENCE_S: Final = 6.0
 """Longer than a list of NVML's processes gets old."""
 UNSEEN_BYTES: Final = 4 * 2**30
 """Memory in use by no visible process that is worth a word: drivers keep some for themselves."""
-UNSEEN: Final = f"more than {UNSEEN_BYTES / 2**30:g} GiB of its memory are in use by processes that are"
+_UNSEEN: Final = f"more than {UNSEEN_BYTES / 2**30:g} GiB of its memory are in use by processes that are"
 MOST_PIDS: Final = 4
 """Pids that one text names."""
 
@@ -93,7 +93,7 @@ class Chain(NamedTuple):
 
     def ranks(self, gpus: int) -> tuple[int, int, int]:
         """TP, PP and DP: as the command line says, else as worker titles tell, else 1 on a single GPU; 0: not known."""
-        tp, pp, dp = ranks(map(shown, self.processes))
+        tp, pp, dp = ranks(map(_shown, self.processes))
         if self.launch is not None:
             tp = self.launch.tp or tp
             pp = self.launch.pp or pp
@@ -147,13 +147,13 @@ def _command(argv: tuple[str, ...]) -> str:
     return clean(shown_command(argv), MOST_COMMAND)
 
 
-def shown(process: ProcessRecord) -> str:
+def _shown(process: ProcessRecord) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
     first = process.argv[0] if process.argv else ""
     return clean(first.split(" ")[0] if "::" in first else process.name, 48)
 
 
-def words(chain: Chain) -> str:
+def server_words(chain: Chain) -> str:
     """Its server in words: `server 4200 (vllm serve Qwen/Qwen3-8B)`."""
     if chain.server is None or chain.launch is None:
         return ""
@@ -185,7 +185,7 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
     checks = []
     for chain in chains:
         state, end = _end(chain, by_url)
-        titles = {process.pid: shown(process) for process in chain.processes}
+        titles = {process.pid: _shown(process) for process in chain.processes}
         titles |= dict.fromkeys(chain.absent, "")
         for pid, title in titles.items():
             steps = [" ".join(filter(None, (f"pid {pid}", title))), *end]
@@ -197,10 +197,10 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
 def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:
     """How the chain goes on behind the process, and how it ends. What its page lacks is the engine's to say, once."""
     if chain.absent:
-        return CheckState.WARN, [NOT_HERE]
+        return CheckState.WARN, [_NOT_HERE]
     if chain.launch is None:
-        return CheckState.OFF, [NO_ENGINE]
-    steps = [words(chain)]
+        return CheckState.OFF, [_NO_ENGINE]
+    steps = [server_words(chain)]
     if chain.broken:
         reading = by_url.get(chain.unreached)
         if reading is None:
@@ -248,14 +248,14 @@ class Notices:
         `passing` may only be a process that is just ending or starting, as NVML's lists are some seconds old: it has to
         hold for a while, unless it was so at the first look.
         """
-        held_s = dict.fromkeys(passing, now_s - (0.0 if self._begun else PATIENCE_S))
-        held_s |= dict.fromkeys(certain, now_s - PATIENCE_S)
+        held_s = dict.fromkeys(passing, now_s - (0.0 if self._begun else _PATIENCE_S))
+        held_s |= dict.fromkeys(certain, now_s - _PATIENCE_S)
         self._begun = self._begun or looked
         self._since = {text: self._since.get(text, (time.time(), at_s)) for text, at_s in held_s.items()}
         faults = []
         for text, (wall, at_s) in self._since.items():
-            if now_s - at_s >= PATIENCE_S:
-                faults.append(Fault(SOURCE, text, wall))
+            if now_s - at_s >= _PATIENCE_S:
+                faults.append(Fault(DISCOVERY_SOURCE, text, wall))
         return faults
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
@@ -268,9 +268,9 @@ class Notices:
                 continue
             shown = ", ".join(map(str, sorted(indices_of(chain.pids, gpus))))
             if chain.absent:
-                yield f"GPU {shown}: process {', '.join(map(str, chain.absent[:MOST_PIDS]))} is {NOT_HERE}"
+                yield f"GPU {shown}: process {', '.join(map(str, chain.absent[:MOST_PIDS]))} is {_NOT_HERE}"
             elif chain.broken and chain.launch is not None:
-                yield f"{chain.launch.title} on GPU {shown}, {words(chain)}: {chain.broken}"
+                yield f"{chain.launch.title} on GPU {shown}, {server_words(chain)}: {chain.broken}"
 
     def concern(self, chain: Chain, gpus: Sequence[GpuReading]) -> bool:
         """Whether it is on a GPU that the config gives to no endpoint."""
@@ -280,7 +280,7 @@ class Notices:
         """Faults of GPUs whose memory is in use by processes that NVML does not list in this PID namespace."""
         for gpu in gpus:
             if gpu.index not in self._claimed and _unseen(gpu, gpus):
-                yield f"GPU {gpu.index}: {UNSEEN} {NOT_HERE}"
+                yield f"GPU {gpu.index}: {_UNSEEN} {_NOT_HERE}"
 
 
 def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[int]:

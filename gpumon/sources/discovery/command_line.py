@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines.adapter import UNIX_SOCKET, LaunchForm
-from gpumon.sources.engines.registry import BY_KIND, FORMS
+from gpumon.sources.engines.registry import BY_KIND, LAUNCH_FORMS
 
-MOST_CHARACTERS: Final = 1024
+_MOST_CHARACTERS: Final = 1024
 """Longest name of a host or a model."""
-MOST_RANKS: Final = 65536
+_MOST_RANKS: Final = 65536
 MOST_PORT: Final = 65535
 
 
@@ -25,9 +25,9 @@ def _names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
     return frozenset(names)
 
 
-VARIABLES: Final = _names(form.variables for form in FORMS)
+LAUNCH_VARIABLES: Final = _names(form.variables for form in LAUNCH_FORMS)
 """Variables of the environment that tell something; no other is ever looked at."""
-SECRETS: Final = _names({"key": form.variables.get("key", "")} for form in FORMS)
+SECRETS: Final = _names({"key": form.variables.get("key", "")} for form in LAUNCH_FORMS)
 """Variables of which only the presence counts."""
 
 SEVERAL: Final = frozenset(
@@ -58,7 +58,7 @@ _TUNING: Final = """
 --schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
 --split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
 """
-SHOWN: Final = frozenset(_TUNING.split()) | _names(form.options for form in FORMS)
+_SHOWN: Final = frozenset(_TUNING.split()) | _names(form.options for form in LAUNCH_FORMS)
 """Options of engines that are shown with their values; of all others the names."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
@@ -81,7 +81,7 @@ _TITLES: Final = (
 """How engines name their processes (vLLM's prefix can be chosen; Ray's actors have their classes' names)."""
 _RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
 """Not SGLang's `_MOE_DP0`, which is a split of the experts."""
-STRUCK: Final = "***"
+_STRUCK: Final = "***"
 _MOST_VALUE: Final = 256
 _SECRETS: Final = re.compile(
     r"apikeys?|creds?|credentials?|pass|passphrase|passwd|password|pw|secrets?|token|"
@@ -96,7 +96,7 @@ _PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
 def _commands() -> Iterator[tuple[LaunchForm, str]]:
-    for form in FORMS:
+    for form in LAUNCH_FORMS:
         for command in form.commands:
             yield form, command
 
@@ -183,7 +183,7 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
 def shown_command(argv: Sequence[str]) -> str:
     """The command line as everybody may read it: the program with its script or module, and the names of options.
 
-    Values stand beside the options of known engines that gpumon knows (`SHOWN`), unless their name speaks of a secret
+    Values stand beside the options of known engines that gpumon knows (`_SHOWN`), unless their name speaks of a secret
     or they look random; whatever else there is becomes `***`.
     """
     if len(argv) == 1:  # a title that the process gave itself
@@ -215,8 +215,8 @@ def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments
         elif values_left:
             shown.append(_harmless(word))
             values_left -= 1
-        elif shown[-1:] != [STRUCK]:
-            shown.append(STRUCK)
+        elif shown[-1:] != [_STRUCK]:
+            shown.append(_STRUCK)
     return shown
 
 
@@ -247,7 +247,7 @@ def _is_option(word: str) -> bool:
 
 
 def _option_key(name: str) -> str:
-    """The name of an option as `SHOWN` spells it."""
+    """The name of an option as `_SHOWN` spells it."""
     if name.startswith("--"):
         return name.replace("_", "-")
     return name
@@ -257,7 +257,7 @@ def _may_be_shown(name: str) -> bool:
     """Whether the value of this option of a known program is no secret."""
     key = _option_key(name)
     parts = re.split(r"[-_.]+", key.lower())
-    return key in SHOWN and not any(_SECRETS.fullmatch(part) for part in parts)
+    return key in _SHOWN and not any(_SECRETS.fullmatch(part) for part in parts)
 
 
 def _values_after(name: str) -> int:
@@ -270,21 +270,21 @@ def _values_after(name: str) -> int:
 def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
     """An option with its value, of which what may be a secret is struck out."""
     is_short = not name.startswith("--")
-    if is_short and name not in SHOWN and len(name) > 2:
-        name = f"{name[:2]}{STRUCK}"  # a value may be glued to it
+    if is_short and name not in _SHOWN and len(name) > 2:
+        name = f"{name[:2]}{_STRUCK}"  # a value may be glued to it
     shown = _harmless(name)
     if not equals:
         return shown
     if is_known:
         return f"{shown}={_harmless(value)}"
-    return f"{shown}={STRUCK}"
+    return f"{shown}={_STRUCK}"
 
 
 def _harmless(value: str) -> str:
     """The value, or `***` in the place of what may be a secret in it."""
     if len(value) > _MOST_VALUE or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
-        return STRUCK
-    return "/".join(STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
+        return _STRUCK
+    return "/".join(_STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
 
 
 def ranks(titles: Iterable[str]) -> tuple[int, int, int]:
@@ -380,7 +380,7 @@ def _started(form: LaunchForm, command: str, arguments: Sequence[str], variables
     host, port = _host_and_port(settings)
     model = settings.first("model")
     if not model and form.positional and free:
-        model = free[0][:MOST_CHARACTERS]
+        model = free[0][:_MOST_CHARACTERS]
     return Launch(
         form.kind,
         form.title,
@@ -482,7 +482,7 @@ def _nowhere(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, u
 
 
 def _first(values: Sequence[str]) -> str:
-    return values[0][:MOST_CHARACTERS] if values else ""
+    return values[0][:_MOST_CHARACTERS] if values else ""
 
 
 def _prefix(values: Sequence[str]) -> str:
@@ -492,7 +492,7 @@ def _prefix(values: Sequence[str]) -> str:
     return ""
 
 
-def _number(values: Sequence[str], most: int = MOST_RANKS) -> int:
+def _number(values: Sequence[str], most: int = _MOST_RANKS) -> int:
     text = _first(values).strip()
     if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most:
         return int(text)

@@ -12,10 +12,18 @@ from typing import Final, NamedTuple
 from gpumon.config import urls
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.chain import Chain
-from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
+from gpumon.sources.discovery.command_line import LAUNCH_VARIABLES, SECRETS, Launch, launch
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.family import FIRST, ProcessFamily, ProcessRecord, descendants, process, program, variables_of
-from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
+from gpumon.sources.family import (
+    INIT_PID,
+    ProcessFamily,
+    ProcessRecord,
+    descendants,
+    executable_path,
+    process,
+    variables_of,
+)
+from gpumon.sources.model_files import allowed, container_pid, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.sockets import (
     OURS,
@@ -35,7 +43,7 @@ _LOOPBACK: Final = f"{1:032x}"
 _UP: Final = 0x1
 _GATEWAY: Final = 0x2
 _PROXY_OPTIONS: Final = ("-host-port", "-container-ip", "-container-port")
-ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
+_ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
 
 SERVE_REPLICA: Final = "ray::ServeReplica"
 THROUGH_RAY: Final = (
@@ -139,7 +147,7 @@ NO_WAY: Final = (
     "listens in another network namespace (a container) that no network of this one leads to: "
     "publish its port, and add the URL that it has here as [[endpoint]] in the config"
 )
-HIDDEN: Final = (
+_HIDDEN: Final = (
     "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root "
     "(in a container with CAP_SYS_PTRACE), or " + ADD_URL
 )
@@ -214,7 +222,7 @@ class Places:
             spot = self._search(server, table, gpu_pids)
             return _found(server, launched, spot, usual_port, foreign)
         if not usual_port:
-            return Spot(broken=HIDDEN)
+            return Spot(broken=_HIDDEN)
         return _reached(server, launched, usual_port, (), foreign)
 
     def _at_port(self, server: ProcessRecord, table: Sequence[Listener], port: int) -> _AtPort:
@@ -274,7 +282,7 @@ class Places:
 def _found(server: ProcessRecord, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
     """The spot that a search came to, with its URL; a server that has no port yet is expected at its usual one."""
     if spot is None:
-        return Spot(broken=HIDDEN)
+        return Spot(broken=_HIDDEN)
     if spot.broken:
         return spot
     return _reached(server, launched, spot.port or usual_port, spot.listeners, foreign)
@@ -372,7 +380,7 @@ def _foreign_host(server: ProcessRecord, addresses: Sequence[IpAddress]) -> IpAd
     return None
 
 
-class Look:
+class DiscoveryLook:
     """Called in a thread, one call at a time: /proc, sockets and name servers can be slow, and can hang."""
 
     def __init__(self, configured: Sequence[str] = (), ports: Sequence[int] = ()) -> None:
@@ -443,7 +451,7 @@ class Look:
         asked = self._stored.get(key)
         if asked is None:
             root = ""
-            if container_of(server.pid):
+            if container_pid(server.pid):
                 root = root_of(server.pid)
             asked = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
             self._stored[key] = asked
@@ -460,7 +468,7 @@ class Look:
     def _same(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
         for url in self._configured if spot.url else ():
-            if urls.server(url) == urls.server(spot.url):
+            if urls.server_of_url(url) == urls.server_of_url(spot.url):
                 return url
             if spot.foreign or parse_url(url).port != spot.port:
                 continue
@@ -502,7 +510,7 @@ class Look:
                 continue
             spot = Spot(port, f"http://127.0.0.1:{port}", listeners)
             configured = self._same(spot)
-            asked.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
+            asked.append(Chain((), launch=_ASKED, port=port, url=spot.url, listens=True, configured=configured))
         return asked
 
 
@@ -623,9 +631,9 @@ def _program_around(worker: ProcessRecord, chain: Sequence[ProcessRecord]) -> Pr
     What started that program does not count; the first process adopts anything.
     """
     parent = next(iter(chain[chain.index(worker) + 1 :]), None)
-    if parent is None or parent.pid == FIRST:
+    if parent is None or parent.pid == INIT_PID:
         return worker
-    for path in (*parent.argv[:1], program(parent.pid)):
+    for path in (*parent.argv[:1], executable_path(parent.pid)):
         if "python" in path.rpartition("/")[2]:
             return parent
     return worker
@@ -643,7 +651,7 @@ def _folder(server: ProcessRecord, model: str) -> str:
 
 def _with_variables(server: ProcessRecord, launched: Launch) -> Launch:
     """The launch as the command line and the environment of the process tell it."""
-    variables = variables_of(server.pid, VARIABLES)
+    variables = variables_of(server.pid, LAUNCH_VARIABLES)
     if variables is None:
         return launched
     shown = {}

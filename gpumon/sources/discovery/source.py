@@ -15,8 +15,16 @@ from gpumon.config.schema import Config, Endpoint
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, GpuReading
 from gpumon.readings.text import clean
-from gpumon.sources.discovery.chain import SOURCE, Chain, Notices, chain_checks, indices_of, not_open, words
-from gpumon.sources.discovery.look import Look
+from gpumon.sources.discovery.chain import (
+    DISCOVERY_SOURCE,
+    Chain,
+    Notices,
+    chain_checks,
+    indices_of,
+    not_open,
+    server_words,
+)
+from gpumon.sources.discovery.look import DiscoveryLook
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
 from gpumon.sources.last_seen.looks import RunningServer
@@ -25,18 +33,18 @@ from gpumon.sources.ownership import Ownership
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.source import Contribution, Source
 
-MOST: Final = 64
+_MOST: Final = 64
 """Engines polled at once."""
-AGAIN_S: Final = 10.0
+_AGAIN_S: Final = 10.0
 """Between two looks."""
 SOONEST_S: Final = 2.0
 """The same, where GPU processes came or went, a server is starting, or one is gone."""
 GRACE_S: Final = 30.0
 """A server whose processes are gone stays on the screen so long: it may only be restarting."""
-READY_S: Final = 2.0
+_READY_S: Final = 2.0
 """Longest wait for the first look and for what it finds to answer."""
-HANGS_S: Final = 10.0
-SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
+_HANGS_S: Final = 10.0
+_SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
 
 
 class _Engine:
@@ -62,7 +70,7 @@ class EngineDiscovery:
         owner: Ownership | None = None,
         hardware: Source | None = None,
         ports: Sequence[int] = (),
-        again_s: float = AGAIN_S,
+        again_s: float = _AGAIN_S,
         soonest_s: float = SOONEST_S,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -77,7 +85,7 @@ class EngineDiscovery:
         self._soonest_s = min(soonest_s, again_s)
         self._again_s = again_s
         self._grace_s = grace_s
-        self._look = Look([source.url.base for source in self._configured], ports)
+        self._look = DiscoveryLook([source.url.base for source in self._configured], ports)
         self._engines: dict[str, _Engine] = {}
         """By URL, in the order of their ports."""
         self._gpus: tuple[GpuReading, ...] = ()
@@ -109,12 +117,12 @@ class EngineDiscovery:
             self._task = asyncio.create_task(self._run())
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait for the GPUs as long as it takes them, then at most `READY_S` for engines and their first answers."""
+        """Wait for the GPUs as long as it takes them, then at most `_READY_S` for engines and their first answers."""
         end_s = time.monotonic() + timeout_s
         if self._hardware is not None and self._pids is None:
             await self._hardware.ready(timeout_s)
             self.see((await self._hardware.poll(time.monotonic())).gpus)
-        end_s = min(end_s, time.monotonic() + READY_S)
+        end_s = min(end_s, time.monotonic() + _READY_S)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._looked.wait(), max(0.0, end_s - time.monotonic()))
         left_s = max(0.0, end_s - time.monotonic())
@@ -164,7 +172,7 @@ class EngineDiscovery:
     def checks(self, readings: Iterable[EngineReading]) -> list[Check]:
         """The doctor's look at the chains; `readings` are those of all engines."""
         texts = (*self._own_texts(), *self._notices.unseen(self._gpus))
-        rest = (Check("process", SOURCE, CheckState.WARN, text) for text in texts)
+        rest = (Check("process", DISCOVERY_SOURCE, CheckState.WARN, text) for text in texts)
         return [*chain_checks(self.chains, readings, self._gpus), *rest]
 
     def _polled(self) -> list[EndpointSource]:
@@ -212,7 +220,7 @@ class EngineDiscovery:
         self.chains = chains
         wanted = _by_url(chains)
         for url, chain in wanted.items():
-            if url in self._engines or len(self._engines) < MOST:
+            if url in self._engines or len(self._engines) < _MOST:
                 await self._follow(url, chain)
         self._drop_gone(wanted)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
@@ -265,7 +273,7 @@ class EngineDiscovery:
         last = engine.source.readings if engine.source is not None else ()
         if engine.source is None:
             last = (_unpolled(engine.chain, self._interval_s, now_s),)
-        fault = f"{words(engine.chain)} has ended"
+        fault = f"{server_words(engine.chain)} has ended"
         ended = []
         for reading in last:
             ended.append(msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault))
@@ -284,7 +292,7 @@ class EngineDiscovery:
             name = "auto" if chain.kind is EngineKind.UNKNOWN else chain.kind.value
             endpoint = msgspec.convert({"url": url, "engine": name}, Endpoint)
             self._endpoints[url] = endpoint
-            engine.source = EndpointSource(endpoint, self._interval_s, found_by=SOURCE)
+            engine.source = EndpointSource(endpoint, self._interval_s, found_by=DISCOVERY_SOURCE)
             await engine.source.start()
 
     def _drop(self, url: str) -> None:
@@ -322,16 +330,16 @@ class EngineDiscovery:
         )
 
     def _faults(self, now_s: float) -> list[Fault]:
-        slow = self._asked_s is not None and now_s - self._asked_s > HANGS_S
+        slow = self._asked_s is not None and now_s - self._asked_s > _HANGS_S
         passing = (*self._notices.broken(self.chains, self._gpus), *self._notices.unseen(self._gpus))
-        certain = [*([SLOW] if slow else []), *self._own_texts()]
+        certain = [*([_SLOW] if slow else []), *self._own_texts()]
         return self._notices.faults(certain, passing, now_s, looked=self._looked.is_set())
 
     def _own_texts(self) -> Iterable[str]:
         if self._trouble:
             yield self._trouble
-        if len(self._engines) >= MOST:
-            yield f"more than {MOST} engines: the others are not polled"
+        if len(self._engines) >= _MOST:
+            yield f"more than {_MOST} engines: the others are not polled"
 
 
 def discover(
@@ -389,8 +397,8 @@ def _unpolled(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
     name = f"{chain.kind.value}:{chain.port}"
     if chain.unreached:
         blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, now_s, kind)
-        text = f"{words(chain)} {chain.broken}"
+        text = f"{server_words(chain)} {chain.broken}"
     else:
         blank = EngineReading(name, chain.url, EndpointState.STARTING, now_s, kind)
-        text = f"{words(chain)}, port {chain.port}: {not_open(chain)}"
-    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)
+        text = f"{server_words(chain)}, port {chain.port}: {not_open(chain)}"
+    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=DISCOVERY_SOURCE)

@@ -15,7 +15,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.wire import Timings
 
 LONGEST_BACKOFF_S = 60.0
-AGAIN_S = 4.0
+_AGAIN_S = 4.0
 """Longest pause of a call that worked before: what it says now passes, or is worth a fault."""
 NOT_ANY_MORE = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
 
@@ -63,7 +63,7 @@ class CallRule(NamedTuple):
     """Failures in a row before the pause and the badge apply."""
 
 
-UNKNOWN = CallRule(
+UNKNOWN_CODE = CallRule(
     Reason.ERROR, CallPause.BACK_OFF, "the driver keeps failing with an unknown error", GpuState.ERROR, after=3
 )
 NEVER = CallRule(Reason.NOT_SUPPORTED, CallPause.FOREVER)
@@ -127,7 +127,7 @@ class Calls:
             self._silent = None if self._answered else self._all_failed()
         for held in self._held.values() if self._silent is not None else ():
             if held.rule.pause is CallPause.PERMISSION:  # it may be lost by now
-                held.until_s = min(held.until_s, now_s + AGAIN_S)
+                held.until_s = min(held.until_s, now_s + _AGAIN_S)
         self.now_s = now_s
         self._answered = False
         self._failed = False
@@ -211,7 +211,7 @@ class Calls:
             count = held.count + 1
         else:
             count = 1
-        rule = self._api.rules.get(code, UNKNOWN)
+        rule = self._api.rules.get(code, UNKNOWN_CODE)
         missing = Missing(rule.reason, rule.detail)
         since_wall_s = 0.0
         if worked and not rule.usual:
@@ -252,7 +252,7 @@ class Calls:
             return 0.0
         doubled_s = self._timings.backoff_s * 2 ** min(count - rule.after, 16)
         if again:
-            return float(min(AGAIN_S, doubled_s))
+            return float(min(_AGAIN_S, doubled_s))
         if rule.pause is CallPause.BACK_OFF:
             return float(min(LONGEST_BACKOFF_S, doubled_s))
         return math.inf if rule.pause is CallPause.FOREVER else self._timings.permission_s

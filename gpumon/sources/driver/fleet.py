@@ -16,15 +16,15 @@ from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.sources.driver.calls import Api, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 
-PATIENCE_S = 0.2
+_PATIENCE_S = 0.2
 """How long one tick waits for one GPU, while the others wait for their turn."""
-MOST_WAIT_S = 0.5
+_MOST_WAIT_S = 0.5
 """The same for all of them together; those that answer later are in the next report."""
-HANGS_S = 1.0
+_HANGS_S = 1.0
 """A call that takes longer is named as a fault."""
 OPENS_S = 30.0
 """The same while a GPU is opened for the first time."""
-MOST_NAMED = 3
+_MOST_NAMED = 3
 """Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
 _REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
@@ -177,11 +177,13 @@ class _Slot:
         """Calls that do not answer, or fail and worked before; each with the moment when that began."""
         faults = []
         source = self._driver.source
-        if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
+        if self.asked is not None and now_s - self.asked[0] >= (_HANGS_S if self.rows else OPENS_S):
             text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
             faults.append(Fault(source, text, self.asked[1]))
         if self.troubles:
-            names = ", ".join(sorted(self.troubles)[:MOST_NAMED]) + (" ..." if len(self.troubles) > MOST_NAMED else "")
+            names = ", ".join(sorted(self.troubles)[:_MOST_NAMED]) + (
+                " ..." if len(self.troubles) > _MOST_NAMED else ""
+            )
             why = next(iter(self.troubles.values()))[0]
             begun_s = min(since_s for _, since_s in self.troubles.values())
             faults.append(Fault(source, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
@@ -324,7 +326,7 @@ class DriverGpus:
 
     def _ask(self, now_s: float, pcie: Mapping[int, Pcie], *, is_first: bool) -> None:
         """Ask every GPU, and wait for those that do not hang. Raises DriverDownError."""
-        end_s = time.monotonic() + (self._timings.open_s if is_first else MOST_WAIT_S)
+        end_s = time.monotonic() + (self._timings.open_s if is_first else _MOST_WAIT_S)
         for slot in self._slots:
             hangs = not slot.wait_for_answer(0.0)
             slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
@@ -332,7 +334,7 @@ class DriverGpus:
             if hangs:
                 left_s = 0.0
             elif not is_first:
-                left_s = min(PATIENCE_S, left_s)
+                left_s = min(_PATIENCE_S, left_s)
             slot.wait_for_answer(left_s)
         for slot in self._slots:
             if slot.error is not None:

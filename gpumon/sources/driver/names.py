@@ -25,7 +25,7 @@ _COMMAND_CHARACTERS = 513
 """One more than is shown, so that what is cut is marked as such."""
 
 
-class Look(NamedTuple):
+class _Look(NamedTuple):
     """A process as /proc has it; empty texts where it says nothing to this user."""
 
     name: str = ""
@@ -54,14 +54,14 @@ class ProcessNames:
 
     def __init__(self, containers: ContainerNames = CONTAINER_NAMES) -> None:
         self._containers = containers
-        self._known: dict[int, Look] = {}
+        self._known: dict[int, _Look] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
         """Pod's name and Slurm job of a process (pid, start): they do not change."""
         self._cpu: dict[tuple[int, str], tuple[float, float]] = {}
         """When a process (pid, `own` or `children`) was looked up last, and how long it had been on a core by then."""
         self._round_s = 0.0
 
-    def of(self, pid: int, round_s: float) -> Look:
+    def of(self, pid: int, round_s: float) -> _Look:
         """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
         if round_s != self._round_s:
             self._cpu = {key: sample for key, sample in self._cpu.items() if key[0] in self._known}
@@ -72,7 +72,7 @@ class ProcessNames:
             self._known[pid] = self._look_up(pid)
         return self._known[pid]
 
-    def _look_up(self, pid: int) -> Look:
+    def _look_up(self, pid: int) -> _Look:
         """A pid that /proc does not have is the host's, seen from inside a container: it is named as such."""
         import psutil
 
@@ -80,9 +80,9 @@ class ProcessNames:
             process = psutil.Process(pid)
             name = process.name()
         except psutil.NoSuchProcess:
-            return Look(f"{pid} (host)")
+            return _Look(f"{pid} (host)")
         except (psutil.Error, OSError, ValueError):
-            return Look()
+            return _Look()
         user = command = container = container_name = pod = job = ""
         cpu: Reading = NOT_EXPOSED
         children_cpu: Reading = NOT_EXPOSED
@@ -110,10 +110,10 @@ class ProcessNames:
                 job = matched.group(1)
         key = (pid, started_s)
         if key not in self._places:
-            self._places[key] = place_of(pid, in_pod=bool(pod))
+            self._places[key] = pod_and_job(pid, in_pod=bool(pod))
         pod_name, other = self._places[key]
         texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
-        return Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu, container_name)
+        return _Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu, container_name)
 
     def _cpu_of(self, pid: int, whose: str, used_s: float) -> Reading:
         """Share of one core since the round before."""
@@ -158,7 +158,7 @@ def _cpu_s(pid: int) -> float:
         return 0.0
 
 
-def place_of(pid: int, *, in_pod: bool) -> tuple[str, str]:
+def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:
     """`namespace/name` of the pod and the Slurm job, where this user may read them; nothing else of the environment is
     kept. What lies in the process's own root is its user's: a link there leads no further than that user may read."""
     try:

@@ -58,11 +58,11 @@ LONGEST_WAIT_S = 0.2
 """Most that one poll waits for the worker's answer."""
 LATE_INTERVALS = 1.5
 """An answer that is this many intervals late is named as a fault."""
-CLOSE_S = 0.2
+_CLOSE_S = 0.2
 """Most that closing waits for the worker's end."""
 READY_STEP_S = 0.01
 """Between two looks of `ready`; without a worker a poll returns at once."""
-XID_MOST = 16
+_XID_MOST = 16
 STDERR_BYTES = 4096
 """Bytes kept of what the worker and the driver library print; the rest is read and dropped."""
 _PIECE = 1 << 16
@@ -249,7 +249,7 @@ class WorkerPatience(msgspec.Struct, frozen=True):
     """A worker that lived and answered this long ends the doubling."""
 
 
-LIMITS = WorkerPatience()
+_LIMITS = WorkerPatience()
 TIMINGS = Timings()
 
 
@@ -263,7 +263,7 @@ class DriverSource:
         *,
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
-        limits: WorkerPatience = LIMITS,
+        limits: WorkerPatience = _LIMITS,
         timings: Timings = TIMINGS,
         spawn: Spawn = spawn,
         worker: WorkerProcess | None = None,
@@ -342,7 +342,7 @@ class DriverSource:
         self._closed = True
         if self._child is not None:
             self._bury(self._child, time.monotonic())
-        give_up_s = time.monotonic() + CLOSE_S
+        give_up_s = time.monotonic() + _CLOSE_S
         while self._dying is not None and self._dying.poll() is None and time.monotonic() < give_up_s:
             await asyncio.sleep(0.005)
 
@@ -434,7 +434,7 @@ class DriverSource:
         past = self._past_xid.get(gpu.uuid, ())
         if not past:
             return gpu
-        return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-XID_MOST:])
+        return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-_XID_MOST:])
 
     def _contribution(self, now_s: float) -> Contribution:
         cause, text = self._trouble(now_s)

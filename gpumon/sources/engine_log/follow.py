@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpumon.sources.engine_log.places import LOGS, LogPlace, places_of
-from gpumon.sources.engine_log.tails import Added, tail_of
+from gpumon.sources.engine_log.tails import Added, log_tail
 from gpumon.sources.last_seen.processes import has_ended
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.offload import in_daemon_thread
 
 ResultT = TypeVar("ResultT")
-AGAIN_S: Final = 5.0
+_AGAIN_S: Final = 5.0
 """Seconds before a log that was not found, or cannot be read, is looked for again."""
 
 
@@ -73,7 +73,7 @@ class LogFollower:
         origin = self._origin_now()
         is_live = bool(origin.pid) and not has_ended(origin.id)
         is_known = self._origin is not None and self._origin.id == origin.id and self._was_live is is_live
-        is_fresh = time.monotonic() - self._found_s < AGAIN_S
+        is_fresh = time.monotonic() - self._found_s < _AGAIN_S
         if is_known and (is_fresh or not self._fault):
             return
         places = places_of(origin, self._logs)
@@ -85,11 +85,11 @@ class LogFollower:
         if words != [place.words for place in places]:
             self._choose(0)
         else:
-            self._tail = tail_of(places[self._chosen])
+            self._tail = log_tail(places[self._chosen])
 
     def _choose(self, number: int) -> None:
         self._chosen = number
-        self._tail = tail_of(self._places[number])
+        self._tail = log_tail(self._places[number])
         self._is_other = True
 
 

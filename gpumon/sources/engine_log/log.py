@@ -12,12 +12,12 @@ from gpumon.sources.engine_log.follow import LogFollower, OneRead
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import Added, first_record
-from gpumon.sources.family import all_pids, process, server_of
+from gpumon.sources.family import all_pids, process, server_process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
-from gpumon.sources.sockets import LocalAddress, holders, listening, locate, reached
+from gpumon.sources.sockets import LocalAddress, listening, locate, reached, socket_holders
 
-MOST_LINES: Final = 5000
+MOST_LOG_LINES: Final = 5000
 """Lines that are kept of a log."""
 
 
@@ -89,7 +89,7 @@ class EngineLogReader:
             self._rest = (self._reader.copy().line(added.rest),)
         else:
             self._rest = ()
-        excess = len(self._lines) - MOST_LINES
+        excess = len(self._lines) - MOST_LOG_LINES
         if excess > 0:
             del self._lines[:excess]
             self._dropped += excess
@@ -103,13 +103,13 @@ def serving_origin(url: str) -> EngineOrigin:
         return NO_ORIGIN
     sockets = reached(address, listening())
     if sockets:
-        pids = holders([listener.inode for listener in sockets], all_pids())
+        pids = socket_holders([listener.inode for listener in sockets], all_pids())
     else:
         pids = frozenset()
     if not pids:
         return NO_ORIGIN
     pid = min(pids)
-    server = process(server_of(pid) or pid)
+    server = process(server_process(pid) or pid)
     if server is not None:
         return origin_of(server)
     return NO_ORIGIN

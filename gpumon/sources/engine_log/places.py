@@ -20,7 +20,7 @@ from gpumon.sources.model_files import ReadingUser, kernel_devices, open_file, r
 
 LOGS: Final = Path("/var/log")
 """The folder in which the kubelet keeps logs of containers."""
-MOST_LINES: Final = 2000
+MOST_LINES_AT_ONCE: Final = 2000
 """Lines that a command is asked for."""
 _SHOWN_LINES: Final = 100
 """Lines that a command asks for which is shown to the user."""
@@ -240,14 +240,14 @@ def _of_container(origin: EngineOrigin) -> LogPlace:
     if not CONTAINER.fullmatch(origin.container):
         return NoLog("it runs in a container whose id is not known")
     short = origin.container[:12]
-    arguments = ("logs", "--timestamps", "--tail", str(MOST_LINES), origin.container)
+    arguments = ("logs", "--timestamps", "--tail", str(MOST_LINES_AT_ONCE), origin.container)
     commands = (("docker", *arguments), ("podman", *arguments))
     return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}", "stamped")
 
 
 def _of_unit(origin: EngineOrigin) -> LogPlace:
     user = ("--user",) if origin.is_user_unit else ()
-    command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES), "-o", "cat", "--no-pager", "-q")
+    command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
     shown = f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n {_SHOWN_LINES}"
     return LogCommand(f"journal of {origin.unit}", (command,), shown)
 

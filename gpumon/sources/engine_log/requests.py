@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpumon.readings.access_log import HINTS, silence_of
+from gpumon.readings.access_log import ACCESS_LOG_HINTS, silence_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import begins_record
 from gpumon.readings.request_feed import RequestFeed, RequestView
@@ -49,7 +49,7 @@ class EngineRequestsReader:
             anew=self._anew,
             fault=followed.added.fault,
             command=followed.place.command,
-            silence=self._silence_now() or HINTS.get(self._kind, ""),
+            silence=self._silence_now() or ACCESS_LOG_HINTS.get(self._kind, ""),
             places=followed.places,
         )
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
-from gpumon.sources.engine_log.places import MOST_LINES, LogAccessError, LogCommand, LogFile, LogPlace, NoLog
+from gpumon.sources.engine_log.places import MOST_LINES_AT_ONCE, LogAccessError, LogCommand, LogFile, LogPlace, NoLog
 
 MOST_LOG_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
-COMMAND_S: Final = 5.0
+_COMMAND_S: Final = 5.0
 """A command that takes longer is ended."""
-AGAIN_S: Final = 3.0
+_AGAIN_S: Final = 3.0
 """Seconds between two runs of a command while its log is looked at."""
 _MOST_REST: Final = 16 * 1024
 """Bytes kept of a line that has no end yet."""
@@ -54,7 +54,7 @@ NOTHING_ADDED: Final = Added()
 _Tail = Callable[[], Added]
 
 
-def tail_of(place: LogPlace) -> _Tail:
+def log_tail(place: LogPlace) -> _Tail:
     """Reads what is added to a log since the call before."""
     if isinstance(place, LogFile):
         return FileTail(place).read
@@ -129,7 +129,7 @@ class CommandTail:
 
     def read(self) -> Added:
         """The lines that it printed last time not yet; all of them where those of last time are gone."""
-        if time.monotonic() - self._ran_s < AGAIN_S:
+        if time.monotonic() - self._ran_s < _AGAIN_S:
             return NOTHING_ADDED
         printed = b""
         fault = "no program that shows it is installed"
@@ -155,7 +155,7 @@ class CommandTail:
         is_cut = len(printed) >= MOST_LOG_BYTES
         if is_cut:
             ended = ended[1:]  # the first one lacks its beginning
-        is_cut = is_cut or len(ended) >= MOST_LINES
+        is_cut = is_cut or len(ended) >= MOST_LINES_AT_ONCE
         known = shared_lines(self._lines, ended)
         self._lines = ended
         lines, stamps = _unwrapped_lines(ended[known:], self._place.form)
@@ -187,7 +187,7 @@ def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
             process.kill()
         code = _exit_code(process)
     if not is_whole:
-        return b"", f"{command[0]} did not end within {COMMAND_S:.0f} s, or printed too much"
+        return b"", f"{command[0]} did not end within {_COMMAND_S:.0f} s, or printed too much"
     if code:
         lines = []
         for line in _decoded(printed).splitlines():
@@ -212,7 +212,7 @@ def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
     assert process.stdout is not None
     chunks: deque[bytes] = deque(maxlen=MOST_LOG_BYTES // _CHUNK * 2)
     size = 0
-    end_s = time.monotonic() + COMMAND_S
+    end_s = time.monotonic() + _COMMAND_S
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while size < _MOST_READ and selector.select(max(0.0, end_s - time.monotonic())):

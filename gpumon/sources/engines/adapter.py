@@ -19,7 +19,7 @@ from gpumon.sources.exposition import Scan, Series
 
 OptionNames = Mapping[str, str]
 """Setting -> the options or variables that give it, with spaces between them."""
-NONE: Final[OptionNames] = MappingProxyType({})
+_NONE: Final[OptionNames] = MappingProxyType({})
 HOST_PORT: Final[OptionNames] = {"host": "--host", "port": "--port"}
 NODE: Final = "it is one of several nodes: only the first has metrics; add that node's URL"
 UNIX_SOCKET: Final = "it serves on a Unix socket only: start it with --host and --port"
@@ -47,8 +47,8 @@ class LaunchForm(NamedTuple):
     title: str
     commands: tuple[str, ...]
     """Program or Python module, and the words that follow it."""
-    options: OptionNames = NONE
-    variables: OptionNames = NONE
+    options: OptionNames = _NONE
+    variables: OptionNames = _NONE
     positional: bool = False
     """A word that belongs to no option is the model."""
     others: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class LaunchForm(NamedTuple):
     """Why it has no page where neither options nor variables name a port."""
 
 
-METRICS: Final = "/metrics"
+METRICS_PATH: Final = "/metrics"
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
 MOST_PARTS: Final = 32
@@ -208,7 +208,7 @@ class PageFigures:
 
     def total(self, metric: Metric) -> float:
         """Sum of the usable series of a metric."""
-        return total(self.picked(metric))
+        return series_sum(self.picked(metric))
 
     def counted(self, quantity: str) -> float:
         """Sum of a counter over all ranks; a rank without it has counted nothing."""
@@ -289,7 +289,7 @@ class _Histogram:
                 sums[index] += value
             *counts, total, count = sums
             rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
-            sane = rising and usable(total) and usable(count) and usable(counts[-1])
+            sane = rising and is_usable(total) and is_usable(count) and is_usable(counts[-1])
             if sane:
                 self._last = HistogramReading(self._bounds, tuple(counts), total, count)
             else:
@@ -317,7 +317,7 @@ class _Plan:
     def collected(self, values: Mapping[Series, float]) -> PageFigures | None:
         """The figures of a page; None where one is not usable, which the plan did not expect."""
         row = [values[part.series] for part in self.parts]
-        if not all(map(usable, row)):
+        if not all(map(is_usable, row)):
             return None
         ranks = {name: Rank(name) for name in self.ranks}
         for (put, rank, quantity, _), value in zip(self.parts, row, strict=True):
@@ -343,7 +343,7 @@ def _buckets(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
     return samples.get(f"{metric.name}_bucket", [])
 
 
-def usable(value: float) -> bool:
+def is_usable(value: float) -> bool:
     """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
     return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
 
@@ -438,7 +438,7 @@ class Adapter:
             model = self.part_of(series)
             if model:
                 values_of.setdefault(model, {})[series] = value
-            elif series.name == START_TIME and usable(value):
+            elif series.name == START_TIME and is_usable(value):
                 started = value
         models = sorted(values_of)[:MOST_PARTS]
         self._parts = {model: self._parts.get(model) or type(self)() for model in models}
@@ -464,7 +464,7 @@ class Adapter:
         figures.bodies = bodies
         figures.open_metrics = scan.open_metrics
         figures.part = part
-        starts = (value for _, value in samples.by_name.get(START_TIME, ()) if usable(value))
+        starts = (value for _, value in samples.by_name.get(START_TIME, ()) if is_usable(value))
         figures.started_wall_s = next(starts, started_wall_s)
         if self.tables.model:
             label, *names = self.tables.model
@@ -512,7 +512,7 @@ class Adapter:
         if figures is None:
             self._plan = self._planned(groups)
             deciding = (value for series, value in values.items() if series.name in self._deciding)
-            if all(map(usable, deciding)):
+            if all(map(is_usable, deciding)):
                 self._layout = layout
             else:
                 self._layout = None
@@ -678,7 +678,7 @@ class EngineRow(NamedTuple):
     adapter: type[Adapter]
     port: int
     """Default port; never a sign of the kind."""
-    paths: tuple[str, ...] = (METRICS,)
+    paths: tuple[str, ...] = (METRICS_PATH,)
     """Paths below the base URL where its metrics may stand, the best first."""
     switch: str = ""
     """The option that switches its metrics on; empty where they are on unless switched off."""
@@ -763,7 +763,7 @@ def picked(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
     """The usable series of a metric."""
     picked = []
     for series, value in samples.get(metric.name, ()):
-        if usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
+        if is_usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
             picked.append((series, value))
     return picked
 
@@ -772,7 +772,7 @@ def _rank_reading(rank: Rank) -> RankReading:
     return RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
 
 
-def total(samples: FoundSeries) -> float:
+def series_sum(samples: FoundSeries) -> float:
     """Sum of the values of these series."""
     return sum(value for _, value in samples)
 
@@ -816,7 +816,7 @@ class Scaled:
 def only_mean(total: float, count: float) -> HistogramReading | None:
     """Observations of which only sum and number are known, as a histogram of one open bucket: it has a mean and no
     quantiles. None where they are no observations."""
-    if usable(total) and usable(count):
+    if is_usable(total) and is_usable(count):
         return HistogramReading((math.inf,), (count,), total, count)
     return None
 
@@ -824,7 +824,7 @@ def only_mean(total: float, count: float) -> HistogramReading | None:
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
     usable_figures = {}
     for quantity, value in values.items():
-        if usable(value):
+        if is_usable(value):
             usable_figures[quantity] = value
     return usable_figures
 

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.engines.adapter import EngineRow
-from gpumon.sources.engines.registry import BY_KIND, ROWS
+from gpumon.sources.engines.registry import BY_KIND, ENGINE_ROWS
 from gpumon.sources.engines.xinference import SUPERVISOR
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
-MOST_LINES: Final = 200_000
+_MOST_LINES: Final = 200_000
 """Lines looked at to tell an engine by its metric names."""
-MOST_LINE_BYTES: Final = 16 * 1024
+_MOST_LINE_BYTES: Final = 16 * 1024
 """A longer line is no sample that tells anything."""
 
 
@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
     """The page was read to its end, and is that of an engine that has counted nothing yet."""
 
 
-SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
+_SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
 """The switches of the engines whose servers stand without a metrics page by default."""
 
 NOT_ENGINES: Final = (
@@ -65,7 +65,7 @@ NOT_ENGINES: Final = (
 )
 """Beginnings of sample names -> who writes them, and what to do."""
 
-PLAIN: Final = ("http_", "process_", "python_")
+_PLAIN: Final = ("http_", "process_", "python_")
 """Beginnings of the names that a Python web server's exporter writes of itself."""
 
 NO_ENGINE_YET: Final = Refusal(
@@ -112,8 +112,8 @@ def _no_page(status: int, kind: EngineKind) -> str:
     if row is not None and row.switch:
         return f"{row.title} has no metrics here: {row.switch}"
     if status == 501:
-        return f"metrics are switched off: start it with them ({SWITCHES})"
-    return f"no metrics page here: check port and path, or switch it on ({SWITCHES})"
+        return f"metrics are switched off: start it with them ({_SWITCHES})"
+    return f"no metrics page here: check port and path, or switch it on ({_SWITCHES})"
 
 
 def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
@@ -148,8 +148,8 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
 def sample_names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
     names = []
-    for line in body.split(b"\n", MOST_LINES)[:MOST_LINES]:
-        if len(line) > MOST_LINE_BYTES:
+    for line in body.split(b"\n", _MOST_LINES)[:_MOST_LINES]:
+        if len(line) > _MOST_LINE_BYTES:
             continue
         name = _NAME.match(line)
         if name is not None and _ends_in_number(line):
@@ -174,7 +174,7 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     engine = _engine_of(names)
     if engine is not None:
         return _by_engine(engine, kind)
-    others = [name for name in names if not name.startswith(PLAIN)]
+    others = [name for name in names if not name.startswith(_PLAIN)]
     if not others:
         return Refusal(
             EndpointState.METRICS_OFF,
@@ -195,7 +195,7 @@ def _engine_of(names: Iterable[str]) -> EngineRow | None:
     longest = ""
     found = None
     for name in set(names):
-        for row in ROWS:
+        for row in ENGINE_ROWS:
             for prefix in row.adapter.prefixes:
                 if len(prefix) > len(longest) and name.startswith(prefix):
                     longest = prefix

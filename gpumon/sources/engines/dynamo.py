@@ -11,9 +11,9 @@ from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import Adapter, EngineRow, LaunchForm, Metric, PageFigures, Rank, Rule, Tables, rule
 from gpumon.sources.exposition import Series
 
-PREFIX: Final = "dynamo_frontend_"
-CONTEXT: Final = f"{PREFIX}model_context_length"
-CACHED_COUNT: Final = f"{PREFIX}cached_tokens_count"
+_PREFIX: Final = "dynamo_frontend_"
+_CONTEXT: Final = f"{_PREFIX}model_context_length"
+CACHED_COUNT: Final = f"{_PREFIX}cached_tokens_count"
 
 WORKER_REQUESTS: Final = "dynamo_component_requests_total"
 WORKER_KV_USAGE: Final = ("dynamo_component_gpu_cache_usage_percent",)
@@ -30,14 +30,14 @@ def worker_place(figures: PageFigures) -> dict[str, str]:
     return place
 
 
-_rule = partial(rule, prefix=PREFIX)
+_rule = partial(rule, prefix=_PREFIX)
 
 
 class DynamoAdapter(Adapter):
     """One frontend, a part for each model that it serves."""
 
     kind = EngineKind.DYNAMO
-    prefixes = (PREFIX,)
+    prefixes = (_PREFIX,)
     from_documentation = True
     tables = Tables(
         rank_label="",
@@ -58,7 +58,7 @@ class DynamoAdapter(Adapter):
             # Until its first token: queueing and prefill alike.
             _rule(q.WAITING, "queued_requests"),
             # By kind of worker and class of policy; with a label `model` in newer versions only.
-            Rule(q.ROUTER_QUEUE, (Metric(f"{PREFIX}router_queue_pending_requests"),), added=True),
+            Rule(q.ROUTER_QUEUE, (Metric(f"{_PREFIX}router_queue_pending_requests"),), added=True),
         ),
         histograms=(
             _rule(q.TTFT, "time_to_first_token_seconds"),
@@ -67,7 +67,7 @@ class DynamoAdapter(Adapter):
             _rule(q.PROMPT_LENGTH, "input_sequence_tokens"),
             _rule(q.OUTPUT_LENGTH, "output_sequence_tokens"),
         ),
-        extra=(CONTEXT, CACHED_COUNT),
+        extra=(_CONTEXT, CACHED_COUNT),
     )
 
     def part_of(self, series: Series) -> str:
@@ -76,11 +76,11 @@ class DynamoAdapter(Adapter):
 
     def refine(self, figures: PageFigures) -> None:
         """Running requests are those in flight that have their first token; computed prefill is input - cached."""
-        figures.model = figures.first_label("model", (CONTEXT, f"{PREFIX}output_tokens_total"))
+        figures.model = figures.first_label("model", (_CONTEXT, f"{_PREFIX}output_tokens_total"))
         if not figures.model:  # somebody asked for a model that nobody serves
             figures.ranks.clear()
         figures.info["frontend"] = "yes"  # its tokens are those of its workers: never add the two
-        for _, context in figures.found.get(CONTEXT, ()):
+        for _, context in figures.found.get(_CONTEXT, ()):
             if context >= 1.0:
                 figures.info["context_len"] = f"{context:.0f}"
                 break
@@ -111,7 +111,7 @@ def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
         return
     live = figures.live
     running = max(0.0, rank.gauges[q.RUNNING] - rank.gauges[q.WAITING])
-    source = f"{live[q.RUNNING]} - {live[q.WAITING].removeprefix(PREFIX)}"
+    source = f"{live[q.RUNNING]} - {live[q.WAITING].removeprefix(_PREFIX)}"
     figures.put(rank.gauges, q.RUNNING, running, source, Advance.DERIVED)
 
 

@@ -24,11 +24,11 @@ from gpumon.sources.engines.adapter import (
     whole_number,
 )
 
-CONFIG: Final = "fastdeploy:cache_config_info"
-BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")
-QUEUED: Final = "fastdeploy:num_requests_enqueued"
+_CONFIG: Final = "fastdeploy:cache_config_info"
+_BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")
+_QUEUED: Final = "fastdeploy:num_requests_enqueued"
 """Requests that have no slot yet, in newer versions; `num_requests_waiting` has those with one that do not run."""
-SWITCH: Final = "add the URL with the number of its --metrics-port (8001 where it is not given)"
+_SWITCH: Final = "add the URL with the number of its --metrics-port (8001 where it is not given)"
 
 _rule = partial(rule, prefix="fastdeploy:")
 
@@ -60,7 +60,7 @@ class FastDeployAdapter(Adapter):
         ),
         gauges=(
             _rule(q.RUNNING, "num_requests_running"),
-            Rule(q.WAITING, (Metric("fastdeploy:num_requests_waiting"),), added=True, also=(QUEUED,)),
+            Rule(q.WAITING, (Metric("fastdeploy:num_requests_waiting"),), added=True, also=(_QUEUED,)),
             _rule(q.KV_USAGE, "gpu_cache_usage_perc"),
             _rule(q.MOST_RUNNING, "max_batch_size"),
         ),
@@ -74,22 +74,22 @@ class FastDeployAdapter(Adapter):
             _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
             _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
         ),
-        extra=(CONFIG, BLOCKS.name),
+        extra=(_CONFIG, _BLOCKS.name),
     )
 
     def refine(self, figures: PageFigures) -> None:
         """The KV pool in tokens."""
-        block = whole_number(figures.labels(CONFIG).get("block_size", ""))
-        pool = figures.total(BLOCKS) * block
+        block = whole_number(figures.labels(_CONFIG).get("block_size", ""))
+        pool = figures.total(_BLOCKS) * block
         for rank in figures.ranks.values() if pool else ():
-            figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} x block_size of {CONFIG}")
+            figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x block_size of {_CONFIG}")
 
 
 ENGINE: Final = EngineRow(
     "FastDeploy",
     FastDeployAdapter,
     8000,
-    switch=SWITCH,
+    switch=_SWITCH,
     names_from="2.x at 4613567, 00f68c3, 19d8ac2",
     forms=(
         LaunchForm(

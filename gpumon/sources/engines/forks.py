@@ -13,10 +13,10 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, EngineRow, FirstAnswer, LaunchForm, Tables
 from gpumon.sources.engines.renaming import SAME_REST, Renaming
-from gpumon.sources.engines.vllm import CATCHES, OPTIONS, TABLES, VllmAdapter
+from gpumon.sources.engines.vllm import CATCHES, TABLES, VLLM_OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 
-VLLM: Final = "vllm:"
+_VLLM: Final = "vllm:"
 
 
 class Fork(NamedTuple):
@@ -45,13 +45,13 @@ class ForkAdapter(VllmAdapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._renaming = Renaming(self.fork.prefix, VLLM, self.fork.names)
+        self._renaming = Renaming(self.fork.prefix, _VLLM, self.fork.names)
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
         """Whether vLLM would claim it, had it vLLM's names."""
         own = [name for name in page.names if name.startswith(cls.prefixes)]
-        renaming = Renaming(cls.fork.prefix, VLLM, cls.fork.names)
+        renaming = Renaming(cls.fork.prefix, _VLLM, cls.fork.names)
         return super().claims(page._replace(names=frozenset(map(renaming.name, own))))
 
     @property
@@ -104,7 +104,7 @@ FORKS: Final = (
             EngineKind.APHRODITE,
             "Aphrodite",
             ("aphrodite run", "aphrodite serve", "aphrodite.entrypoints.openai.api_server"),
-            OPTIONS,
+            VLLM_OPTIONS,
             {"key": "APHRODITE_API_KEY"},
             positional=True,
             catches=CATCHES,
@@ -154,7 +154,7 @@ FORKS: Final = (
     ),
 )
 """One row for each."""
-ENGINES: Final = tuple(
+FORK_ROWS: Final = tuple(
     EngineRow(
         fork.title,
         _adapter(fork),

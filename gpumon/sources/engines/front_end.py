@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import Adapter, FoundSeries, Metric, PageFigures, Rank, Rule, picked, total
+from gpumon.sources.engines.adapter import Adapter, FoundSeries, Metric, PageFigures, Rank, Rule, picked, series_sum
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""
@@ -19,7 +19,7 @@ _SECRETS: Final = re.compile(r"//[^/?#]*@")
 """User and password of a URL."""
 TIMED_OUT: Final = 408
 TOO_MANY: Final = 429
-GONE: Final = 499
+_GONE: Final = 499
 """The client hung up before its answer was there."""
 
 
@@ -100,7 +100,7 @@ class FrontEnd(Adapter):
     def _read_backends(self, figures: PageFigures) -> None:
         for rule in self.backends.counters:
             for name, samples in self._first_of_backends(figures, rule).items():
-                self.backend_of(figures, name).counters[rule.quantity] = total(samples)
+                self.backend_of(figures, name).counters[rule.quantity] = series_sum(samples)
         for rule in self.backends.gauges:
             for name, samples in self._first_of_backends(figures, rule).items():
                 self.backend_of(figures, name).gauges[rule.quantity] = _gauge(samples, rule)
@@ -159,7 +159,7 @@ def kind_of_status(status: str) -> str:
     if not status.isascii() or not status.isdecimal():
         return ""
     code = int(status[:4])
-    if code == GONE:
+    if code == _GONE:
         return q.ABORTS
     if code == TOO_MANY:
         return q.REJECTIONS

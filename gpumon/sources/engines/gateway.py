@@ -17,19 +17,19 @@ from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
 
 NEW: Final = "llm_d_epp_"
 OBJECTIVE: Final = "inference_objective_"
-MODEL: Final = "inference_model_"
+_MODEL: Final = "inference_model_"
 """Before 0.5 of the inference extension."""
-POOL: Final = "inference_pool_"
+_POOL: Final = "inference_pool_"
 EXTENSION: Final = "inference_extension_"
 SCHEDULER: Final = "llm_d_inference_scheduler_"
-REQUESTS: Final = (f"{NEW}request_total", f"{OBJECTIVE}request_total", f"{MODEL}request_total")
-ERRORS: Final = (f"{NEW}request_error_total", f"{OBJECTIVE}request_error_total", f"{MODEL}request_error_total")
+_REQUESTS: Final = (f"{NEW}request_total", f"{OBJECTIVE}request_total", f"{_MODEL}request_total")
+_ERRORS: Final = (f"{NEW}request_error_total", f"{OBJECTIVE}request_error_total", f"{_MODEL}request_error_total")
 CODE: Final = "error_code"
-REFUSED: Final = "ResourceExhausted"
+_REFUSED: Final = "ResourceExhausted"
 """Code of a request for which there was no room."""
 CLIENTS_OWN: Final = frozenset({"BadRequest", "Unauthorized", "Forbidden", "NotFound", "PreconditionFailed"})
 """Codes of requests that were wrong themselves (pkg/common/error/error.go)."""
-RANK: Final = "-rank-"
+_RANK: Final = "-rank-"
 """Between a pod's name and the number of one of its ports."""
 
 
@@ -49,20 +49,20 @@ class GatewayAdapter(FrontEnd):
     """One endpoint picker."""
 
     kind = EngineKind.GATEWAY
-    prefixes = (NEW, OBJECTIVE, MODEL, POOL, EXTENSION, SCHEDULER)
+    prefixes = (NEW, OBJECTIVE, _MODEL, _POOL, EXTENSION, SCHEDULER)
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model_name", *REQUESTS),
-        counters=(rule(q.REQUESTS, *REQUESTS),),
+        model=("model_name", *_REQUESTS),
+        counters=(rule(q.REQUESTS, *_REQUESTS),),
         gauges=(
             _added(
                 q.RUNNING,
-                _metrics(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{MODEL}running_requests"),
+                _metrics(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{_MODEL}running_requests"),
             ),
             # Held by its flow control, with that switched on.
             _added(q.WAITING, _metrics(f"{NEW}flow_control_queue_size", f"{EXTENSION}flow_control_queue_size")),
-            _added(q.BACKENDS_READY, _metrics(f"{NEW}ready_endpoints", f"{POOL}ready_pods")),
+            _added(q.BACKENDS_READY, _metrics(f"{NEW}ready_endpoints", f"{_POOL}ready_pods")),
         ),
         histograms=(
             _named(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
@@ -72,30 +72,30 @@ class GatewayAdapter(FrontEnd):
                 q.E2E,
                 "request_duration_seconds",
                 f"{OBJECTIVE}request_duration_seconds",
-                f"{MODEL}request_duration_seconds",
+                f"{_MODEL}request_duration_seconds",
             ),
             _named(
                 q.QUEUE,
                 "flow_control_request_queue_duration_seconds",
                 f"{EXTENSION}flow_control_request_queue_duration_seconds",
             ),
-            _named(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{MODEL}input_tokens"),
-            _named(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{MODEL}output_tokens"),
+            _named(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{_MODEL}input_tokens"),
+            _named(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{_MODEL}output_tokens"),
         ),
-        extra=ERRORS,
+        extra=_ERRORS,
     )
     backends = BackendTables(
         labels=("model_server_endpoint", "model_server_pod", "endpoint_name", "pod_name"),
         counters=(rule(q.REQUESTS, f"{NEW}scheduler_attempts_total", f"{EXTENSION}scheduler_attempts_total"),),
         gauges=(
-            _added(q.WAITING, _metrics(f"{NEW}per_endpoint_queue_size", f"{POOL}per_pod_queue_size")),
+            _added(q.WAITING, _metrics(f"{NEW}per_endpoint_queue_size", f"{_POOL}per_pod_queue_size")),
             _added(q.RUNNING, _metrics(f"{NEW}inflight_requests")),
         ),
     )
 
     def backend_name(self, label: str) -> str:
         """The pod that serves on one or several ports."""
-        pod, rank, number = label.rpartition(RANK)
+        pod, rank, number = label.rpartition(_RANK)
         if rank and number.isdecimal():
             return pod
         return label
@@ -104,19 +104,19 @@ class GatewayAdapter(FrontEnd):
         """Pods that are there, and failures and refusals by the code of the error."""
         _drop_gone(figures)
         rank = next(iter(figures.ranks.values()), None)
-        name = next((name for name in ERRORS if by_metric(figures, name)), "")
+        name = next((name for name in _ERRORS if by_metric(figures, name)), "")
         if rank is None or not name:
             return
         failed: dict[str, float] = {}
         refused = 0.0
         for series, value in by_metric(figures, name):
             code = series.labels.get(CODE, "")
-            if code == REFUSED:
+            if code == _REFUSED:
                 refused += value
             elif code not in CLIENTS_OWN:
                 failed[code] = failed.get(code, 0.0) + value
         figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{name} by {CODE}")
-        figures.put(rank.counters, q.REJECTIONS, refused, str(Metric(name, CODE, REFUSED)))
+        figures.put(rank.counters, q.REJECTIONS, refused, str(Metric(name, CODE, _REFUSED)))
         tell_causes(figures, failed)
 
 

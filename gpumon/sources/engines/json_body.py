@@ -12,7 +12,7 @@ MOST_COUNT: Final = 2**53
 """Larger numbers are no counts."""
 
 
-def decoded(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """The body as Python objects; None where it is no JSON."""
     try:
         return msgspec.json.decode(body)
@@ -27,14 +27,14 @@ def mapping(value: Any) -> dict[str, Any]:
     return {}
 
 
-def items(value: Any, most: int = 4096) -> list[Any]:
+def first_items(value: Any, most: int = 4096) -> list[Any]:
     """The first elements of a list; empty where it is none."""
     if isinstance(value, list):
         return value[:most]
     return []
 
 
-def number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """A finite number from 0 on, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -43,9 +43,9 @@ def number(value: Any) -> float | None:
     return None
 
 
-def count(value: Any) -> int:
+def positive_count(value: Any) -> int:
     """A whole number from 1 on, else 0."""
-    if isinstance(value, int) and number(value) is not None:
+    if isinstance(value, int) and finite_number(value) is not None:
         return int(value)
     return 0
 
@@ -54,6 +54,6 @@ def text(value: Any) -> str:
     """A string, or a number in words; empty where it is neither. Text from outside."""
     if isinstance(value, str):
         return value[:MOST_CHARS]
-    if number(value) is not None:
+    if finite_number(value) is not None:
         return str(value)[:MOST_CHARS]
     return ""

@@ -12,23 +12,23 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import (
-    METRICS,
+    METRICS_PATH,
     EngineRow,
     FoundSeries,
     PageFigures,
     Tables,
     rule,
+    series_sum,
     tell_causes,
-    total,
 )
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric, kind_of_status, put_answers
 
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
 """Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
 REQUESTED: Final = "requested_model"
-FAILED: Final = "litellm_proxy_failed_requests_metric_total"
+_FAILED: Final = "litellm_proxy_failed_requests_metric_total"
 STATUS: Final = "exception_status"
-STATE: Final = "litellm_deployment_state"
+_STATE: Final = "litellm_deployment_state"
 """State of a deployment: 0 after a request that it served, 1 after one that failed. 2 is written under another model's
 name when it is cooled down, and is never taken back: it tells nothing of now."""
 LAST_FAILED: Final = 1.0
@@ -43,7 +43,7 @@ class LiteLlmAdapter(FrontEnd):
 
     kind = EngineKind.LITELLM
     prefixes = ("litellm_",)
-    ready_from = (STATE,)
+    ready_from = (_STATE,)
     tables = Tables(
         rank_label="",
         model=(REQUESTED, "litellm_deployment_success_responses_total"),
@@ -54,7 +54,7 @@ class LiteLlmAdapter(FrontEnd):
             rule(q.E2E, "litellm_request_total_latency_metric"),
             rule(q.QUEUE, "litellm_request_queue_time_seconds"),
         ),
-        extra=(ANSWERED, FAILED, STATE, BACKEND_FAILED, "litellm_deployment_success_responses_total"),
+        extra=(ANSWERED, _FAILED, _STATE, BACKEND_FAILED, "litellm_deployment_success_responses_total"),
     )
     backends = BackendTables(
         labels=("api_base",), counters=(rule(q.REQUESTS, "litellm_deployment_total_requests_total"),)
@@ -68,15 +68,15 @@ class LiteLlmAdapter(FrontEnd):
                 running = max(0.0, rank.gauges[q.RUNNING] - OWN_REQUEST)
                 figures.put(rank.gauges, q.RUNNING, running, f"{IN_FLIGHT} - 1", Advance.DERIVED)
         _put_requests(figures)
-        failed = _for_models(by_metric(figures, FAILED))
-        put_answers(figures, failed, STATUS, FAILED)
+        failed = _for_models(by_metric(figures, _FAILED))
+        put_answers(figures, failed, STATUS, _FAILED)
         tell_causes(figures, _by_status(failed))
         self._put_states(figures)
         self._put_failures(figures)
 
     def _put_states(self, figures: PageFigures) -> None:
         """A deployment whose last request failed is not ready."""
-        for name, samples in self.by_backend(by_metric(figures, STATE)).items():
+        for name, samples in self.by_backend(by_metric(figures, _STATE)).items():
             states = []
             for series, state in samples:
                 if series.labels.get("model_id") and state <= LAST_FAILED:
@@ -88,7 +88,7 @@ class LiteLlmAdapter(FrontEnd):
         """Requests that failed at a deployment, without those that were wrong themselves."""
         for name, samples in self.by_backend(by_metric(figures, BACKEND_FAILED)).items():
             failed = [sample for sample in samples if kind_of_status(sample[0].labels.get(STATUS, "")) == q.FAILURES]
-            self.backend_of(figures, name).counters[q.FAILURES] = total(failed)
+            self.backend_of(figures, name).counters[q.FAILURES] = series_sum(failed)
 
 
 def _put_requests(figures: PageFigures) -> None:
@@ -96,7 +96,7 @@ def _put_requests(figures: PageFigures) -> None:
     rank = next(iter(figures.ranks.values()), None)
     ended = _for_models(by_metric(figures, ANSWERED))
     if rank is not None and ended:
-        figures.put(rank.counters, q.REQUESTS, total(ended), ANSWERED)
+        figures.put(rank.counters, q.REQUESTS, series_sum(ended), ANSWERED)
 
 
 def _for_models(samples: FoundSeries) -> FoundSeries:
@@ -120,7 +120,7 @@ ENGINE: Final = EngineRow(
     LiteLlmAdapter,
     4000,
     # The page without the slash redirects to that with it.
-    paths=(f"{METRICS}/", METRICS),
+    paths=(f"{METRICS_PATH}/", METRICS_PATH),
     switch='start it with callbacks: ["prometheus"] under litellm_settings in its config',
     models_path="",
     names_from="1.108.7, November 2026",

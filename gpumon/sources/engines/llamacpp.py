@@ -19,7 +19,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import SLEEPING, TOKENS_OFF, Advance, EngineKind
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
-    METRICS,
+    METRICS_PATH,
     Adapter,
     CompanionPage,
     EngineRow,
@@ -31,23 +31,23 @@ from gpumon.sources.engines.adapter import (
     Tables,
     rule,
 )
-from gpumon.sources.engines.json_body import count, decoded, items, mapping, number, text
+from gpumon.sources.engines.json_body import finite_number, first_items, mapping, parse_json, positive_count, text
 from gpumon.specs import hints
 
-SWITCH: Final = "start it with --metrics"
+_SWITCH: Final = "start it with --metrics"
 SLOTS: Final = "/slots"
 PROPS: Final = CompanionPage("/props", 60.0)
-ASKED: Final = CompanionPage(SLOTS)
+SLOTS_PAGE: Final = CompanionPage(SLOTS)
 REFUSED: Final = CompanionPage(SLOTS, 60.0)
 """The page of slots after it was not answered (`--no-slots`): asked once a minute."""
-STEPS: Final = "llamacpp:n_decode_total"
-BUSY: Final = "llamacpp:n_busy_slots_per_decode"
-ENDED: Final = "llamacpp:tokens_predicted_total"
+_STEPS: Final = "llamacpp:n_decode_total"
+_BUSY: Final = "llamacpp:n_busy_slots_per_decode"
+_ENDED: Final = "llamacpp:tokens_predicted_total"
 COARSE_STEPS: Final = 10.0
 """Printed more coarsely, a 10 s rate of a slow server is off by more than about 1 %."""
 DIGITS: Final = 6
 """With which a figure is printed: a counter moves in steps of 10 from 1e6 on, of 100 from 1e7 on."""
-MOST_SLOTS: Final = 1024
+_MOST_SLOTS: Final = 1024
 PATIENT: Final = 5
 """Polls in a row without an answer of /slots after which it is asked rarely."""
 
@@ -71,7 +71,7 @@ class RequestSlot(NamedTuple):
 
 def is_slots(body: bytes) -> bool:
     """Whether this is an answer of /slots."""
-    slots = items(decoded(body), 1)
+    slots = first_items(parse_json(body), 1)
     return bool(slots) and {"id", "n_ctx", "is_processing"} <= mapping(slots[0]).keys()
 
 
@@ -79,7 +79,7 @@ def slots_of(body: bytes) -> Sequence[RequestSlot]:
     """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
     places. Raises nothing."""
     slots: list[RequestSlot] = []
-    for state in items(decoded(body), MOST_SLOTS):
+    for state in first_items(parse_json(body), _MOST_SLOTS):
         slot = _slot(mapping(state))
         if slot is None:
             return ()
@@ -90,20 +90,22 @@ def slots_of(body: bytes) -> Sequence[RequestSlot]:
 def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
     """One slot of /slots; None where it makes no sense."""
     busy = state.get("is_processing")
-    context = number(state.get("n_ctx"))
+    context = finite_number(state.get("n_ctx"))
     if not isinstance(busy, bool) or context is None:
         return None
-    task = number(state.get("id_task"))
-    token = mapping(state.get("next_token")) or mapping(next(iter(items(state.get("next_token"), 1)), None))
+    task = finite_number(state.get("id_task"))
+    token = mapping(state.get("next_token")) or mapping(next(iter(first_items(state.get("next_token"), 1)), None))
     generated = 0.0
     if busy:
-        decoded_tokens = number(token.get("n_decoded"))
+        decoded_tokens = finite_number(token.get("n_decoded"))
         if decoded_tokens is None or task is None:
             return None
         generated = decoded_tokens
     # n_prompt_tokens counts the answer, too.
-    used = number(state.get("n_prompt_tokens"))
-    prompt = sum(number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
+    used = finite_number(state.get("n_prompt_tokens"))
+    prompt = sum(
+        finite_number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache")
+    )
     return RequestSlot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
 
 
@@ -168,7 +170,7 @@ class LlamaCppAdapter(Adapter):
 
     kind = EngineKind.LLAMA_CPP
     prefixes = ("llamacpp:",)
-    companions: tuple[CompanionPage, ...] = (ASKED, PROPS)
+    companions: tuple[CompanionPage, ...] = (SLOTS_PAGE, PROPS)
     tables = Tables(
         rank_label="rank",
         counters=(
@@ -182,7 +184,7 @@ class LlamaCppAdapter(Adapter):
             _rule(q.DECODE_TOKENS, "tokens_predicted_total", advance=Advance.END),
         ),
         gauges=(_rule(q.RUNNING, "requests_processing"), _rule(q.WAITING, "requests_deferred")),
-        extra=(BUSY,),
+        extra=(_BUSY,),
     )
 
     def __init__(self) -> None:
@@ -208,7 +210,7 @@ class LlamaCppAdapter(Adapter):
         slots = slots_of(figures.bodies.get(SLOTS, b""))
         self._unanswered = 0 if slots else self._unanswered + 1
         self._choose_companions(figures)
-        props = mapping(decoded(figures.bodies.get(PROPS.path, b"")))
+        props = mapping(parse_json(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
         _leave_out_drafts(figures)
         if q.DRAFTS in figures.live or _speculates(slots):
@@ -218,7 +220,7 @@ class LlamaCppAdapter(Adapter):
         rank = figures.ranks.setdefault("0", Rank("0"))
         self._count(rank, figures, slots)
         _add_slots(rank, figures, slots)
-        most = count(props.get("total_slots"))
+        most = positive_count(props.get("total_slots"))
         if most:
             figures.put(rank.gauges, q.MOST_RUNNING, float(most), "/props total_slots")
         _add_prompt_tokens(rank, figures)
@@ -228,12 +230,12 @@ class LlamaCppAdapter(Adapter):
 
     def _choose_companions(self, figures: PageFigures) -> None:
         """The pages to ask beside this one at the next poll."""
-        has_metrics = METRICS in figures.bodies or figures.found
+        has_metrics = METRICS_PATH in figures.bodies or figures.found
         if SLOTS in figures.bodies and not has_metrics:
             self.companions = (PROPS,)
-            figures.info[TOKENS_OFF] = SWITCH
+            figures.info[TOKENS_OFF] = _SWITCH
         elif self._unanswered < PATIENT:
-            self.companions = (ASKED, PROPS)
+            self.companions = (SLOTS_PAGE, PROPS)
         else:
             self.companions = (REFUSED, PROPS)
 
@@ -271,7 +273,7 @@ class LlamaCppAdapter(Adapter):
         error = half_step_of_count(ended)
         guess = min(max(guess, counted - error), counted + error)
         self._tokens = max(self._tokens, guess)
-        source = f"{ENDED} + /slots n_decoded of running requests"
+        source = f"{_ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._tokens, source, Advance.DERIVED)
 
     def _decoded_since(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> float:
@@ -280,7 +282,7 @@ class LlamaCppAdapter(Adapter):
         prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
         decodes = 0.0
         if half_step_of_count(steps) == 0.0:
-            decodes = figures.total(Metric(BUSY)) * steps
+            decodes = figures.total(Metric(_BUSY)) * steps
         (last_decodes, last_prompts) = self._decodes
         self._decodes = (decodes, prompts)
         if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
@@ -303,9 +305,9 @@ def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
     info = {
         hints.MODEL_PATH: path,
         hints.WEIGHT_PRECISION: text(props.get("model_ftype")),
-        hints.CONTEXT_LEN: str(count(mapping(props.get("default_generation_settings")).get("n_ctx")) or ""),
+        hints.CONTEXT_LEN: str(positive_count(mapping(props.get("default_generation_settings")).get("n_ctx")) or ""),
         hints.MODALITIES: text(",".join(modalities)),
-        "slots": str(count(props.get("total_slots")) or ""),
+        "slots": str(positive_count(props.get("total_slots")) or ""),
         SLEEPING: asleep if props.get("is_sleeping") is True else "",
     }
     for key, value in info.items():
@@ -359,9 +361,9 @@ ENGINE: Final = EngineRow(
     "llama.cpp",
     LlamaCppAdapter,
     8080,
-    paths=(METRICS, SLOTS),
+    paths=(METRICS_PATH, SLOTS),
     names_from="0c1e570",
-    switch=SWITCH,
+    switch=_SWITCH,
     json_paths=(SLOTS,),
     forms=(
         LaunchForm(

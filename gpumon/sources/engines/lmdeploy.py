@@ -20,7 +20,7 @@ from gpumon.sources.engines.adapter import (
 )
 from gpumon.specs import hints
 
-CONFIG: Final = "lmdeploy:backend_config_info"
+_CONFIG: Final = "lmdeploy:backend_config_info"
 KV_BITS: Final = {"4": "int4", "8": "int8"}
 """quant_policy -> format of the KV cache."""
 FORMATS: Final = frozenset(("awq", "gptq", "fp8", "mxfp4"))
@@ -65,16 +65,16 @@ class LmdeployAdapter(Adapter):
             _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
             _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
         ),
-        extra=(CONFIG,),
+        extra=(_CONFIG,),
     )
 
     def refine(self, figures: PageFigures) -> None:
         """Computed prefill, and the settings of its backend."""
-        labels = figures.labels(CONFIG)
+        labels = figures.labels(_CONFIG)
         self.work_out_prefill(figures, cache_off=labels.get("enable_prefix_caching") == "False")
         most = whole_number(labels.get("max_batch_size", ""))
         for rank in figures.ranks.values() if most else ():
-            figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{CONFIG} max_batch_size")
+            figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{_CONFIG} max_batch_size")
         settings = {
             hints.CONTEXT_LEN: labels.get("session_len", ""),
             hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",

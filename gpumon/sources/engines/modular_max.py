@@ -26,14 +26,14 @@ from gpumon.sources.engines.adapter import (
 )
 from gpumon.sources.engines.vllm import GENERATES
 
-ANSWERS: Final = "maxserve_request_count_total"
+_ANSWERS: Final = "maxserve_request_count_total"
 """By `code` and `path`."""
 USED: Final = Metric("maxserve_cache_num_used_blocks")
-BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
+_BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
 HITS: Final = "maxserve_cache_hits_tokens_total"
-TIMES: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E)
+_TIMES: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E)
 """Histograms that are in milliseconds."""
-SWITCH: Final = "add the URL with MAX_SERVE_METRICS_ENDPOINT_PORT (8001), unless MAX_SERVE_DISABLE_TELEMETRY is set"
+_SWITCH: Final = "add the URL with MAX_SERVE_METRICS_ENDPOINT_PORT (8001), unless MAX_SERVE_DISABLE_TELEMETRY is set"
 
 _rule = partial(rule, prefix="maxserve_")
 
@@ -84,7 +84,7 @@ class MaxAdapter(Adapter):
             _rule(q.PROMPT_LENGTH, "input_tokens_per_request_tokens"),
             _rule(q.OUTPUT_LENGTH, "output_tokens_per_request_tokens"),
         ),
-        extra=(ANSWERS, USED.name, BLOCKS.name, "maxserve_pipeline_load_total"),
+        extra=(_ANSWERS, USED.name, _BLOCKS.name, "maxserve_pipeline_load_total"),
     )
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class MaxAdapter(Adapter):
     def refine(self, figures: PageFigures) -> None:
         """Seconds instead of milliseconds, prompts, requests that run, KV use, and failed requests."""
         for rank in figures.ranks.values():
-            self._seconds.put(rank, TIMES)
+            self._seconds.put(rank, _TIMES)
             _add_prompts(rank, figures)
             _take_off_waiting(rank, figures)
             _add_usage(rank, figures)
@@ -122,30 +122,30 @@ def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
 
 def _add_usage(rank: Rank, figures: PageFigures) -> None:
     """Share of the blocks of the KV cache that is in use."""
-    blocks = figures.total(BLOCKS)
+    blocks = figures.total(_BLOCKS)
     if blocks > 0.0 and figures.picked(USED):
         used = figures.total(USED)
-        figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {BLOCKS}")
+        figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {_BLOCKS}")
 
 
 def _add_failures(rank: Rank, figures: PageFigures) -> None:
     """Requests for tokens that were answered with an error of the server."""
     answers = 0
     failed = 0.0
-    for series, value in figures.picked(Metric(ANSWERS)):
+    for series, value in figures.picked(Metric(_ANSWERS)):
         if series.labels.get("path") in GENERATES:
             answers += 1
             if series.labels.get("code", "").startswith("5"):
                 failed += value
     if answers:
-        figures.put(rank.counters, q.FAILURES, failed, f'{ANSWERS}{{code="5xx"}}')
+        figures.put(rank.counters, q.FAILURES, failed, f'{_ANSWERS}{{code="5xx"}}')
 
 
 ENGINE: Final = EngineRow(
     "MAX",
     MaxAdapter,
     8001,
-    switch=SWITCH,
+    switch=_SWITCH,
     names_from="26.7.0, 2026",
     models_path="",
     forms=(

@@ -10,7 +10,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines import json_body
 from gpumon.sources.engines.adapter import (
-    METRICS,
+    METRICS_PATH,
     NO_BODIES,
     Adapter,
     Bodies,
@@ -26,15 +26,15 @@ from gpumon.sources.engines.adapter import (
     samples_of,
 )
 from gpumon.sources.engines.sglang import SglangAdapter
-from gpumon.sources.engines.vllm import OPTIONS, VllmAdapter
+from gpumon.sources.engines.vllm import VLLM_OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 
 PATH: Final = "/v1/metrics"
-VERSION: Final = CompanionPage("/v1/version", 3600.0)
-MOST: Final = "num_request_max"
-KV_USAGE: Final = "gpu_cache_usage_perc"
-TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
-"""Names that any exporter may use: they are NIM's only beside `MOST` or `KV_USAGE`."""
+_VERSION: Final = CompanionPage("/v1/version", 3600.0)
+_MOST: Final = "num_request_max"
+_KV_USAGE: Final = "gpu_cache_usage_perc"
+_TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
+"""Names that any exporter may use: they are NIM's only beside `_MOST` or `_KV_USAGE`."""
 REUSE: Final = " (includes cached tokens where NIM_ENABLE_KV_CACHE_REUSE is on; it is off by default)"
 WRAPPED: Final = (VllmAdapter, SglangAdapter)
 
@@ -43,7 +43,7 @@ class NimAdapter(Adapter):
     """One NIM container. What it wraps is read by the adapter of that engine where it writes that engine's names."""
 
     kind = EngineKind.NIM
-    companions = (VERSION,)
+    companions = (_VERSION,)
     from_documentation = True
     tables = Tables(
         rank_label="engine",
@@ -62,8 +62,8 @@ class NimAdapter(Adapter):
         gauges=(
             rule(q.RUNNING, "num_requests_running"),
             rule(q.WAITING, "num_requests_waiting"),
-            rule(q.KV_USAGE, KV_USAGE),
-            rule(q.MOST_RUNNING, MOST),
+            rule(q.KV_USAGE, _KV_USAGE),
+            rule(q.MOST_RUNNING, _MOST),
         ),
         histograms=(
             rule(q.TTFT, "time_to_first_token_seconds"),
@@ -81,7 +81,7 @@ class NimAdapter(Adapter):
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
         """Its path tells, or figures that none of the engines inside has under these names."""
-        if MOST in page.names or (KV_USAGE in page.names and TOKENS & page.names):
+        if _MOST in page.names or (_KV_USAGE in page.names and _TOKENS & page.names):
             return True
         return page.path == PATH and any(adapter.claims(page) for adapter in WRAPPED)
 
@@ -93,8 +93,8 @@ class NimAdapter(Adapter):
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
         samples = samples_of(scan.values).by_name
-        version = json_body.mapping(json_body.decoded(bodies.get(VERSION.path, b"")))
-        most = picked(samples, Metric(MOST))
+        version = json_body.mapping(json_body.parse_json(bodies.get(_VERSION.path, b"")))
+        most = picked(samples, Metric(_MOST))
         own = {
             "kind": self.kind,
             "from_documentation": self.from_documentation,
@@ -107,9 +107,9 @@ class NimAdapter(Adapter):
                 if most and len(reading.ranks) == 1 and q.MOST_RUNNING not in reading.live:
                     (rank,) = reading.ranks
                     rank = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
-                    own |= {"ranks": (rank,), "live": {**reading.live, q.MOST_RUNNING: MOST}}
+                    own |= {"ranks": (rank,), "live": {**reading.live, q.MOST_RUNNING: _MOST}}
                 return (msgspec.structs.replace(reading, **own),)
-        if not (most or picked(samples, Metric(KV_USAGE))):
+        if not (most or picked(samples, Metric(_KV_USAGE))):
             return ()
         reading = self.read(scan, bodies)
         if reading.ranks:
@@ -131,7 +131,7 @@ ENGINE: Final = EngineRow(
     "NIM",
     NimAdapter,
     8000,
-    paths=(PATH, METRICS),
+    paths=(PATH, METRICS_PATH),
     names_from="1.8 and 2.0",
     forms=(
         LaunchForm(
@@ -142,7 +142,7 @@ ENGINE: Final = EngineRow(
                 "nim_llm_sdk.entrypoints.openai.api_server",
                 "vllm_nvext.entrypoints.openai.api_server",
             ),
-            OPTIONS,
+            VLLM_OPTIONS,
             _VARIABLES,
         ),
         LaunchForm(

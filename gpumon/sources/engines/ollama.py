@@ -21,11 +21,11 @@ from gpumon.sources.engines.adapter import (
     PageFigures,
     Rank,
 )
-from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
+from gpumon.sources.engines.json_body import finite_number, first_items, mapping, parse_json, text
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
-LOADED: Final = "/api/ps"
+_LOADED: Final = "/api/ps"
 """Neither loads a model nor keeps one loaded."""
 WHY_NOTHING: Final = (
     "Ollama tells its loaded models, and no rates: its llama-server does, which discovery finds on its host"
@@ -41,16 +41,16 @@ class OllamaAdapter(Adapter):
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
         """Whether this is the list of its loaded models, even an empty one."""
-        return page.path == LOADED and isinstance(mapping(decoded(page.body)).get("models"), list)
+        return page.path == _LOADED and isinstance(mapping(parse_json(page.body)).get("models"), list)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002 - the signature of Adapter
         """One page for each loaded model; one without a model where none is."""
-        models = mapping(decoded(bodies.get(LOADED, b""))).get("models")
+        models = mapping(parse_json(bodies.get(_LOADED, b""))).get("models")
         if not isinstance(models, list):
             return ()
         self.cut = len(models) > MOST_PARTS
         readings: dict[str, EngineReading] = {}
-        for model in items(models, MOST_PARTS):
+        for model in first_items(models, MOST_PARTS):
             reading = self._model(mapping(model))
             if reading is not None:
                 readings[reading.part] = reading
@@ -61,8 +61,8 @@ class OllamaAdapter(Adapter):
         if not name:
             return None
         details = mapping(entry.get("details"))
-        size = number(entry.get("size"))
-        on_gpu = number(entry.get("size_vram"))
+        size = finite_number(entry.get("size"))
+        on_gpu = finite_number(entry.get("size_vram"))
         info = {
             hints.PARAMETER_SIZE: text(details.get("parameter_size")),
             hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
@@ -88,8 +88,8 @@ ENGINE: Final = EngineRow(
     "Ollama",
     OllamaAdapter,
     11434,
-    paths=(LOADED,),
-    json_paths=(LOADED,),
+    paths=(_LOADED,),
+    json_paths=(_LOADED,),
     models_path="",
     version_path="/api/version",
     names_from="0.33",

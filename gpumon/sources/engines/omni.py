@@ -14,12 +14,12 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EngineKind
 from gpumon.sources.engines.adapter import Adapter, EngineRow, Metric, PageFigures, Tables, rule, tell_causes
 
-ENDED: Final = "vllm_omni:requests_success_total"
+_ENDED: Final = "vllm_omni:requests_success_total"
 """All that ended, by reason: `abort` where one failed, whyever."""
-FAILED: Final = Metric("vllm_omni:requests_failed_total")
+_FAILED: Final = Metric("vllm_omni:requests_failed_total")
 GIVEN_UP: Final = frozenset({"client_abort", "client_disconnect"})
 """Values of its label `reason` that are the client's doing."""
-STEPS: Final = Metric("vllm_omni:num_inference_steps_count")
+_STEPS: Final = Metric("vllm_omni:num_inference_steps_count")
 """Observed for requests with a stage that denoises."""
 
 _rule = partial(rule, prefix="vllm_omni:")
@@ -36,23 +36,23 @@ class OmniAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model_name", "vllm_omni:num_requests_running", ENDED),
+        model=("model_name", "vllm_omni:num_requests_running", _ENDED),
         counters=(
-            rule(q.REQUESTS, ENDED),
-            rule(q.STOPPED, ENDED, label="finished_reason", value="stop"),
-            rule(q.CUT, ENDED, label="finished_reason", value="length"),
+            rule(q.REQUESTS, _ENDED),
+            rule(q.STOPPED, _ENDED, label="finished_reason", value="stop"),
+            rule(q.CUT, _ENDED, label="finished_reason", value="length"),
         ),
         gauges=(_rule(q.RUNNING, "num_requests_running"), _rule(q.WAITING, "num_requests_waiting")),
         histograms=(_rule(q.E2E, "e2e_request_latency_s"), _rule(q.QUEUE, "request_queue_wait_s")),
-        extra=(FAILED.name, STEPS.name),
+        extra=(_FAILED.name, _STEPS.name),
     )
 
     def refine(self, figures: PageFigures) -> None:
         """Failed requests apart from those that were given up, and whether it makes pictures."""
-        if figures.total(STEPS):
+        if figures.total(_STEPS):
             figures.info[DIFFUSION] = "yes"
         causes: dict[str, float] = {}
-        for series, value in figures.picked(FAILED):
+        for series, value in figures.picked(_FAILED):
             cause = series.labels.get("reason", "")
             causes[cause] = causes.get(cause, 0.0) + value
         if not causes:
@@ -60,8 +60,8 @@ class OmniAdapter(Adapter):
         given_up = sum(value for cause, value in causes.items() if cause in GIVEN_UP)
         failed = sum(causes.values()) - given_up
         for rank in figures.ranks.values():
-            figures.put(rank.counters, q.FAILURES, failed, str(FAILED))
-            figures.put(rank.counters, q.ABORTS, given_up, f'{FAILED}{{reason="client_..."}}')
+            figures.put(rank.counters, q.FAILURES, failed, str(_FAILED))
+            figures.put(rank.counters, q.ABORTS, given_up, f'{_FAILED}{{reason="client_..."}}')
         tell_causes(figures, causes)
 
 

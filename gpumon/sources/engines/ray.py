@@ -22,11 +22,11 @@ from gpumon.sources.engines.adapter import (
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Series
 
-MODEL: Final = "model_name"
-PREFIX: Final = "ray_vllm_"
+_MODEL: Final = "model_name"
+_PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
-MOST_CHARS: Final = 12
+_MOST_CHARS: Final = 12
 """Characters kept of the id of a replica or a worker, which is random."""
 
 
@@ -48,8 +48,8 @@ class RayAdapter(Adapter):
     """
 
     kind = EngineKind.RAY
-    tables = Tables("", part_label=MODEL)
-    prefixes = (PREFIX,)
+    tables = Tables("", part_label=_MODEL)
+    prefixes = (_PREFIX,)
     from_documentation = True
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RayAdapter(Adapter):
         wanted = set()
         for name in VllmAdapter().wanted:
             if ":" in name:
-                wanted.add(PREFIX + name.removeprefix("vllm:"))
+                wanted.add(_PREFIX + name.removeprefix("vllm:"))
         return frozenset(wanted)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
@@ -104,8 +104,8 @@ class RayAdapter(Adapter):
             labels = series.labels
             own = self._renamed.get(series) or _without_ray(series)
             renamed[series] = own
-            replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:MOST_CHARS]
-            model = labels.get(MODEL, "")
+            replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:_MOST_CHARS]
+            model = labels.get(_MODEL, "")
             if model:
                 replicas.setdefault((model, replica), {})[own] = value
             else:
@@ -142,7 +142,7 @@ def _without_ray(series: Series) -> Series:
     for name, text in series.labels.items():
         if name not in RAYS_OWN:
             own[name] = text
-    return Series(f"vllm:{series.name.removeprefix(PREFIX)}", own)
+    return Series(f"vllm:{series.name.removeprefix(_PREFIX)}", own)
 
 
 def _joined(pages: Mapping[str, EngineReading]) -> EngineReading:
@@ -158,7 +158,7 @@ def _joined(pages: Mapping[str, EngineReading]) -> EngineReading:
     return msgspec.structs.replace(
         next(iter(pages.values())),
         ranks=tuple(ranks),
-        live={name: metric.replace("vllm:", PREFIX) for name, metric in live.items()},
+        live={name: metric.replace("vllm:", _PREFIX) for name, metric in live.items()},
         advance=advance,
         exact_steps=any(page.exact_steps for page in pages.values()) and all(page.exact_steps for page in counting),
     )

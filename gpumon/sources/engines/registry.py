@@ -32,7 +32,7 @@ from gpumon.sources.engines import (
 )
 from gpumon.sources.engines.adapter import HOST_PORT, EngineRow, FirstAnswer, LaunchForm
 
-ROWS: Final = (
+ENGINE_ROWS: Final = (
     # These hold other engines' names, or wrap them.
     nim.ENGINE,
     ray.ENGINE,
@@ -41,7 +41,7 @@ ROWS: Final = (
     omni.ENGINE,
     sglang_diffusion.ENGINE,
     vllm.ENGINE,
-    *forks.ENGINES,
+    *forks.FORK_ROWS,
     lmdeploy.ENGINE,
     sglang.ENGINE,
     llamacpp.ENGINE,
@@ -61,7 +61,7 @@ ROWS: Final = (
     worker_router.VLLM_ENGINE,
 )
 """In the order in which a page is offered to them: the first that claims it reads it."""
-BY_KIND: Final = {row.kind: row for row in ROWS}
+BY_KIND: Final = {row.kind: row for row in ENGINE_ROWS}
 NO_METRICS: Final = "has no metrics that gpumon can read: its GPUs are shown, its tokens are not"
 _WITHOUT_METRICS: Final = {
     "transformers serve": ("transformers serve",),
@@ -74,16 +74,16 @@ _WITHOUT_METRICS: Final = {
 
 
 def _forms() -> Iterator[LaunchForm]:
-    for row in ROWS:
+    for row in ENGINE_ROWS:
         yield from row.forms
     for title, commands in _WITHOUT_METRICS.items():
         yield LaunchForm(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
 
 
-FORMS: Final = tuple(_forms())
+LAUNCH_FORMS: Final = tuple(_forms())
 """How engines are started; the first that fits counts."""
 
 
-def claimed(page: FirstAnswer, rows: tuple[EngineRow, ...] = ROWS) -> EngineRow | None:
+def claimed(page: FirstAnswer, rows: tuple[EngineRow, ...] = ENGINE_ROWS) -> EngineRow | None:
     """The engine that a page is of; None where none knows it."""
     return next((row for row in rows if row.adapter.claims(page)), None)

@@ -29,10 +29,10 @@ from gpumon.sources.engines.adapter import (
     Rule,
     Tables,
     rule,
+    series_sum,
     tell_causes,
-    total,
 )
-from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
+from gpumon.sources.engines.json_body import first_items, mapping, parse_json, positive_count, text
 from gpumon.specs import hints
 
 REALTIME: Final = "sglang:realtime_tokens_total"
@@ -47,7 +47,7 @@ LIVE: Final = {
     q.DECODE_TOKENS: Metric(REALTIME, "mode", "decode"),
 }
 """A mode's series is there from its first token on."""
-LATE: Final = {
+_LATE: Final = {
     **{quantity: str(metric) for quantity, metric in LIVE.items()},
     q.PREEMPTIONS: "sglang:num_retracted_requests_total",
     q.REQUESTS: "sglang:num_requests_total",
@@ -56,14 +56,14 @@ LATE: Final = {
 """Counters that every version with live tokens has, each there from its first count on; the last two of the server."""
 NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cached)"
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
-ANSWERS: Final = "sglang:http_responses_total"
+_ANSWERS: Final = "sglang:http_responses_total"
 """By status; of the whole server, and without its labels."""
 LOST: Final = {
     "KV transfer": "sglang:num_transfer_failed_reqs_total",
     "bootstrap": "sglang:num_bootstrap_failed_reqs_total",
 }
 """Requests that failed on their way from prefill to decode; every rank of a group counts them."""
-ENDED: Final = "sglang:generation_tokens_total"
+_ENDED: Final = "sglang:generation_tokens_total"
 QUEUES: Final = (
     "sglang:num_grammar_queue_reqs",
     "sglang:num_prefill_bootstrap_queue_reqs",
@@ -87,7 +87,7 @@ OF_THE_OTHER: Final = {
 Both count a request's prompt when it ends, and both its first token.
 """
 SERVER_INFO: Final = CompanionPage("/server_info", 10.0)
-SETTINGS: Final = {
+_SETTINGS: Final = {
     "model_path": hints.MODEL_PATH,
     "dtype": hints.WEIGHT_PRECISION,
     "quantization": hints.QUANTIZATION,
@@ -114,9 +114,9 @@ def _cached_by(quantity: str, mode: str, source: str) -> Rule:
     )
 
 
-TABLES: Final = Tables(
+_TABLES: Final = Tables(
     rank_label="dp_rank",
-    model=("model_name", "sglang:num_running_reqs", REALTIME, ENDED, "sglang:prompt_tokens_total"),
+    model=("model_name", "sglang:num_running_reqs", REALTIME, _ENDED, "sglang:prompt_tokens_total"),
     # Every rank of a tensor- or expert-parallel group, and every pipeline stage, may report the same figures: which
     # of them do differs from version to version, so the lowest of each counts.
     repeated=("tp_rank", "pp_rank", "moe_ep_rank"),
@@ -133,7 +133,7 @@ TABLES: Final = Tables(
                 _ended("sglang:cached_tokens_total"),
             ),
         ),
-        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], _ended(ENDED))),
+        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], _ended(_ENDED))),
         # Counted once for each forward pass, whether it is a CUDA graph or not: decode passes, and prefill passes
         # where the version counts them.
         _rule(q.STEPS, "cuda_graph_passes_total"),
@@ -180,7 +180,7 @@ TABLES: Final = Tables(
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
     ),
-    extra=(ANSWERS, *LOST.values()),
+    extra=(_ANSWERS, *LOST.values()),
 )
 
 
@@ -199,28 +199,28 @@ class ServerSettings(NamedTuple):
     """Tokens of KV that one data-parallel rank holds."""
 
 
-def server_of(body: bytes) -> ServerSettings:
+def parse_server_info(body: bytes) -> ServerSettings:
     """The answer of /server_info; empty where it is none. Raises nothing."""
-    settings = mapping(decoded(body))
+    settings = mapping(parse_json(body))
     info = _settings_of(settings)
-    tp = count(settings.get("tp_size"))
-    dp = count(settings.get("dp_size"))
+    tp = positive_count(settings.get("tp_size"))
+    dp = positive_count(settings.get("dp_size"))
     # The ranks of data-parallel attention share the GPUs of the tensor-parallel group.
     if settings.get("enable_dp_attention") is True and dp:
         tp = max(1, tp // dp)
         info["dp_attention"] = "yes"
-    states = [mapping(state) for state in items(settings.get("internal_states"))]
+    states = [mapping(state) for state in first_items(settings.get("internal_states"))]
     most_running = _first_count(states, "effective_max_running_requests_per_dp")
     if not most_running:
-        most_running = count(settings.get("max_running_requests")) // max(1, dp)
+        most_running = positive_count(settings.get("max_running_requests")) // max(1, dp)
     pool_tokens = _first_count([mapping(state.get("memory_usage")) for state in states], "token_capacity")
     if not pool_tokens:
-        pool_tokens = count(settings.get("max_total_num_tokens"))
+        pool_tokens = positive_count(settings.get("max_total_num_tokens"))
     return ServerSettings(
         info=info,
         version=text(settings.get("version")),
         tp=tp,
-        pp=count(settings.get("pp_size")),
+        pp=positive_count(settings.get("pp_size")),
         dp=dp,
         most_running=most_running,
         pool_tokens=pool_tokens,
@@ -231,7 +231,7 @@ def _settings_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The settings of /server_info that `info` of a reading has."""
     unset = ("", "null", "None", "none")
     info: dict[str, str] = {}
-    for name, key in SETTINGS.items():
+    for name, key in _SETTINGS.items():
         value = text(settings.get(name))
         if value not in unset:
             info[key] = value
@@ -245,7 +245,7 @@ def _settings_of(settings: Mapping[str, Any]) -> dict[str, str]:
 def _first_count(parts: Sequence[Mapping[str, Any]], name: str) -> int:
     """The first count of this name that is not 0; else 0."""
     for part in parts:
-        value = count(part.get(name))
+        value = positive_count(part.get(name))
         if value:
             return value
     return 0
@@ -258,7 +258,7 @@ class SglangAdapter(Adapter):
     """
 
     kind = EngineKind.SGLANG
-    tables = TABLES
+    tables = _TABLES
     prefixes = ("sglang:",)
     companions = (SERVER_INFO,)
 
@@ -276,7 +276,7 @@ class SglangAdapter(Adapter):
         """Live tokens or those of ended requests, what a half of a server counts, and its settings."""
         body = figures.bodies.get(SERVER_INFO.path, b"")
         if body and body is not self._server_body:
-            self._server = server_of(body)
+            self._server = parse_server_info(body)
             self._server_body = body
         server = self._server
         figures.info.update(server.info)
@@ -335,8 +335,8 @@ class SglangAdapter(Adapter):
     def _start_late_counters(self, figures: PageFigures) -> None:
         """Counters whose series come with the first request; of those of the whole server, its first rank's."""
         ranks = list(figures.ranks.values())
-        for quantity, name in LATE.items():
-            if quantity == q.REQUESTS and (quantity in figures.live or ENDED in figures.found):
+        for quantity, name in _LATE.items():
+            if quantity == q.REQUESTS and (quantity in figures.live or _ENDED in figures.found):
                 continue
             figures.live.setdefault(quantity, name)
             counting = ranks[:1] if quantity in (q.REQUESTS, q.ABORTS) else ranks
@@ -365,9 +365,9 @@ class SglangAdapter(Adapter):
         if apart:
             failed = lost
             source = " + ".join(LOST.values())
-        elif ANSWERS in figures.found:
+        elif _ANSWERS in figures.found:
             failed = answers
-            source = f'{ANSWERS}{{status_code="5.."}}'
+            source = f'{_ANSWERS}{{status_code="5.."}}'
         else:
             return
         for rank in list(figures.ranks.values())[:1]:
@@ -380,7 +380,7 @@ class SglangAdapter(Adapter):
         lost: dict[str, float] = {}
         for cause, name in LOST.items():
             if name in figures.found:
-                lost[cause] = total(self._unrepeated(figures.picked(Metric(name))))
+                lost[cause] = series_sum(self._unrepeated(figures.picked(Metric(name))))
         return lost
 
     def _passes_are_steps(self, figures: PageFigures) -> bool:
@@ -434,7 +434,7 @@ class SglangAdapter(Adapter):
 def _errors_answered(figures: PageFigures) -> dict[str, float]:
     """Requests that were answered with a server's error, by its status as `HTTP 500`."""
     answers: dict[str, float] = {}
-    for series, value in figures.picked(Metric(ANSWERS, "method", "POST")):
+    for series, value in figures.picked(Metric(_ANSWERS, "method", "POST")):
         status = series.labels.get("status_code", "")
         if status.startswith("5"):
             answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value

@@ -14,9 +14,9 @@ from gpumon.sources.engines.adapter import Adapter, EngineRow, Failures, LaunchF
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 
-FAILURES: Final = Failures("te_request_failure", "err", client="dropped", turned_away="overloaded", besides=False)
+_FAILURES: Final = Failures("te_request_failure", "err", client="dropped", turned_away="overloaded", besides=False)
 """A request of several texts counts once for each that failed."""
-KEPT: Final = {
+_KEPT: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_input_length": hints.CONTEXT_LEN,
     "max_batch_tokens": "max_batch_tokens",
@@ -53,13 +53,13 @@ class TeiAdapter(Adapter):
             rule(q.QUEUE, "te_request_queue_duration"),
             rule(q.PROMPT_LENGTH, "te_request_input_length"),
         ),
-        extra=(FAILURES.name,),
+        extra=(_FAILURES.name,),
     )
 
     def refine(self, figures: PageFigures) -> None:
         """Model and version, and failures."""
-        add_info(figures, KEPT)
-        FAILURES.put(figures)
+        add_info(figures, _KEPT)
+        _FAILURES.put(figures)
 
 
 ENGINE: Final = EngineRow(

@@ -31,8 +31,8 @@ INFO: Final = CompanionPage("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Number of times that requests were given tokens: a summary."""
-FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
-KEPT: Final = {
+_FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
+_KEPT: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_total_tokens": hints.CONTEXT_LEN,
     "max_input_tokens": "max_input_tokens",
@@ -45,7 +45,7 @@ KEPT: Final = {
 
 def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
     """The answer of /info: model (id, or the folder that it was loaded from), version, and its fields `kept`."""
-    answer = json_body.mapping(json_body.decoded(figures.bodies.get(INFO.path, b"")))
+    answer = json_body.mapping(json_body.parse_json(figures.bodies.get(INFO.path, b"")))
     for field, key in kept.items():
         text = json_body.text(answer.get(field))
         if text:
@@ -92,13 +92,13 @@ class TgiAdapter(Adapter):
             rule(q.PROMPT_LENGTH, "tgi_request_input_length"),
             rule(q.OUTPUT_LENGTH, "tgi_request_generated_tokens"),
         ),
-        extra=(FAILURES.name,),
+        extra=(_FAILURES.name,),
     )
 
     def refine(self, figures: PageFigures) -> None:
         """Generated tokens: one each time that a request is given some, and those beyond it."""
-        add_info(figures, KEPT)
-        FAILURES.put(figures)
+        add_info(figures, _KEPT)
+        _FAILURES.put(figures)
         live = figures.live
         figures.exact_steps = q.STEPS in live
         for rank in figures.ranks.values() if live.get(q.DECODE_TOKENS) == str(EMITTED) else ():

@@ -24,22 +24,22 @@ from gpumon.sources.engines.adapter import (
     Rank,
     Rule,
     Tables,
+    is_usable,
     only_mean,
     rule,
-    total,
-    usable,
+    series_sum,
 )
 
-SUCCESSES: Final = "nv_inference_request_success"
-FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED", turned_away="REJECTED")
+_SUCCESSES: Final = "nv_inference_request_success"
+_FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED", turned_away="REJECTED")
 MICROSECONDS: Final = {
     q.E2E: "nv_inference_request_duration_us",
     q.QUEUE: "nv_inference_queue_duration_us",
 }
 """Counters of the time that all successful requests together took."""
-BLOCKS: Final = "nv_trt_llm_kv_cache_block_metrics"
+_BLOCKS: Final = "nv_trt_llm_kv_cache_block_metrics"
 ITERATIONS: Final = Metric("nv_trt_llm_general_metrics", "general_type", "iteration_counter")
-GENERATING: Final = Metric(
+_GENERATING: Final = Metric(
     "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric", "generation_requests"
 )
 
@@ -74,7 +74,7 @@ class TritonAdapter(Adapter):
         counters=_joined(
             tuple(one for one in vllm.TABLES.counters if one.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)),
             (
-                rule(q.REQUESTS, SUCCESSES),
+                rule(q.REQUESTS, _SUCCESSES),
                 rule(q.INFERENCES, "nv_inference_count"),
                 Rule(q.STEPS, (ITERATIONS,)),
             ),
@@ -86,11 +86,11 @@ class TritonAdapter(Adapter):
                 Rule(q.RUNNING, (_requests("active"),), added=True),
                 Rule(q.WAITING, (_requests("waiting"), Metric("nv_inference_pending_request_count")), added=True),
                 Rule(q.MOST_RUNNING, (_requests("max"),), added=True),
-                Rule(q.KV_USAGE, (Metric(BLOCKS, "kv_cache_block_type", "fraction"),)),
+                Rule(q.KV_USAGE, (Metric(_BLOCKS, "kv_cache_block_type", "fraction"),)),
             ),
         ),
         histograms=vllm.TABLES.histograms,
-        extra=(FAILURES.name, *MICROSECONDS.values(), GENERATING.name),
+        extra=(_FAILURES.name, *MICROSECONDS.values(), _GENERATING.name),
     )
 
     def __init__(self) -> None:
@@ -100,14 +100,14 @@ class TritonAdapter(Adapter):
 
     def refine(self, figures: PageFigures) -> None:
         """Mean latencies, the KV pool, and the tokens of its TensorRT-LLM backend."""
-        FAILURES.put(figures)
+        _FAILURES.put(figures)
         for rank in figures.ranks.values():
             _add_means(rank, figures)
-            blocks = _by_version(figures.picked(Metric(BLOCKS, "kv_cache_block_type", "max")))
-            sizes = _by_version(figures.picked(Metric(BLOCKS, "kv_cache_block_type", "tokens_per")))
+            blocks = _by_version(figures.picked(Metric(_BLOCKS, "kv_cache_block_type", "max")))
+            sizes = _by_version(figures.picked(Metric(_BLOCKS, "kv_cache_block_type", "tokens_per")))
             pool = sum(blocks[version] * sizes[version] for version in blocks.keys() & sizes.keys())
             if pool > 0.0:
-                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} max x tokens_per: {q.BLOCK_PRODUCT}")
+                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} max x tokens_per: {q.BLOCK_PRODUCT}")
             self._decode(rank, figures)
         figures.exact_steps = figures.live.get(q.STEPS) == str(ITERATIONS)
 
@@ -119,17 +119,17 @@ class TritonAdapter(Adapter):
         model has steps of its own. A step counter that falls is another process: it begins again at 0.
         """
         steps = _by_version(figures.picked(ITERATIONS))
-        generating = _by_version(figures.picked(GENERATING))
+        generating = _by_version(figures.picked(_GENERATING))
         if steps.keys() != generating.keys() or q.STEPS not in rank.counters or q.DECODE_TOKENS in figures.live:
             return
         decoded = {}
         for version, count in steps.items():
             before, running = self._polled.get(version, (count, 0.0))
             total = self._decoded.get(version, 0.0) + (count - before) * (running + generating[version]) / 2
-            decoded[version] = total if count >= before and usable(total) else 0.0
+            decoded[version] = total if count >= before and is_usable(total) else 0.0
         self._polled = {model: (steps[model], generating[model]) for model in steps}
         self._decoded = decoded
-        source = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
+        source = f"{ITERATIONS} x {_GENERATING}, added up poll by poll"
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)
 
 
@@ -139,15 +139,15 @@ def _by_version(series: FoundSeries) -> dict[str, float]:
 
 def _add_means(rank: Rank, figures: PageFigures) -> None:
     """Mean latencies from counters of microseconds, where there is no histogram."""
-    served = figures.picked(Metric(SUCCESSES))
+    served = figures.picked(Metric(_SUCCESSES))
     for quantity, name in MICROSECONDS.items():
         spent = figures.picked(Metric(name))
         if quantity in figures.live or not served or not spent:
             continue
-        mean = only_mean(total(spent) * 1e-6, total(served))
+        mean = only_mean(series_sum(spent) * 1e-6, series_sum(served))
         if mean is not None:
             rank.histograms[quantity] = mean
-            figures.live[quantity] = f"{name} / {SUCCESSES}"
+            figures.live[quantity] = f"{name} / {_SUCCESSES}"
 
 
 ENGINE: Final = EngineRow(

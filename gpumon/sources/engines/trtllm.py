@@ -15,7 +15,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
-    METRICS,
+    METRICS_PATH,
     NO_BODIES,
     Adapter,
     Bodies,
@@ -27,9 +27,9 @@ from gpumon.sources.engines.adapter import (
     Rank,
     Rule,
     Tables,
+    is_usable,
     only_mean,
     rule,
-    usable,
     whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
@@ -38,41 +38,41 @@ from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 PROMETHEUS: Final = "/prometheus/metrics"
-RECORDS: Final = METRICS
+RECORDS: Final = METRICS_PATH
 """Gives each record to the first who asks. A Dynamo worker has its Prometheus page there."""
-SWITCH: Final = (
+_SWITCH: Final = (
     "return_perf_metrics: true and enable_iter_perf_stats: true in the YAML of trtllm-serve --config "
     "(--extra_llm_api_options)"
 )
-MODEL: Final = "trtllm_model_config_info"
+_MODEL: Final = "trtllm_model_config_info"
 PARALLEL: Final = "trtllm_parallel_config_info"
-KEPT: Final = {
-    MODEL: {"quantization": hints.QUANTIZATION, "max_model_len": hints.CONTEXT_LEN},
+_KEPT: Final = {
+    _MODEL: {"quantization": hints.QUANTIZATION, "max_model_len": hints.CONTEXT_LEN},
     "trtllm_speculative_config_info": {"spec_method": hints.SPECULATION},
     "trtllm_kv_cache_config_info": {"cache_dtype": "cache_dtype", "enable_block_reuse": "enable_block_reuse"},
 }
 """Label -> key in `info`, of each metric that tells a configuration."""
-SUCCESSES: Final = "trtllm_request_success_total"
-FAILURES: Final = Failures("trtllm_request_error_total", "http_code")
+_SUCCESSES: Final = "trtllm_request_success_total"
+_FAILURES: Final = Failures("trtllm_request_error_total", "http_code")
 SCHEDULED: Final = Metric("trtllm_scheduled_batch_size")
 """Scheduled requests of each executor rank; 0 when it has nothing to run."""
-GENERATING: Final = Metric("trtllm_num_generation_requests")
-BLOCKS: Final = "trtllm_kv_cache_max_blocks"
-BLOCK: Final = "trtllm_kv_cache_tokens_per_block"
-ENOUGH: Final = 10
+_GENERATING: Final = Metric("trtllm_num_generation_requests")
+_BLOCKS: Final = "trtllm_kv_cache_max_blocks"
+_BLOCK: Final = "trtllm_kv_cache_tokens_per_block"
+_ENOUGH: Final = 10
 """Ended requests whose mean time per token is taken."""
 
-PREFIX: Final = "trtllm_"
+_PREFIX: Final = "trtllm_"
 OLD_PREFIX: Final = "trtllm:"
 
-_rule = partial(rule, prefix=PREFIX)
+_rule = partial(rule, prefix=_PREFIX)
 
 
 class TrtllmAdapter(Adapter):
     """One trtllm-serve, or a Dynamo worker that runs TensorRT-LLM."""
 
     kind = EngineKind.TENSORRT_LLM
-    prefixes = (PREFIX, OLD_PREFIX)
+    prefixes = (_PREFIX, OLD_PREFIX)
     from_documentation = True
     tables = Tables(
         rank_label="",
@@ -90,10 +90,10 @@ class TrtllmAdapter(Adapter):
                 ),
             ),
             _rule(q.DECODE_TOKENS, "generation_tokens_total", advance=Advance.END),
-            rule(q.REQUESTS, SUCCESSES),
+            rule(q.REQUESTS, _SUCCESSES),
             # `cancelled` and `timeout` besides (tensorrt_llm/executor/result.py).
-            rule(q.STOPPED, SUCCESSES, label="finished_reason", value="stop"),
-            rule(q.CUT, SUCCESSES, label="finished_reason", value="length"),
+            rule(q.STOPPED, _SUCCESSES, label="finished_reason", value="stop"),
+            rule(q.CUT, _SUCCESSES, label="finished_reason", value="length"),
             _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
             _rule(q.KV_STORED_BYTES, "kv_cache_offload_bytes_total"),
             _rule(q.KV_LOADED_BYTES, "kv_cache_onboard_bytes_total"),
@@ -115,14 +115,14 @@ class TrtllmAdapter(Adapter):
             _rule(q.QUEUE, "request_queue_time_seconds"),
             _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
         ),
-        extra=(FAILURES.name, SCHEDULED.name, GENERATING.name, BLOCKS, BLOCK, PARALLEL, *KEPT, WORKER_REQUESTS),
+        extra=(_FAILURES.name, SCHEDULED.name, _GENERATING.name, _BLOCKS, _BLOCK, PARALLEL, *_KEPT, WORKER_REQUESTS),
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._ended = (0.0, 0.0)
         self._token_s = 0.0
-        self._renaming = Renaming(OLD_PREFIX, PREFIX)
+        self._renaming = Renaming(OLD_PREFIX, _PREFIX)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -147,16 +147,16 @@ class TrtllmAdapter(Adapter):
         """Prefill without iteration statistics, mean lengths, the pool, the decode rate, and the configuration."""
         scheduled = [value for _, value in figures.picked(SCHEDULED)]
         idle = bool(scheduled) and max(scheduled) == 0.0
-        FAILURES.put(figures)
+        _FAILURES.put(figures)
         self.work_out_prefill(figures)
         for rank in figures.ranks.values():
             # Less than a token per step is what is written where nothing was drafted.
             if rank.gauges.get(q.MEAN_ACCEPTED, 1.0) < 1.0:
                 figures.leave_out(q.MEAN_ACCEPTED)
             _add_lengths(rank, figures)
-            pool = _largest(figures, BLOCKS) * _largest(figures, BLOCK)
+            pool = _largest(figures, _BLOCKS) * _largest(figures, _BLOCK)
             if pool > 0.0:
-                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{BLOCKS} x {BLOCK}: {q.BLOCK_PRODUCT}")
+                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x {_BLOCK}: {q.BLOCK_PRODUCT}")
             self._add_rate(rank, figures, idle=idle)
             if q.RUNNING in rank.gauges:
                 # Its own gauge stays at what the last iteration had.
@@ -165,10 +165,10 @@ class TrtllmAdapter(Adapter):
         self._take_settings(figures)
 
     def _take_settings(self, figures: PageFigures) -> None:
-        config = figures.labels(MODEL)
+        config = figures.labels(_MODEL)
         parallel = figures.labels(PARALLEL)
         info = figures.info
-        for name, keys in KEPT.items():
+        for name, keys in _KEPT.items():
             labels = figures.labels(name)
             for label, key in keys.items():
                 if labels.get(label, "None") not in ("", "None"):
@@ -184,21 +184,21 @@ class TrtllmAdapter(Adapter):
         figures.pp = whole_number(parallel.get("pipeline_parallel_size", ""))
 
     def _add_rate(self, rank: Rank, figures: PageFigures, *, idle: bool) -> None:
-        """Decode rate of a moment: each generating request gets a token in the mean time per token of the last `ENOUGH`
-        or more requests that ended.
+        """Decode rate of a moment: each generating request gets a token in the mean time per token of the last
+        `_ENOUGH` or more requests that ended.
 
         Not by `iteration_latency_seconds`: with the overlap scheduler, which is the default, an iteration is measured
         over about two loops (tensorrt_llm/_torch/pyexecutor/py_executor.py, _process_iter_stats).
         """
         self._take_token_time(rank)
-        generating = [value for _, value in figures.picked(GENERATING)]
+        generating = [value for _, value in figures.picked(_GENERATING)]
         if not generating or not self._token_s:
             return
         rate = 0.0
         if not idle:
             rate = max(generating) / self._token_s
-        if usable(rate):
-            source = f"{GENERATING} / mean time per output token of the requests that ended last"
+        if is_usable(rate):
+            source = f"{_GENERATING} / mean time per output token of the requests that ended last"
             figures.put(rank.gauges, q.DECODE_RATE, rate, source, Advance.DERIVED)
 
     def _take_token_time(self, rank: Rank) -> None:
@@ -211,7 +211,7 @@ class TrtllmAdapter(Adapter):
         if seconds < 0.0 or ended < 0.0:
             seconds = itl.sum
             ended = itl.count
-        if ended >= ENOUGH or (ended > 0.0 and not self._token_s):
+        if ended >= _ENOUGH or (ended > 0.0 and not self._token_s):
             self._token_s = seconds / ended
             self._ended = (itl.sum, itl.count)
 
@@ -223,14 +223,14 @@ def _largest(figures: PageFigures, name: str) -> float:
 
 def _add_lengths(rank: Rank, figures: PageFigures) -> None:
     """Mean lengths of ended requests, from the counters that move as they end."""
-    served = figures.total(Metric(SUCCESSES))
+    served = figures.total(Metric(_SUCCESSES))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
         mean = None
         if tokens in rank.counters and served:
             mean = only_mean(rank.counters[tokens], served)
         if mean is not None:
             rank.histograms[quantity] = mean
-            figures.live[quantity] = f"{figures.live[tokens]} / {SUCCESSES}"
+            figures.live[quantity] = f"{figures.live[tokens]} / {_SUCCESSES}"
 
 
 ENGINE: Final = EngineRow(
@@ -239,7 +239,7 @@ ENGINE: Final = EngineRow(
     8000,
     paths=(PROMETHEUS, RECORDS),
     names_from="1.3 at 050f80d, 2026",
-    switch=SWITCH,
+    switch=_SWITCH,
     drain_paths=(RECORDS,),
     version_path="/version",
     forms=(

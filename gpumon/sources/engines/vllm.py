@@ -25,18 +25,18 @@ from gpumon.sources.engines.adapter import (
     PageFigures,
     Rule,
     Tables,
+    is_usable,
     rule,
-    total,
-    usable,
+    series_sum,
     whole_number,
 )
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
 from gpumon.specs import hints
 
-CONFIG: Final = "vllm:cache_config_info"
-REJECTIONS: Final = "vllm:admission_rejections_total"
+CACHE_CONFIG_INFO: Final = "vllm:cache_config_info"
+_REJECTIONS: Final = "vllm:admission_rejections_total"
 """Requests that the API server turned away: without a label `engine` (from 0.33 on)."""
-ANSWERS: Final = "http_requests_total"
+_ANSWERS: Final = "http_requests_total"
 """Answers of the API server, by path, method and class of status (`2xx`), counted when an answer ends."""
 GENERATES: Final = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
 """Paths whose answers are requests of the engine: health checks and lists of models are none."""
@@ -72,8 +72,8 @@ COPY_FAILURES: Final = (
 )
 """Copies to and from the host's memory, the tiers behind it and a store that failed or found no room. Most of them are
 there from the first failure on."""
-RUNNING: Final = "vllm:num_requests_running"
-SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CONFIG})
+_RUNNING: Final = "vllm:num_requests_running"
+_SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CACHE_CONFIG_INFO})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
 only some series through: then it has what runs."""
 KEPT_SETTINGS: Final = (
@@ -117,7 +117,7 @@ def _accepted_at(position: int, quantity: str) -> Rule:
 
 TABLES: Final = Tables(
     rank_label="engine",
-    model=("model_name", "vllm:generation_tokens_total", RUNNING, "vllm:prompt_tokens_total"),
+    model=("model_name", "vllm:generation_tokens_total", _RUNNING, "vllm:prompt_tokens_total"),
     counters=(
         _prompt(q.PROMPT_TOKENS, "prompt_tokens_total"),
         # From 0.16 on. Before that it is worked out below.
@@ -204,9 +204,9 @@ TABLES: Final = Tables(
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
     ),
     extra=(
-        CONFIG,
-        REJECTIONS,
-        ANSWERS,
+        CACHE_CONFIG_INFO,
+        _REJECTIONS,
+        _ANSWERS,
         LORAS,
         SLEEP,
         DENOISING,
@@ -241,7 +241,7 @@ class _Outside:
 def _add_settings(figures: PageFigures) -> None:
     """Settings and state that its page tells of: cache formats, the place of its workers, and whether it sleeps."""
     info = figures.info
-    labels = figures.labels(CONFIG)
+    labels = figures.labels(CACHE_CONFIG_INFO)
     for name in KEPT_SETTINGS:
         if labels.get(name, "None") != "None":
             info[name] = labels[name]
@@ -261,11 +261,11 @@ def _add_settings(figures: PageFigures) -> None:
 
 def _add_rejections(figures: PageFigures) -> None:
     """Requests that the API server turned away. The first rank has them, whatever rank they would have been for."""
-    refused = figures.picked(Metric(REJECTIONS))
+    refused = figures.picked(Metric(_REJECTIONS))
     if refused and figures.ranks:
         first = figures.ranks[min(figures.ranks)]
-        rejected = total(refused)
-        figures.put(first.counters, q.REJECTIONS, rejected, REJECTIONS)
+        rejected = series_sum(refused)
+        figures.put(first.counters, q.REJECTIONS, rejected, _REJECTIONS)
 
 
 class VllmAdapter(Adapter):
@@ -282,7 +282,7 @@ class VllmAdapter(Adapter):
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
         """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
-        return bool(SIGNS & page.names) or (RUNNING in page.names and page.names.isdisjoint(vllm_stack.NAMES))
+        return bool(_SIGNS & page.names) or (_RUNNING in page.names and page.names.isdisjoint(vllm_stack.STACK_NAMES))
 
     def refine(self, figures: PageFigures) -> None:
         """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
@@ -300,7 +300,7 @@ class VllmAdapter(Adapter):
             info[SERVES] = EMBEDDINGS
         if DENOISING in figures.found:
             info[DIFFUSION] = "yes"
-        in_rust = figures.open_metrics and not figures.started_wall_s and not figures.found.get(CONFIG)
+        in_rust = figures.open_metrics and not figures.started_wall_s and not figures.found.get(CACHE_CONFIG_INFO)
         if in_rust:
             info[UNTOLD] = OF_RUST
         figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
@@ -322,7 +322,7 @@ class VllmAdapter(Adapter):
         by their client. The API server has answered them, so they are what it has more than the engine."""
         ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
         needed = {q.REQUESTS, q.FAILURES, q.ABORTS}
-        answers = figures.picked(Metric(ANSWERS, "method", "POST"))
+        answers = figures.picked(Metric(_ANSWERS, "method", "POST"))
         if not answers or not ranks or not all(rank.counters.keys() >= needed for rank in ranks):
             return
         answered = _answered(answers, "2")
@@ -330,13 +330,13 @@ class VllmAdapter(Adapter):
         ended = sum(rank.counters[q.REQUESTS] for rank in ranks)
         known = sum(rank.counters[q.FAILURES] + rank.counters.get(q.REJECTIONS, 0.0) for rank in ranks)
         self._outside.add(broken, known)
-        given_up = self.remainder(ANSWERS, answered + broken - self._outside.total, ended)
+        given_up = self.remainder(_ANSWERS, answered + broken - self._outside.total, ended)
         first = ranks[0].counters
         first[q.FAILURES] += self._outside.total
         first[q.ABORTS] += given_up
         first[q.REQUESTS] += self._outside.total + given_up
-        figures.live[q.FAILURES] += f' + {ANSWERS}{{status="5xx"}}'
-        figures.live[q.ABORTS] += f" + {ANSWERS} - {figures.live[q.REQUESTS]}"
+        figures.live[q.FAILURES] += f' + {_ANSWERS}{{status="5xx"}}'
+        figures.live[q.ABORTS] += f" + {_ANSWERS} - {figures.live[q.REQUESTS]}"
 
     def _add_copy_failures(self, figures: PageFigures) -> None:
         """Copies of KV cache that failed, of all kinds that the page has."""
@@ -370,7 +370,7 @@ class VllmAdapter(Adapter):
 
         `num_gpu_blocks` is the sum over all ranks (vllm/v1/engine/core_client.py adds up what each engine reports).
         """
-        configs = figures.found.get(CONFIG, ())
+        configs = figures.found.get(CACHE_CONFIG_INFO, ())
         for series, _ in configs:
             labels = series.labels
             size = _positive(labels.get("kv_cache_size_tokens", ""))
@@ -381,7 +381,7 @@ class VllmAdapter(Adapter):
                 source = q.BLOCK_PRODUCT
             for rank in figures.ranks.values() if size else ():
                 if labels.get(self.tables.rank_label) in (None, rank.name):
-                    figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CONFIG} {source}")
+                    figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CACHE_CONFIG_INFO} {source}")
 
 
 def _answered(answers: FoundSeries, first_digit: str) -> float:
@@ -441,12 +441,12 @@ def _positive(text: str) -> float:
         value = float(text)
     except ValueError:
         return 0.0
-    if usable(value):
+    if is_usable(value):
         return value
     return 0.0
 
 
-OPTIONS: Final = {
+VLLM_OPTIONS: Final = {
     **HOST_PORT,
     "model": "--model",
     "served_name": "--served-model-name",
@@ -479,7 +479,7 @@ ENGINE: Final = EngineRow(
             EngineKind.VLLM,
             "vLLM",
             ("vllm serve", "vllm-omni serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),
-            OPTIONS,
+            VLLM_OPTIONS,
             {"key": "VLLM_API_KEY"},
             positional=True,
             catches=CATCHES,

@@ -14,7 +14,7 @@ from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines.adapter import EngineRow, Tables, rule
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd
 
-NAMES: Final = (
+STACK_NAMES: Final = (
     "vllm:current_qps",
     "vllm:healthy_pods_total",
     "vllm:num_incoming_requests_total",
@@ -28,7 +28,7 @@ class VllmStackAdapter(FrontEnd):
     """One router."""
 
     kind = EngineKind.VLLM_STACK
-    prefixes = NAMES
+    prefixes = STACK_NAMES
     ready_from = ("vllm:healthy_pods_total",)
     tables = Tables(
         rank_label="",

@@ -16,12 +16,12 @@ from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
 
 SMG: Final = "smg_"
 SGL: Final = "sgl_router_"
-VLLM: Final = "vllm_router_"
+_VLLM: Final = "vllm_router_"
 OPEN: Final = 1.0
 """State of a circuit breaker that keeps all requests from its worker; 0: closed, 2: it lets one through."""
 PORT: Final = 29000
-HEALTH: Final = (f"{SMG}worker_health", f"{SGL}worker_health", f"{VLLM}worker_health")
-BREAKERS: Final = (f"{SMG}worker_cb_state", f"{SGL}cb_state", f"{VLLM}cb_state")
+HEALTH: Final = (f"{SMG}worker_health", f"{SGL}worker_health", f"{_VLLM}worker_health")
+BREAKERS: Final = (f"{SMG}worker_cb_state", f"{SGL}cb_state", f"{_VLLM}cb_state")
 AGES: Final = f"{SMG}http_inflight_request_age_count"
 """HTTP requests in the router by their age, as a thread of it counts them every few seconds."""
 
@@ -90,24 +90,24 @@ class VllmRouterAdapter(WorkerRouter):
     """One router of vllm-project/router."""
 
     kind = EngineKind.VLLM_ROUTER
-    prefixes = (VLLM,)
+    prefixes = (_VLLM,)
     tables = Tables(
         rank_label="",
         counters=(
             # Those that were answered, and those whose last try failed.
-            Rule(q.REQUESTS, (Metric(f"{VLLM}requests_total"),), also=(f"{VLLM}retries_exhausted_total",)),
-            rule(q.FAILURES, f"{VLLM}retries_exhausted_total"),
+            Rule(q.REQUESTS, (Metric(f"{_VLLM}requests_total"),), also=(f"{_VLLM}retries_exhausted_total",)),
+            rule(q.FAILURES, f"{_VLLM}retries_exhausted_total"),
         ),
-        histograms=(rule(q.E2E, f"{VLLM}generate_duration_seconds"),),
+        histograms=(rule(q.E2E, f"{_VLLM}generate_duration_seconds"),),
         extra=BREAKERS,
     )
     backends = BackendTables(
         labels=("worker",),
         counters=(
-            rule(q.REQUESTS, f"{VLLM}processed_requests_total"),
-            rule(q.FAILURES, f"{VLLM}cb_outcomes_total", label="outcome", value="failure"),
+            rule(q.REQUESTS, f"{_VLLM}processed_requests_total"),
+            rule(q.FAILURES, f"{_VLLM}cb_outcomes_total", label="outcome", value="failure"),
         ),
-        gauges=(rule(q.READY, f"{VLLM}worker_health"), rule(q.RUNNING, f"{VLLM}running_requests")),
+        gauges=(rule(q.READY, f"{_VLLM}worker_health"), rule(q.RUNNING, f"{_VLLM}running_requests")),
     )
 
 

@@ -24,11 +24,11 @@ from gpumon.sources.engines.adapter import (
 from gpumon.specs import hints
 
 SERVING: Final = "xinference:model_serve_count"
-ENDED: Final = "xinference:time_to_first_token_seconds_count"
+_ENDED: Final = "xinference:time_to_first_token_seconds_count"
 """Observed when an answer ends."""
 CALLS: Final = "xinference:model_request_duration_seconds_count"
 """Observed when a call returns: of a stream when it begins, of all else when the answer is there."""
-QUANTIZATION: Final = "quantization"
+_QUANTIZATION: Final = "quantization"
 KIND: Final = "model_type"
 LLM: Final = "LLM"
 """Value of that label of the models that have tokens."""
@@ -50,7 +50,7 @@ class XinferenceAdapter(Adapter):
     tables = Tables(
         rank_label="replica_index",
         part_label="model_uid",
-        model=("model_name", SERVING, ENDED),
+        model=("model_name", SERVING, _ENDED),
         # An answer that is no stream has its whole time as the time to its first token.
         ignored=(("stream", "false"),),
         counters=(
@@ -71,10 +71,10 @@ class XinferenceAdapter(Adapter):
 
     def refine(self, figures: PageFigures) -> None:
         """The quantization of the model, and what models serve that are no LLMs."""
-        quantization = figures.first_label(QUANTIZATION, (SERVING, ENDED))
+        quantization = figures.first_label(_QUANTIZATION, (SERVING, _ENDED))
         if quantization not in ("", "none"):
             figures.info[hints.QUANTIZATION] = quantization
-        if figures.first_label(KIND, (SERVING, ENDED)) in ("", LLM):
+        if figures.first_label(KIND, (SERVING, _ENDED)) in ("", LLM):
             return
         for series, value in figures.picked(Metric(CALLS)):
             rank = figures.ranks.get(series.labels.get(self.tables.rank_label, ""))

@@ -25,7 +25,7 @@ class Needed(NamedTuple):
     """The first Python that has no need of it."""
 
 
-NEEDED: Final = (
+_NEEDED: Final = (
     *map(Needed, ("msgspec", "psutil", "nvidia-ml-py", "tomli")),
     *map(Needed, ("httpx", "httpcore", "h11", "anyio", "certifi", "idna", "sniffio")),
     *(Needed("typing-extensions", (3, 13)), Needed("exceptiongroup", (3, 11))),
@@ -91,7 +91,7 @@ class Archives:
         """Files of all projects for an archive, and the names of the projects that are found nowhere."""
         parts = [own_files()]
         lacks: list[str] = []
-        for needed in NEEDED:
+        for needed in _NEEDED:
             if python.version >= needed.below:
                 continue
             files = installed_files(needed.name, python) or self._wheel_files(needed.name, python)

@@ -11,13 +11,13 @@ import msgspec
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.sources.guest import processes, smi
 from gpumon.sources.guest.engines import Engines
-from gpumon.sources.guest.shell import Shell, ShellError, words_of
+from gpumon.sources.guest.shell import Shell, ShellError, first_lines
 from gpumon.sources.prometheus.models import Models
 
-LOOK_S: Final = 2.0
+HOST_LOOK_S: Final = 2.0
 """Least seconds between two calls of nvidia-smi: one takes up to a second of a core on eight GPUs."""
 PROCESSES_S: Final = 10.0
-NOT_FOUND: Final = 127
+_NOT_FOUND: Final = 127
 MOST_TRIES: Final = 12
 """Columns that an old nvidia-smi may refuse, one an answer."""
 
@@ -36,8 +36,8 @@ class BareHost:
         self._shell = shell
         self._engines = Engines(address, models, wall)
         self._wall = wall
-        self._columns = smi.COLUMNS
-        self._look = processes.Look((), {}, ())
+        self._columns = smi.SMI_COLUMNS
+        self._look = processes.GuestLook((), {}, ())
         self._looked_s = float("-inf")
 
     async def read(self) -> Readings:
@@ -45,7 +45,7 @@ class BareHost:
         if time.monotonic() - self._looked_s >= PROCESSES_S:
             self._looked_s = time.monotonic()
             answer = await self._shell.ask("processes")
-            self._look = processes.look(answer.lines)
+            self._look = processes.parse_look(answer.lines)
             await self._engines.adopt(self._look.servers())
         return Readings(await self._gpus(), self._engines.readings())
 
@@ -60,9 +60,9 @@ class BareHost:
             if refused not in self._columns:
                 break
             self._columns = smi.without_column(self._columns, refused)
-        if answer.code == NOT_FOUND:
+        if answer.code == _NOT_FOUND:
             raise ShellError("there is no nvidia-smi either")
-        gpus = smi.gpus_of(answer.lines, self._columns, self._wall(), self._look.by_uuid())
+        gpus = smi.parse_smi_gpus(answer.lines, self._columns, self._wall(), self._look.by_uuid())
         if not gpus:
-            raise ShellError(f"nvidia-smi there: {words_of(answer.lines) or 'no GPU'}")
+            raise ShellError(f"nvidia-smi there: {first_lines(answer.lines) or 'no GPU'}")
         return gpus

@@ -22,12 +22,12 @@ from gpumon.sources.guest.processes import StartedEngine
 from gpumon.sources.guest.tunnel import Tunnel
 from gpumon.sources.prometheus.models import Models
 
-POLL_S: Final = 2.0
-LIMITS: Final = Limits(connect_s=2.0, total_s=20.0)
+_POLL_S: Final = 2.0
+_LIMITS: Final = Limits(connect_s=2.0, total_s=20.0)
 """The first request waits for a login."""
-MOST_PATH: Final = 60
+_MOST_PATH: Final = 60
 """Characters of a folder for sockets: Linux takes paths of 107."""
-FOUND_BY: Final = "discovery"
+_FOUND_BY: Final = "discovery"
 NO_KEY: Final = "no key is sent through ssh: install gpumon on that host"
 
 
@@ -93,11 +93,11 @@ class Engines:
         tunnel.open()
         source = EndpointSource(
             endpoint,
-            POLL_S,
+            _POLL_S,
             self._wall,
-            limits=LIMITS,
+            limits=_LIMITS,
             wall=self._wall,
-            found_by=FOUND_BY,
+            found_by=_FOUND_BY,
             unix_socket=tunnel.path,
         )
         source.joined = partial(_joined, server, tunnel)
@@ -108,7 +108,9 @@ class Engines:
         """A new path in a folder that no other user can look into."""
         if self._folder is None:
             usual = tempfile.gettempdir()
-            self._folder = Path(tempfile.mkdtemp(prefix="gpumon-ssh-", dir=usual if len(usual) < MOST_PATH else "/tmp"))
+            self._folder = Path(
+                tempfile.mkdtemp(prefix="gpumon-ssh-", dir=usual if len(usual) < _MOST_PATH else "/tmp")
+            )
         self._numbers += 1
         return str(self._folder / str(self._numbers))
 
@@ -151,7 +153,7 @@ def _blank(server: StartedEngine, now_s: float) -> EngineReading:
         now_s,
         kind,
         fault=f"server {server.pid} ({clean(words, 120)}): {server.why}",
-        found_by=FOUND_BY,
+        found_by=_FOUND_BY,
         gpus=server.uuids,
         gpus_source="process",
     )

@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 
 
-def facts() -> "dict[str, object]":
+def python_facts() -> "dict[str, object]":
     """Version, build, architecture and C library of the Python that runs this."""
     libc, libc_version = _libc()
     return {
@@ -53,5 +53,5 @@ def _numbers(version: str) -> "list[int]":
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(facts()) + "\n")
+    sys.stdout.write(json.dumps(python_facts()) + "\n")
     sys.exit(sys.version_info < (3, 10))

@@ -12,9 +12,9 @@ from gpumon.sources.discovery.command_line import Launch, launch, shown_command
 from gpumon.sources.guest.smi import memory_bytes
 from gpumon.sources.sockets import Listener, on_port, printed_listener
 
-ROOT: Final = 0
-MOST_ANCESTORS: Final = 32
-MOST_ENGINES: Final = 64
+_ROOT: Final = 0
+_MOST_ANCESTORS: Final = 32
+_MOST_ENGINES: Final = 64
 _SEPARATOR: Final = "\x1f"
 """Stands between arguments instead of the NUL of /proc/PID/cmdline."""
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
@@ -52,7 +52,7 @@ class StartedEngine(NamedTuple):
     """Why there is no URL."""
 
 
-class Look(NamedTuple):
+class GuestLook(NamedTuple):
     """One look at the processes of a host."""
 
     apps: tuple[App, ...]
@@ -87,7 +87,7 @@ class Look(NamedTuple):
                 launches[process.pid] = server
                 uuids.setdefault(process.pid, []).append(app.uuid)
         servers = []
-        for pid, (process, launched) in sorted(launches.items())[:MOST_ENGINES]:
+        for pid, (process, launched) in sorted(launches.items())[:_MOST_ENGINES]:
             servers.append(self._placed(process, launched, tuple(dict.fromkeys(uuids[pid]))))
         return tuple(servers)
 
@@ -96,7 +96,7 @@ class Look(NamedTuple):
         unless that only hands requests on."""
         servers: list[tuple[GuestProcess, Launch]] = []
         process = self.processes.get(pid)
-        for _ in range(MOST_ANCESTORS):
+        for _ in range(_MOST_ANCESTORS):
             if process is None:
                 break
             launched = launch(process.argv)
@@ -118,7 +118,7 @@ class Look(NamedTuple):
         if not port:
             return server._replace(why="its command line names no port")
         listeners = on_port(self.listeners, port)
-        own = [listener for listener in listeners if listener.uid in (process.uid, ROOT)]
+        own = [listener for listener in listeners if listener.uid in (process.uid, _ROOT)]
         if listeners and not own:
             return server._replace(why=f"port {port} is held by another user's process")
         if not own:
@@ -128,7 +128,7 @@ class Look(NamedTuple):
         return server._replace(url=f"{scheme}://{host}:{port}{launched.prefix}", target=f"{host}:{port}")
 
 
-def look(lines: Sequence[str]) -> Look:
+def parse_look(lines: Sequence[str]) -> GuestLook:
     """Parse an answer to `processes`; lines that are none of it are left out."""
     apps: list[App] = []
     processes: dict[int, GuestProcess] = {}
@@ -148,7 +148,7 @@ def look(lines: Sequence[str]) -> Look:
                 listeners.append(printed_listener(rest))
             except (ValueError, IndexError):
                 continue
-    return Look(tuple(apps), processes, tuple(listeners))
+    return GuestLook(tuple(apps), processes, tuple(listeners))
 
 
 def _process(text: str) -> GuestProcess | None:

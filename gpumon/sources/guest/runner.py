@@ -16,23 +16,23 @@ import types
 import zipfile
 from typing import NoReturn
 
-PATIENCE_S = 5.0
+_PATIENCE_S = 5.0
 """Longest wait for gpumon to end when it is asked to; then it is killed."""
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 COMMAND = ("-m", "gpumon", "watch", "--json", "--fleet")
 
 
 def main(folder: str, size: int) -> int:
     """Unpack the archive and run it; returns the exit code of gpumon."""
-    for number in SIGNALS:
+    for number in _SIGNALS:
         signal.signal(number, _end)
     try:
         with zipfile.ZipFile(io.BytesIO(_read(size))) as archive:
             archive.extractall(folder)
         return _run(folder)
     finally:
-        for number in SIGNALS:
+        for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -98,7 +98,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE_S)
+            process.wait(_PATIENCE_S)
             return
 
 

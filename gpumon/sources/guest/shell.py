@@ -18,9 +18,9 @@ from gpumon.sources.ssh import SshConnection, connect
 
 FIRST_ANSWER_S: Final = 60.0
 """Login, the shell's start-up files, and the start of up to six Pythons on a busy host."""
-ANSWER_S: Final = 120.0
+_ANSWER_S: Final = 120.0
 """nvidia-smi opens the driver at every call: up to 90 s on eight GPUs without persistence mode."""
-MOST_LINES: Final = 20_000
+_MOST_LINES: Final = 20_000
 """Lines of one answer."""
 MOST_PYTHONS: Final = 16
 _PYTHON: Final = re.compile(r"gpumon-python python3(\.[0-9]{1,2})? ")
@@ -66,7 +66,7 @@ class Shell:
     async def ask(self, request: str) -> ShellAnswer:
         """The answer to a request. Raises ShellError."""
         await self.connection.send(f"{request}\n".encode())
-        return await self._answer(ANSWER_S)
+        return await self._answer(_ANSWER_S)
 
     async def close(self) -> None:
         """Hang up: the shell there sees the end of its input, and ends."""
@@ -86,8 +86,8 @@ class Shell:
                 code = clean(line[len(_END) :].decode("utf-8", "replace").strip(), 8)
                 return ShellAnswer(tuple(lines), int(code) if code.isdecimal() else -1)
             lines.append(line.decode("utf-8", "replace").rstrip("\n"))
-            if len(lines) > MOST_LINES:
-                raise ShellError(f"it answers with more than {MOST_LINES} lines")
+            if len(lines) > _MOST_LINES:
+                raise ShellError(f"it answers with more than {_MOST_LINES} lines")
         await self.connection.exit_code()
         raise ShellError(self.connection.last_words or "its shell ended")
 
@@ -125,6 +125,6 @@ def script_text() -> str:
     return "\n".join([*variables, (folder / "host.sh").read_text()])
 
 
-def words_of(lines: Sequence[str]) -> str:
+def first_lines(lines: Sequence[str]) -> str:
     """The first lines of an answer that is none, as one line."""
     return clean(" ".join(line.strip() for line in lines[:3] if line.strip()), 200)

@@ -8,22 +8,22 @@ from typing import Any, Final
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.smi import FIGURES, MIB, SMI, SmiColumn
+from gpumon.readings.smi import MIB, SMI, SMI_FIGURES, SmiColumn
 from gpumon.readings.text import clean
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import drop_implausible
 
-UNTOLD: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
-MOST_GPUS: Final = 128
+_UNTOLD: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
+_MOST_GPUS: Final = 128
 INDEX: Final = "index"
 UUID: Final = "uuid"
-NAME: Final = "name"
+_NAME: Final = "name"
 THROTTLE: Final = "clocks_event_reasons.active"
 OLDER: Final = {THROTTLE: "clocks_throttle_reasons.active"}
 """Names of columns in drivers before R535."""
 MIG: Final = "mig.mode.current"
 CAPABILITY: Final = "compute_cap"
-COLUMNS: Final = (INDEX, UUID, NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in FIGURES))
+SMI_COLUMNS: Final = (INDEX, UUID, _NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in SMI_FIGURES))
 _REFUSED: Final = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query')
 _UNTOLD_FIELDS: Final = (
     *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
@@ -62,7 +62,7 @@ def without_column(columns: Sequence[str], refused: str) -> tuple[str, ...]:
     return tuple(result)
 
 
-def gpus_of(
+def parse_smi_gpus(
     lines: Sequence[str],
     columns: Sequence[str],
     now_s: float,
@@ -72,7 +72,7 @@ def gpus_of(
     gpus: list[GpuReading] = []
     for line in lines:
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= MOST_GPUS:
+        if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= _MOST_GPUS:
             continue
         row = dict(zip(columns, cells, strict=True))
         gpus.append(_gpu(row, now_s, processes))
@@ -80,8 +80,8 @@ def gpus_of(
 
 
 def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
-    values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, UNTOLD)
-    for column in FIGURES:
+    values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, _UNTOLD)
+    for column in SMI_FIGURES:
         values[column.field] = _figure(row, column)
     drop_implausible(values)
     uuid = clean(row[UUID], 80)
@@ -89,7 +89,7 @@ def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[Gpu
     return GpuReading(
         index=int(row[INDEX][:6]),
         uuid=uuid,
-        name=clean(row[NAME], 120),
+        name=clean(row[_NAME], 120),
         state=GpuState.LOST if lost else GpuState.OK,
         monotonic_s=now_s,
         compute_capability=_plain(row.get(CAPABILITY, "")),

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gpumon.sources.ssh import carry
 
-BACKLOG: Final = 4
-PAUSE_S: Final = 1.0
+_BACKLOG: Final = 4
+_PAUSE_S: Final = 1.0
 """Seconds until a connection is taken again where there were no more open files."""
 
 
@@ -35,7 +35,7 @@ class Tunnel:
     def open(self) -> None:
         """Listen. Raises OSError."""
         self._listener.bind(self.path)
-        self._listener.listen(BACKLOG)
+        self._listener.listen(_BACKLOG)
         self._begin(self._accept())
 
     async def close(self) -> None:
@@ -59,7 +59,7 @@ class Tunnel:
                 channel, _ = await loop.sock_accept(self._listener)
             except OSError as error:  # noqa: PERF203 - no more open files to be had, for now
                 self.last_words = f"no connection: {error.strerror}"
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
             else:
                 self._begin(self._carry(channel))
 

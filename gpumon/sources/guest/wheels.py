@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sources.guest.facts import facts
+from gpumon.sources.guest.facts import python_facts
 
 LEAST_PYTHON: Final = (3, 10)
 _OLD_MANYLINUX: Final = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
@@ -18,7 +18,7 @@ _WHEEL: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)(-[0-9][
 
 
 class PythonThere(msgspec.Struct, frozen=True):
-    """A Python of a host, as `facts` tells of it there."""
+    """A Python of a host, as `python_facts` tells of it there."""
 
     version: tuple[int, int]
     implementation: str
@@ -99,7 +99,7 @@ class PythonThere(msgspec.Struct, frozen=True):
 @cache
 def python_here() -> PythonThere:
     """The Python that runs this."""
-    return msgspec.convert(facts(), PythonThere)
+    return msgspec.convert(python_facts(), PythonThere)
 
 
 class WheelName(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from gpumon.sources.last_seen.memory import NO_CAUSE, Cause
 from gpumon.sources.last_seen.processes import UNIT, oom_kills
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 
-COMMAND_S: Final = 2.0
+_COMMAND_S: Final = 2.0
 """A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
 PAUSES_S: Final = (0.2, 0.5, 1.0)
 """Between tries: a runtime may learn of an end a moment after /proc shows it."""
@@ -50,14 +50,14 @@ RunProgram = Callable[[Sequence[str]], str]
 def cause_of(served: KnownEngine) -> Cause:
     """How the process of an engine ended. Blocks for a few seconds at most: for a thread."""
     for pause_s in (*PAUSES_S, 0.0):
-        cause = look_up(served, run)
+        cause = look_up_cause(served, program_output)
         if cause.code or not (served.origin.unit or served.origin.container):
             return cause
         time.sleep(pause_s)
     return NO_CAUSE
 
 
-def look_up(served: KnownEngine, ask: RunProgram) -> Cause:
+def look_up_cause(served: KnownEngine, ask: RunProgram) -> Cause:
     """The cause of an engine's end, with `ask` to run the commands."""
     origin = served.origin
     cause = NO_CAUSE
@@ -184,7 +184,7 @@ def kernel_messages(since_boot_s: float) -> str:
     return "".join(lines)
 
 
-def run(command: Sequence[str]) -> str:
+def program_output(command: Sequence[str]) -> str:
     """Output of a program; empty where it is not installed, fails, or takes too long."""
     program = shutil.which(command[0])
     if program is None:
@@ -195,7 +195,7 @@ def run(command: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=COMMAND_S,
+            timeout=_COMMAND_S,
             check=False,
             env={**os.environ, "LC_ALL": "C"},
         )

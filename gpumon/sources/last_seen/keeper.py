@@ -15,7 +15,7 @@ from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.merge import unique
 from gpumon.sources.last_seen.causes import cause_of
 from gpumon.sources.last_seen.gpus import LastListed
-from gpumon.sources.last_seen.looks import LOOK_S, ServerLooks, Servers
+from gpumon.sources.last_seen.looks import SERVER_LOOK_S, ServerLooks, Servers
 from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
 from gpumon.sources.last_seen.processes import boot_id
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, Listed, WrittenMemory
@@ -26,8 +26,8 @@ SAVE_S: Final = 30.0
 """Seconds between two writes while nothing but the times of answers changes."""
 SOON_S: Final = 1.0
 """Seconds between two writes after an engine came or ended."""
-CLOSE_S: Final = 0.2
-READY_S: Final = 1.0
+_CLOSE_S: Final = 0.2
+_READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
 
 
@@ -43,7 +43,7 @@ class LastSeenKeeper:
         ask: Callable[[KnownEngine], Cause] = cause_of,
         save_s: float = SAVE_S,
         soon_s: float = SOON_S,
-        look_s: float = LOOK_S,
+        look_s: float = SERVER_LOOK_S,
     ) -> None:
         """`servers` is discovery's; None: processes are not looked at. Without a `store` nothing outlives this run.
         `simulated` tells what is known of processes that do not exist.
@@ -71,10 +71,10 @@ class LastSeenKeeper:
         if self._reading is None:
             return
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(asyncio.wrap_future(self._reading), READY_S)
+            await asyncio.wait_for(asyncio.wrap_future(self._reading), _READY_S)
         self._load()
         self._look()
-        await self._looks.finish(READY_S)
+        await self._looks.finish(_READY_S)
         around = self._looks.around(rebooted=self._has_rebooted)
         asked = self.memory.expected(around, time.monotonic(), time.time())
         if asked:
@@ -111,11 +111,11 @@ class LastSeenKeeper:
         self._load()
         if self._writing is not None and not self._writing.done():
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.wrap_future(self._writing), CLOSE_S)
+                await asyncio.wait_for(asyncio.wrap_future(self._writing), _CLOSE_S)
         self._write()
         if self._writing is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.wrap_future(self._writing), CLOSE_S)
+                await asyncio.wait_for(asyncio.wrap_future(self._writing), _CLOSE_S)
 
     def _load(self) -> None:
         """Take what the file had, once it is read."""

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.memory import Around
-from gpumon.sources.last_seen.processes import Look, Use, look, works
+from gpumon.sources.last_seen.processes import ProcessLook, Use, look_at_processes, works
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
 from gpumon.sources.offload import daemon_thread
 
-LOOK_S: Final = 1.0
+SERVER_LOOK_S: Final = 1.0
 """Seconds between two looks at the processes of engines."""
 
 
@@ -45,7 +45,7 @@ class ServerLooks:
     thread."""
 
     def __init__(
-        self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = LOOK_S
+        self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = SERVER_LOOK_S
     ) -> None:
         """`servers` is discovery's; None: processes are not looked at. `simulated` tells what is known of processes
         that do not exist.
@@ -53,7 +53,7 @@ class ServerLooks:
         self._servers = servers
         self._simulated = simulated
         self._look_s = look_s
-        self._looking: Future[Look] | None = None
+        self._looking: Future[ProcessLook] | None = None
         self._looked_s = float("-inf")
         self._origins: Mapping[ProcessId, EngineOrigin] = {}
         self._ended: frozenset[ProcessId] = frozenset()
@@ -71,7 +71,7 @@ class ServerLooks:
             if not server.listens:
                 starting.append(server.id)
         self._looked_s = time.monotonic()
-        self._looking = daemon_thread(look, servers, dict(self._origins), list(watched), starting)
+        self._looking = daemon_thread(look_at_processes, servers, dict(self._origins), list(watched), starting)
 
     def is_due(self, now_s: float) -> bool:
         """Whether the newest look is old enough for another one."""

@@ -36,22 +36,22 @@ REFUSES_S: Final = 10.0
 container's proxy takes less."""
 PLANNED_S: Final = 600.0
 """Seconds for which an engine that somebody stopped is shown."""
-IDLE_S: Final = 30.0
+_IDLE_S: Final = 30.0
 """Without a request for so long before its port closed, its end is taken for planned."""
-WATCHED_S: Final = 15.0
+_WATCHED_S: Final = 15.0
 """An answer is older than this: what the engine did in between was not seen."""
 CAUSE_S: Final = 3.0
 """The cause of an end is waited for so long before the end is shown: a stop by systemd is not first called a crash."""
 SUCCEEDS_S: Final = 5.0
 """An engine that answers first this long after another's last answer may stand in its place: one that was there
 before is a replica. Where the start of its process is known, that decides."""
-MOST: Final = 64
+MOST_REMEMBERED_ENGINES: Final = 64
 """Engines that are remembered."""
-LOADING_BYTES_PER_S: Final = 20e6
+_LOADING_BYTES_PER_S: Final = 20e6
 """Read from disks, or taken of VRAM, from which on an engine loads its weights: a slow network mount gives as much."""
-COMPILING_CORES: Final = 0.5
+_COMPILING_CORES: Final = 0.5
 """CPU cores that a server keeps busy while it compiles kernels; one that waits for others takes none."""
-RATE_S: Final = 10.0
+_RATE_S: Final = 10.0
 """Over so long the last rate of tokens of an engine is taken."""
 VRAM_S: Final = 10.0
 """Over so long the VRAM of a starting engine is compared."""
@@ -113,7 +113,7 @@ class _Kept:
         self.answered_s = -math.inf
         """When it answered last in this run."""
         self.counted: deque[tuple[float, float]] = deque()
-        """Tokens that its process has counted: monotonic time and number, of the last `RATE_S`."""
+        """Tokens that its process has counted: monotonic time and number, of the last `_RATE_S`."""
         self.refused_s: float | None = None
         """Since when nothing listens at its URL; None: something does, or nobody knows."""
         self.ended_s: float | None = None
@@ -204,7 +204,7 @@ class LastSeen:
         """Take what an earlier run remembered; what this run has seen itself is newer."""
         for served in remembered:
             key = served.reading.key
-            if key not in self._kept and len(self._kept) < MOST:
+            if key not in self._kept and len(self._kept) < MOST_REMEMBERED_ENGINES:
                 self._kept[key] = _Kept(served)
 
     def records(self) -> list[KnownEngine]:
@@ -288,7 +288,7 @@ class LastSeen:
         answered_wall_s = wall_s - max(0.0, now_s - reading.monotonic_s)
         is_new = kept is None
         if kept is None:
-            if len(self._kept) >= MOST and not self._forget_oldest():
+            if len(self._kept) >= MOST_REMEMBERED_ENGINES and not self._forget_oldest():
                 return
             kept = _Kept(KnownEngine(without_bulk(reading), answered_wall_s, answered_wall_s))
             self._kept[reading.key] = kept
@@ -354,7 +354,7 @@ class LastSeen:
     def _drop(self, kept: _Kept, wall_s: float) -> None:
         del self._kept[kept.key]
         self._dropped[kept.key] = wall_s
-        while len(self._dropped) > MOST:
+        while len(self._dropped) > MOST_REMEMBERED_ENGINES:
             del self._dropped[next(iter(self._dropped))]
         self.version += 1
 
@@ -625,7 +625,7 @@ def _sum(values: Sequence[float]) -> Reading:
 
 
 def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -> Reading:
-    """Rate of tokens over the last `RATE_S`; warming up before the second answer of a process."""
+    """Rate of tokens over the last `_RATE_S`; warming up before the second answer of a process."""
     counters = [rank.counters[DECODE_TOKENS] for rank in reading.ranks if DECODE_TOKENS in rank.counters]
     total = number(_sum(counters))
     if total is None:
@@ -634,7 +634,7 @@ def _tokens_per_s(counted: deque[tuple[float, float]], reading: EngineReading) -
     if counted and total < counted[-1][1]:  # its counters began anew
         counted.clear()
     counted.append((reading.monotonic_s, total))
-    while len(counted) > 2 and counted[1][0] <= reading.monotonic_s - RATE_S:
+    while len(counted) > 2 and counted[1][0] <= reading.monotonic_s - _RATE_S:
         counted.popleft()
     seconds = reading.monotonic_s - counted[0][0]
     return (total - counted[0][1]) / seconds if seconds > 0.0 else WARMING_UP
@@ -650,9 +650,9 @@ def _same_model(old: KnownEngine, new: KnownEngine) -> bool:
 
 def _start_of(work: ServerWork, vram_bytes_per_s: float) -> Start:
     """Phase of a starting server, by its disk reads, VRAM growth and CPU."""
-    if max(work.read_bytes_per_s or 0.0, vram_bytes_per_s) >= LOADING_BYTES_PER_S:
+    if max(work.read_bytes_per_s or 0.0, vram_bytes_per_s) >= _LOADING_BYTES_PER_S:
         return Start.LOADING_WEIGHTS
-    if (work.cpu_cores or 0.0) >= COMPILING_CORES:
+    if (work.cpu_cores or 0.0) >= _COMPILING_CORES:
         return Start.COMPILING
     return Start.STARTING
 
@@ -680,10 +680,10 @@ def _departure(served: KnownEngine, cause: Cause, found_wall_s: float) -> Depart
 
 def _was_idle(served: KnownEngine, ended_wall_s: float) -> bool:
     """Whether nothing ran or waited in the time before its end, and that was seen."""
-    if not served.tells_load or ended_wall_s - served.served_wall_s > WATCHED_S:
+    if not served.tells_load or ended_wall_s - served.served_wall_s > _WATCHED_S:
         return False
     idle_since_s = max(served.busy_wall_s, served.begun_wall_s)
-    return served.served_wall_s - idle_since_s >= IDLE_S - WATCHED_S and ended_wall_s - idle_since_s >= IDLE_S
+    return served.served_wall_s - idle_since_s >= _IDLE_S - _WATCHED_S and ended_wall_s - idle_since_s >= _IDLE_S
 
 
 def log_command(origin: EngineOrigin) -> str:

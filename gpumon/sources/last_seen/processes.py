@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.sources.discovery.command_line import shown_command
-from gpumon.sources.driver.names import place_of
+from gpumon.sources.driver.names import pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.memory import ServerWork
@@ -22,7 +22,7 @@ CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 UNIT: Final = re.compile(r"[A-Za-z0-9@._:\\-]{1,200}\.service")
 """A systemd unit's name that needs no quoting."""
 POD: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[a-z0-9.-]{1,253}")
-FILE: Final = re.compile(r"/[A-Za-z0-9_@%+=:,./-]{1,250}")
+_FILE: Final = re.compile(r"/[A-Za-z0-9_@%+=:,./-]{1,250}")
 """A path that needs no quoting."""
 _MANAGER: Final = re.compile(r"user@\d+\.service")
 """The unit of a user's own systemd: what runs under it are units of that one."""
@@ -39,7 +39,7 @@ class Use(NamedTuple):
     cpu_s: float | None
 
 
-class Look(NamedTuple):
+class ProcessLook(NamedTuple):
     """Result of one look at the processes."""
 
     origins: Mapping[ProcessId, EngineOrigin]
@@ -48,12 +48,12 @@ class Look(NamedTuple):
     uses: Mapping[ProcessId, Use]
 
 
-def look(
+def look_at_processes(
     servers: Mapping[ProcessId, tuple[ProcessRecord, tuple[int, ...]]],
     known: Mapping[ProcessId, EngineOrigin],
     watched: Iterable[EngineOrigin],
     starting: Iterable[ProcessId],
-) -> Look:
+) -> ProcessLook:
     """Called in a thread: /proc can be slow.
 
     `servers` run as far as is known, each with its processes on GPUs; those `known` are not read again.
@@ -75,7 +75,7 @@ def look(
     for server_id in starting:
         if server_id in origins:
             uses[server_id] = _use(origins[server_id])
-    return Look(origins, frozenset(filter(has_ended, ids)), uses)
+    return ProcessLook(origins, frozenset(filter(has_ended, ids)), uses)
 
 
 def has_ended(server_id: ProcessId) -> bool:
@@ -95,7 +95,7 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
     """Origin of a process, as far as this user may read it."""
     cgroup = _cgroup(server.pid)
     container = CONTAINER.search(cgroup)
-    pod, _ = place_of(server.pid, in_pod="kubepods" in cgroup)
+    pod, _ = pod_and_job(server.pid, in_pod="kubepods" in cgroup)
     unit, is_user_unit = unit_of(cgroup) if container is None else ("", False)
     return EngineOrigin(
         pid=server.pid,
@@ -196,7 +196,7 @@ def _output(pid: int) -> str:
     except OSError:
         return ""
     for target in targets_of(pid).values():
-        if FILE.fullmatch(target) and not target.startswith("/dev/"):
+        if _FILE.fullmatch(target) and not target.startswith("/dev/"):
             return target
     return ""
 

@@ -12,18 +12,18 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sources.last_seen.memory import MOST
+from gpumon.sources.last_seen.memory import MOST_REMEMBERED_ENGINES
 from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
 from gpumon.sources.last_seen.records import REMEMBERED_S, KnownEngine, Listed, WrittenMemory, without_bulk
 from gpumon.sources.last_seen.state_folder import state_folder
 
-VERSION: Final = 1
+_VERSION: Final = 1
 """Raised when a file of before cannot be read any more; that costs what it remembered."""
-MOST_STORE_BYTES: Final = 4 << 20
+_MOST_STORE_BYTES: Final = 4 << 20
 MOST_RECORD_BYTES: Final = 64 << 10
 """A larger record (a server of a hundred ranks) is left out."""
-MOST_GPUS: Final = 256
+_MOST_GPUS: Final = 256
 
 
 def state_file(environ: Mapping[str, str]) -> Path | None:
@@ -46,7 +46,7 @@ def _add_newer(
         key = served.reading.key
         if key in newest:
             known_wall_s = newest[key].changed_wall_s
-        elif len(newest) < MOST:
+        elif len(newest) < MOST_REMEMBERED_ENGINES:
             known_wall_s = dropped.get(key, -math.inf)
         else:
             continue
@@ -77,9 +77,11 @@ class LastSeenStore:
         """Memory that an earlier run wrote; if it ran before a reboot, `WrittenMemory.boot` differs from `boot_id`."""
         written = self._read()
         if written is None:
-            return WrittenMemory(VERSION, self._host, boot_id(), self._pids)
-        written.engines = [served for served in written.engines if _is_current(served, wall_s)][:MOST]
-        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:MOST_GPUS]
+            return WrittenMemory(_VERSION, self._host, boot_id(), self._pids)
+        written.engines = [served for served in written.engines if _is_current(served, wall_s)][
+            :MOST_REMEMBERED_ENGINES
+        ]
+        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:_MOST_GPUS]
         return written
 
     def write(
@@ -95,13 +97,13 @@ class LastSeenStore:
         Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
         """
         newest = {served.reading.key: served for served in engines}
-        listed = list(gpus)[:MOST_GPUS]
+        listed = list(gpus)[:_MOST_GPUS]
         others = self._read()
         if not newest and not listed and not os.path.lexists(self._path):
             return True  # nothing was seen: no file and no folder is made for that
         if others is not None:
             _add_newer(newest, others.engines, dropped, wall_s)
-        written = WrittenMemory(VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
+        written = WrittenMemory(_VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):
@@ -109,7 +111,7 @@ class LastSeenStore:
         return True
 
     def _read(self) -> WrittenMemory | None:
-        data = read_own(self._path, MOST_STORE_BYTES)
+        data = read_own(self._path, _MOST_STORE_BYTES)
         if data is None:
             return None
         try:
@@ -117,7 +119,7 @@ class LastSeenStore:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         is_own = written.host == self._host and written.pids == self._pids
-        if written.version == VERSION and is_own:
+        if written.version == _VERSION and is_own:
             return written
         return None
 

@@ -9,7 +9,7 @@ import pynvml
 
 from gpumon.readings.frame import NO_DRIVER, GpuState
 from gpumon.readings.missing import Reason
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule
+from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule
 from gpumon.sources.driver.fleet import DriverGpu
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
@@ -47,7 +47,7 @@ _RULES: tuple[tuple[str, CallRule], ...] = (
         "IN_USE MEMORY INSUFFICIENT_RESOURCES",
         CallRule(Reason.ERROR, CallPause.BACK_OFF, "the driver lacks resources for this call"),
     ),
-    ("UNKNOWN", UNKNOWN),
+    ("UNKNOWN", UNKNOWN_CODE),
 )
 _FIXES: dict[int, str] = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
@@ -78,7 +78,7 @@ _FIXES: dict[int, str] = {
 }
 
 
-def code_of(error: Exception) -> int | None:
+def _code_of(error: Exception) -> int | None:
     """NVML's return code that an exception of pynvml stands for."""
     if isinstance(error, pynvml.NVMLError):
         return int(error.value)
@@ -111,7 +111,7 @@ class Nvml:
     source = "nvml"
     api = Api(
         functions=pynvml,
-        code_of=code_of,
+        code_of=_code_of,
         rules={
             **_rules_by_code(),
             _NO_UTF8: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent text that is no UTF-8", usual=True),

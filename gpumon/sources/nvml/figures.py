@@ -30,7 +30,7 @@ def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "
     return NvmlGauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
 
 
-MHZ = 1e6
+_MHZ = 1e6
 _SM = pynvml.NVML_CLOCK_SM
 _MEM = pynvml.NVML_CLOCK_MEM
 _ECC = {
@@ -41,8 +41,8 @@ TICK: tuple[NvmlGauge, ...] = (
     _gauge("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
     _gauge("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
     _gauge("temperature_c", "nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU, older="nvmlDeviceGetTemperature"),
-    _gauge("sm_clock_hz", "nvmlDeviceGetClockInfo", _SM, scale=MHZ),
-    _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=MHZ),
+    _gauge("sm_clock_hz", "nvmlDeviceGetClockInfo", _SM, scale=_MHZ),
+    _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=_MHZ),
 )
 """Read at every tick; the energy counter first, right after its moment was noted."""
 SLOW: tuple[NvmlGauge, ...] = (
@@ -51,14 +51,14 @@ SLOW: tuple[NvmlGauge, ...] = (
     _gauge("fan_ratio", "nvmlDeviceGetFanSpeed", scale=0.01),
 )
 """Read every few seconds: the link is trained down on an idle GPU. Boards that the server cools have no fan."""
-POWER_LIMIT = _gauge(
+POWER_LIMIT_GAUGE = _gauge(
     "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
 )
 MINUTE: tuple[NvmlGauge, ...] = (
-    POWER_LIMIT,
+    POWER_LIMIT_GAUGE,
     _gauge("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
-    _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=MHZ),
-    _gauge("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _MEM, scale=MHZ),
+    _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=_MHZ),
+    _gauge("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _MEM, scale=_MHZ),
     _gauge("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
     _gauge("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
     _gauge("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
@@ -132,7 +132,7 @@ def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
     return MemoryFigure(float(host.total - host.available), float(host.total), NOT_SUPPORTED, shared=True)
 
 
-MEMORY_TEMPERATURE = 82
+MEMORY_TEMPERATURE_FIELD = 82
 NVLINK_TX_KIB = 138
 NVLINK_RX_KIB = 139
 RECOVERY_ACTION = 230
@@ -153,7 +153,7 @@ clock event reasons have too are named alike). Field 78, low utilization, is no 
 is little to do."""
 
 SLOW_FIELDS: tuple[tuple[int, int], ...] = (
-    (MEMORY_TEMPERATURE, 0),
+    (MEMORY_TEMPERATURE_FIELD, 0),
     (NVLINK_TX_KIB, ALL_LINKS),
     (NVLINK_RX_KIB, ALL_LINKS),
     *((field, 0) for field in THROTTLE_NS),

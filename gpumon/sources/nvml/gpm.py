@@ -14,7 +14,7 @@ from gpumon.sources.driver.calls import Calls
 CLOSEST_S = 0.15
 """Samples less than 100 ms apart give zeros that look like idle; the guard keeps clear of that."""
 MIB_PER_S = 1048576.0
-PERCENT = 0.01
+_PERCENT = 0.01
 
 
 class GpmMetric(NamedTuple):
@@ -27,11 +27,11 @@ class GpmMetric(NamedTuple):
     """PCIe and NVLink mean nothing for a slice."""
 
 
-METRICS = (
-    GpmMetric(2, "sm_active_ratio", PERCENT),
-    GpmMetric(3, "sm_occupancy_ratio", PERCENT),
-    GpmMetric(5, "tensor_active_ratio", PERCENT),
-    GpmMetric(10, "dram_active_ratio", PERCENT),
+GPM_METRICS = (
+    GpmMetric(2, "sm_active_ratio", _PERCENT),
+    GpmMetric(3, "sm_occupancy_ratio", _PERCENT),
+    GpmMetric(5, "tensor_active_ratio", _PERCENT),
+    GpmMetric(10, "dram_active_ratio", _PERCENT),
     GpmMetric(20, "pcie_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
     GpmMetric(21, "pcie_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
     GpmMetric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
@@ -64,15 +64,15 @@ class GpmRequest:
     def __init__(self) -> None:
         self.record = pynvml.c_nvmlGpmMetricsGet_t()
         self.record.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self.record.numMetrics = len(METRICS)
-        for i, metric in enumerate(METRICS):
+        self.record.numMetrics = len(GPM_METRICS)
+        for i, metric in enumerate(GPM_METRICS):
             self.record.metrics[i].metricId = metric.id
         start = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
-        self._cells = memoryview(self.record).cast("B")[start : start + _CELL.size * len(METRICS)]
+        self._cells = memoryview(self.record).cast("B")[start : start + _CELL.size * len(GPM_METRICS)]
 
     def answers(self) -> Iterator[tuple[GpmMetric, int, float]]:
         """Each metric with its own return code and its number as NVML gives it."""
-        for metric, cell in zip(METRICS, _CELL.iter_unpack(self._cells), strict=True):
+        for metric, cell in zip(GPM_METRICS, _CELL.iter_unpack(self._cells), strict=True):
             yield metric, cell[1], cell[2]
 
 
@@ -174,7 +174,7 @@ class Gpm:
 
 
 def _all(missing: Missing) -> dict[str, Reading]:
-    return {metric.field: missing for metric in METRICS}
+    return {metric.field: missing for metric in GPM_METRICS}
 
 
 def _explain(missing: Missing) -> Missing:

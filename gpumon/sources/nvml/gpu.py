@@ -18,7 +18,7 @@ from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
-from gpumon.sources.nvml.gpm import METRICS, WHOLE_GPU, Gpm, GpmRequest
+from gpumon.sources.nvml.gpm import GPM_METRICS, WHOLE_GPU, Gpm, GpmRequest
 
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
@@ -34,9 +34,9 @@ _PCIE = {
 _KIB = 1024.0
 _PROFILE = re.compile(r"\bMIG (\S+)")
 _REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
-MOST_PROCESSES = 256
+_MOST_PROCESSES = 256
 """Processes kept of one GPU."""
-KEPT_S = 60.0
+_KEPT_S = 60.0
 """How long a list stands in for calls that fail: as long as the longest pause between them."""
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
@@ -154,7 +154,7 @@ class NvmlGpu:
         mask = calls.first(handle, figures.THROTTLE_CALLS)
         values["throttle"] = () if isinstance(mask, Missing) else throttle_names(mask)
         if self._slices.enabled:
-            for metric in METRICS:
+            for metric in GPM_METRICS:
                 values[metric.field] = _PER_SLICE
             return
         values.update(self._gpm.read(now_s))
@@ -200,7 +200,7 @@ class NvmlGpu:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
         values = self._values
         if implausible("power_w", values) is not None:
-            figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT,), values)
+            figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT_GAUGE,), values)
         drop_implausible(values)
         self._energy.check(values, self.read_s)
 
@@ -222,7 +222,7 @@ class NvmlGpu:
         figures.read_gauges(calls, handle, figures.SLOW, values)
         stamped = self._slow_fields.read(calls, handle)
         values["throttle_s"] = figures.throttle_s(stamped)
-        values["memory_temperature_c"] = stamped[figures.MEMORY_TEMPERATURE][0]
+        values["memory_temperature_c"] = stamped[figures.MEMORY_TEMPERATURE_FIELD][0]
         self._nvlink = {field: self._rates[field].bytes_per_s(stamped[number]) for field, number in _NVLINK.items()}
 
     def _begin_anew(self) -> None:
@@ -410,7 +410,7 @@ class Processes:
             return ()
         shares = _sm_shares(self._calls, self._handle, self._window_s)
         rows = []
-        for pid, (kind, vram) in list(processes.items())[:MOST_PROCESSES]:
+        for pid, (kind, vram) in list(processes.items())[:_MOST_PROCESSES]:
             look = self._names.of(pid, self._calls.now_s)
             share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
             rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **look._asdict()))
@@ -436,7 +436,7 @@ class Processes:
             self._lists[kind] = (now_s, records)
             return records
         since_s, kept = self._lists.get(kind, (0.0, ()))
-        if records.reason is Reason.ERROR and now_s - since_s <= KEPT_S:
+        if records.reason is Reason.ERROR and now_s - since_s <= _KEPT_S:
             return kept
         return ()
 

@@ -14,7 +14,7 @@ from gpumon.readings.topology import LinkPath, Pair, Topology, TopologyGpu
 from gpumon.sources.driver.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml.driver import DRIVER
-from gpumon.sources.topology import FAILED
+from gpumon.sources.topology import EXIT_UNREADABLE
 
 _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: LinkPath.BOARD,
@@ -127,7 +127,7 @@ class _Open:
         return tuple(names)
 
 
-def read() -> Topology:
+def _read() -> Topology:
     """The topology of this host. Raises pynvml.NVMLError where there is no driver."""
     pynvml.nvmlInit()
     driver, cuda = DRIVER.versions()
@@ -218,10 +218,10 @@ def _fault(code: int) -> str:
 def main() -> int:
     """Print the topology as msgpack, or the fault as text."""
     try:
-        topology = read()
+        topology = _read()
     except pynvml.NVMLError as error:
         sys.stdout.write(DRIVER.explain(int(error.value)))
-        return FAILED
+        return EXIT_UNREADABLE
     sys.stdout.buffer.write(msgspec.msgpack.encode(topology))
     return 0
 

@@ -12,7 +12,7 @@ import pynvml
 
 from gpumon.readings.frame import XidEvent
 
-MOST = 16
+_MOST = 16
 """Events kept per GPU, newest last."""
 WAIT_MS = 5000
 LONGEST_RETRY_S = 60.0
@@ -82,7 +82,7 @@ class XidWatch:
         for uuid, handle in list(self._handles.items()):
             if _address(handle) == _address(event.device):
                 known = self._events.get(uuid, ())
-                self._events[uuid] = (*known, XidEvent(int(event.eventData), time.time()))[-MOST:]
+                self._events[uuid] = (*known, XidEvent(int(event.eventData), time.time()))[-_MOST:]
 
 
 def _address(handle: Any) -> int:

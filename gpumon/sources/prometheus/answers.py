@@ -14,9 +14,9 @@ from gpumon.sources.exposition import MOST_LABEL_CHARS, MOST_LABELS, Series
 
 MOST_SERIES: Final = 1_000_000
 """Series taken from one answer."""
-MOST_KNOWN: Final = 2_000_000
+_MOST_KNOWN: Final = 2_000_000
 """Series remembered from one answer to the next."""
-SLICE_S: Final = 0.01
+_SLICE_S: Final = 0.01
 """Work in a thread lets the event loop in after so long."""
 VALUE: Final = b',"value":['
 VALUES: Final = b',"values":['
@@ -25,8 +25,10 @@ ITEM: Final = b'{"metric":{'
 """No text in JSON holds it: a quotation mark in one has a backslash before it."""
 PIECE_BYTES: Final = 512 * 1024
 """Decoded at once: the decoder lets no other thread in."""
-PARTIAL: Final = "its answer is partial (isPartial): some of its storage nodes do not answer, so figures may be missing"
-SHOWN: Final = 200
+_PARTIAL: Final = (
+    "its answer is partial (isPartial): some of its storage nodes do not answer, so figures may be missing"
+)
+_SHOWN: Final = 200
 """Characters of a server's own text that are shown."""
 
 
@@ -92,7 +94,7 @@ _PAIR: Final = msgspec.json.Decoder(tuple[float, str])
 _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
 
 
-def opened(body: bytes) -> QueryResult | None:
+def envelope_of(body: bytes) -> QueryResult | None:
     """The envelope of an answer; None where it is none of Prometheus' API."""
     begin = body.find(BEGIN) + len(BEGIN)
     last = _last_item(body, begin)
@@ -104,9 +106,9 @@ def opened(body: bytes) -> QueryResult | None:
             items = [*_items(body, begin, last), *_ITEMS.decode(result.result)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    warnings = [clean(text, SHOWN) for text in (envelope.warnings or ())[:8]]
+    warnings = [clean(text, _SHOWN) for text in (envelope.warnings or ())[:8]]
     if envelope.isPartial:
-        warnings.append(PARTIAL)
+        warnings.append(_PARTIAL)
     is_cut = len(items) > MOST_SERIES
     return QueryResult(result.resultType, items[:MOST_SERIES], tuple(warnings), _error_of(envelope), is_cut)
 
@@ -123,7 +125,7 @@ def _error_of(envelope: _Body) -> str:
     """The server's reason why there are no data; empty where there are."""
     if envelope.status == "success":
         return ""
-    return clean(envelope.error or envelope.errorType or "it gives no reason", SHOWN)
+    return clean(envelope.error or envelope.errorType or "it gives no reason", _SHOWN)
 
 
 def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:
@@ -228,14 +230,14 @@ class AnswerDecoder:
             if metric is None:
                 return None
             series = self._made(metric.metric)
-        if len(self._used) < MOST_KNOWN:
+        if len(self._used) < _MOST_KNOWN:
             self._used[head] = series
         return series
 
     def _plain(self, metric: dict[str, str]) -> Series:
         head = repr(sorted(metric.items())).encode("utf-8", "replace")
         series = self._used.get(head) or self._known.get(head) or self._made(metric)
-        if len(self._used) < MOST_KNOWN:
+        if len(self._used) < _MOST_KNOWN:
             self._used[head] = series
         return series
 
@@ -257,7 +259,7 @@ class _Pause:
         self._since_s = time.perf_counter()
 
     def __call__(self) -> None:
-        if time.perf_counter() - self._since_s > SLICE_S:
+        if time.perf_counter() - self._since_s > _SLICE_S:
             time.sleep(0)
             self._since_s = time.perf_counter()
 

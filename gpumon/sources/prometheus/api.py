@@ -19,29 +19,29 @@ from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import api_key
-from gpumon.sources.prometheus.answers import AnswerDecoder, Matrix, QueryResult, Vector, opened
+from gpumon.sources.prometheus.answers import AnswerDecoder, Matrix, QueryResult, Vector, envelope_of
 
 T = TypeVar("T")
-CONNECT_S: Final = 5.0
-MOST_ANSWER_BYTES: Final = 256 * 1024 * 1024
+_CONNECT_S: Final = 5.0
+_MOST_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """Largest answer."""
 CONNECTIONS: Final = 8
 LATENCY_OFFSET: Final = "1s"
 """VictoriaMetrics answers as of 30 s ago unless it is told this; a Prometheus does not know the parameter."""
-MOST_POINTS: Final = 11_000
+_MOST_POINTS: Final = 11_000
 """Per series: Prometheus refuses a range query with more."""
-FORM: Final = "application/x-www-form-urlencoded"
+_FORM: Final = "application/x-www-form-urlencoded"
 NO_POST: Final = frozenset({403, 405, 501})
 """Refusals of a POST: a proxy may forbid it (403) and let a GET through."""
 WITH_REASON: Final = frozenset({400, 422, 500, 503})
 """Answers that carry Prometheus' own words."""
-PREFIX: Final = (
+_PREFIX: Final = (
     "set [prometheus].url with the server's path prefix (Mimir: /prometheus; vmselect: /select/0/prometheus)"
 )
-BY_STATUS: Final = {
+_BY_STATUS: Final = {
     401: "401: it wants a login: set api_key_env or api_key_file, or user and password_env, in [prometheus]",
     403: "403: it is forbidden: check the key, the user and the tenant in [prometheus]",
-    404: f"404: no Prometheus API at {{base}}/api/v1: {PREFIX}",
+    404: f"404: no Prometheus API at {{base}}/api/v1: {_PREFIX}",
     414: "414: the query is too long for a GET: let POST through to it",
     429: "429: it asks for fewer requests: raise [prometheus].interval_s",
     502: "502: the proxy in front of it gets no answer: is the server behind it up?",
@@ -49,7 +49,7 @@ BY_STATUS: Final = {
     504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
 }
 TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
-TOO_LARGE: Final = f"an answer is larger than {MOST_ANSWER_BYTES >> 20} MiB: narrow [prometheus].match"
+_TOO_LARGE: Final = f"an answer is larger than {_MOST_ANSWER_BYTES >> 20} MiB: narrow [prometheus].match"
 
 
 class ApiFault(Exception):  # noqa: N818 (no fault of the program)
@@ -76,7 +76,7 @@ class PrometheusApi:
         self.warnings: dict[str, None] = {}
         self.reader = AnswerDecoder()
         self._config = config
-        limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_ANSWER_BYTES)
+        limits = Limits(min(_CONNECT_S, config.timeout_s), config.timeout_s, _MOST_ANSWER_BYTES)
         env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
         self._secret = Endpoint(
             url=config.url,
@@ -114,8 +114,8 @@ class PrometheusApi:
 
     async def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[Matrix]:
         """The series of a range query, a point every `step_s`. Raises ApiFault; ValueError for an impossible range."""
-        if not (step_s > 0.0 and start_s <= end_s and (end_s - start_s) / step_s < MOST_POINTS):
-            raise ValueError(f"a range has 1 to {MOST_POINTS} points: {start_s} to {end_s} by {step_s} s")
+        if not (step_s > 0.0 and start_s <= end_s and (end_s - start_s) / step_s < _MOST_POINTS):
+            raise ValueError(f"a range has 1 to {_MOST_POINTS} points: {start_s} to {end_s} by {step_s} s")
         form = {"query": promql, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
         return await self._series("query_range", form, ("matrix",), self.reader.matrices)
 
@@ -135,7 +135,7 @@ class PrometheusApi:
         """The decoded answer. In a thread, however small: another one may hold the reader for long."""
         words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
         answer = await self._asked(f"{self.base}/api/v1/{path}", words.encode("ascii"))
-        result = self._judged(answer, await asyncio.to_thread(opened, answer.body), types)
+        result = self._judged(answer, await asyncio.to_thread(envelope_of, answer.body), types)
         return await asyncio.to_thread(decode, result)
 
     def _judged(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
@@ -170,13 +170,13 @@ class PrometheusApi:
         if status == 401 and "Authorization" in (self._login or {}):
             what = "the login of user and password" if self._config.user else "the key"
             return f"401: [prometheus] {key_refused(self._secret, what)}"
-        text = BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
+        text = _BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 
     def _no_api(self, answer: HttpAnswer) -> str:
         start = answer.body[:500].lstrip(b"\xef\xbb\xbf \t\r\n")
         if start[:1] == b"<" or "html" in answer.content_type:
-            return f"{self._at} answers with a web page: a login in front of it? Else {PREFIX}"
+            return f"{self._at} answers with a web page: a login in front of it? Else {_PREFIX}"
         return (
             f"the answer of {self._at} is not that of a Prometheus API: check host, port and path in [prometheus].url"
         )
@@ -206,7 +206,7 @@ class PrometheusApi:
         if self._get:
             answer = await self._fetcher.send("GET", f"{url}?{form.decode('ascii')}", headers)
         else:
-            answer = await self._fetcher.send("POST", url, {**headers, "Content-Type": FORM}, form)
+            answer = await self._fetcher.send("POST", url, {**headers, "Content-Type": _FORM}, form)
         self.date_s = _date_s(answer.date)
         return answer
 
@@ -241,7 +241,7 @@ class PrometheusApi:
         if fault.state is EndpointState.TIMEOUT and "complete answer" in fault.text:
             return TOO_SLOW.format(at=self._at, limit=self._config.timeout_s)
         if fault.state is EndpointState.TOO_LARGE:
-            return TOO_LARGE
+            return _TOO_LARGE
         return fault.text
 
 

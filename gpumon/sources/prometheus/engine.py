@@ -10,7 +10,7 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import SCRAPED, SERVED, EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
-from gpumon.sources.engines.adapter import METRICS, Adapter, EngineRow, FirstAnswer
+from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
@@ -20,13 +20,13 @@ from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out
 from gpumon.sources.prometheus.targets import Target
 
-FOUND_BY: Final = SCRAPED
-DOWN: Final = Refusal(
+_FOUND_BY: Final = SCRAPED
+_DOWN: Final = Refusal(
     EndpointState.REFUSED, "the Prometheus cannot scrape it (up is 0): see its page /targets for the reason"
 )
 _OF_COUNTS: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
 """Name of a histogram's count -> that of its buckets, where a fleet is not asked for these."""
-CUT: Final = "more series than gpumon reads: figures may be too low"
+TOO_MANY_SERIES: Final = "more series than gpumon reads: figures may be too low"
 
 
 class Scrape(NamedTuple):
@@ -41,7 +41,7 @@ class Scrape(NamedTuple):
 
 def kind_of(values: Iterable[Series]) -> EngineRow | None:
     """The engine that a page with these series is of; None where it is of none."""
-    return claimed(FirstAnswer(METRICS, frozenset(series.name for series in values), b""), TABLED)
+    return claimed(FirstAnswer(METRICS_PATH, frozenset(series.name for series in values), b""), TABLED)
 
 
 class EngineTarget:
@@ -85,15 +85,15 @@ class EngineTarget:
         """Unix time of the newest scrape that was read; 0 where none was."""
         return self._read_last[0]
 
-    def fail(self, target: Target, at_s: float, interval_s: float, why: Refusal = DOWN) -> None:
+    def fail(self, target: Target, at_s: float, interval_s: float, why: Refusal = _DOWN) -> None:
         """Nothing was read of the target: what was read last stays, as of then. `at_s` is that of a first failure."""
         blank = EngineReading(
             name=self._name(target, Endpoint(url="http://nothing")),
-            url=url_of(target),
+            url=target_identity(target),
             state=why.state,
             monotonic_s=at_s,
             kind=self.row.kind,
-            found_by=FOUND_BY,
+            found_by=_FOUND_BY,
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
         served: dict[str, str] = {}
@@ -130,11 +130,11 @@ class EngineTarget:
         return msgspec.structs.replace(
             page,
             name=self._name(scrape.target, endpoint, page.part),
-            url=url_of(scrape.target),
+            url=target_identity(scrape.target),
             monotonic_s=scrape.scraped_s,
             interval_s=scrape.interval_s,
             info={IDENTITY: "none", **page.info},
-            found_by=FOUND_BY,
+            found_by=_FOUND_BY,
         )
 
 
@@ -142,7 +142,7 @@ def _open_bucket(count: Series) -> Series:
     return Series(_OF_COUNTS[count.name], {**count.labels, "le": "+Inf"})
 
 
-def url_of(target: Target) -> str:
+def target_identity(target: Target) -> str:
     """Identity of a target of a host: the address, or where that names no port, all that is known."""
     if port_of(target.instance):
         return target.instance

@@ -31,12 +31,12 @@ NO_POD: Final = (
     "no label says on which GPUs it runs: let the dcgm-exporter name pods (DCGM_EXPORTER_KUBERNETES), give this "
     "engine's address as [[endpoint]] with gpus = [..], or its model in [prometheus] gpus_per_engine"
 )
-NO_GPU: Final = (
+_NO_GPU: Final = (
     "no GPU is under the name of its host: scrape its dcgm-exporter, give both targets the same label 'node' (see "
     "host_labels), or give gpu_type and gpu_count in [[endpoint]]"
 )
 SHARED_POD: Final = "several engines run in its pod, and no label says which GPUs are whose"
-TOO_LARGE: Final = (
+_TOO_LARGE: Final = (
     "its weights take {:.0f} GB, and the {} that labels give it have {:.0f}: has it worker pods? Give its model in "
     "[prometheus] gpus_per_engine, or gpu_type and gpu_count in [[endpoint]]"
 )
@@ -154,7 +154,7 @@ class EngineGpus:
         if endpoint.gpu_type:
             return self._learn(engine, Placing((), BY_CONFIG, endpoint.gpu_count, endpoint.gpu_type))
         if not gpus:
-            return Placing((), NO_GPU)
+            return Placing((), _NO_GPU)
         if engine.user is None:
             return Placing((), NO_POD)
         uuids, why = self._seats.gpus(engine.user, self._pods[engine.user.pod])
@@ -202,7 +202,7 @@ class EngineGpus:
     ) -> list[Placing]:
         """The placings of a host's engines, with answers by their number for those that labels tell nothing of."""
         answers = list(placings)
-        unknown = [index for index, placing in enumerate(placings) if placing.source in (NO_POD, NO_GPU)]
+        unknown = [index for index, placing in enumerate(placings) if placing.source in (NO_POD, _NO_GPU)]
         free = _free_gpus(placings, gpus)
         if not unknown or not free or any(gpu.mig for gpu in gpus):
             return answers
@@ -326,7 +326,7 @@ def _too_large(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -
     weights = llm.stored_bytes or llm.read_bytes
     what = f"{count} GPU{'' if count == 1 else 's'}"
     if weights > room:
-        return TOO_LARGE.format(weights / 1e9, what, room / 1e9)
+        return _TOO_LARGE.format(weights / 1e9, what, room / 1e9)
     return ""
 
 

@@ -8,12 +8,14 @@ import msgspec
 
 from gpumon.readings.frame import GpuReading
 from gpumon.sources.dcgm_gpus import ExporterGpus
-from gpumon.sources.dcgm_page import read
+from gpumon.sources.dcgm_page import read_page
 from gpumon.sources.endpoint import NO_SCAN
 from gpumon.sources.prometheus.engine import Scrape
 from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of
 
-DOWN: Final = "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
+EXPORTER_DOWN: Final = (
+    "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
+)
 
 
 class ExporterTarget:
@@ -40,7 +42,7 @@ class ExporterTarget:
         """Read a scrape into `gpus`, unless it is the last one."""
         if scrape.scraped_s == self._scraped_s:
             return
-        page = read(NO_SCAN._replace(values=scrape.values))
+        page = read_page(NO_SCAN._replace(values=scrape.values))
         self.cut = page.cut
         if not page.found:
             return

@@ -28,7 +28,7 @@ _OF_ONE_THING: Final = frozenset(
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
 """Host name of a container that was given none."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-NAMELESS: Final = "(no host label)"
+_NAMELESS: Final = "(no host label)"
 
 
 class Pod(NamedTuple):
@@ -139,9 +139,9 @@ def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return True
 
 
-def shown(name: str, cluster: str, clusters: int) -> str:
+def host_name(name: str, cluster: str, clusters: int) -> str:
     """A host's name in the fleet; with its cluster where there are several."""
-    name = clean(name, 120) or NAMELESS
+    name = clean(name, 120) or _NAMELESS
     if cluster and clusters > 1:
         return f"{clean(cluster, 60)}/{name}"
     return name

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.period import ALERT, VERDICT, IncidentSeen, RecordedIncidents
+from gpumon.fleet.period import ALERT_KIND, VERDICT, IncidentSeen, RecordedIncidents
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.queries import joined
+from gpumon.sources.prometheus.queries import join_matchers
 from gpumon.sources.prometheus.source import FleetSource
 
-MOST_STEPS: Final = 5000
+_MOST_STEPS: Final = 5000
 """Moments at which it is asked what held; between two of them nothing is missed, but lengths are rounded up to them."""
-LEAST_STEP_S: Final = 60.0
+_LEAST_STEP_S: Final = 60.0
 VERDICTS: Final = "gpumon_verdict{{{}}}"
 URGENT_VERDICTS: Final = 'level=~"critical|warn"'
 ALERTS: Final = "ALERTS{{{}}}"
 URGENT_ALERTS: Final = 'alertstate="firing",alertname=~"Gpumon.+",severity=~"critical|warning"'
-RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumon:gpu_busy:ratio")
+_RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumon:gpu_busy:ratio")
 """Series of which gpumon's rules record one at least where there is anything to judge."""
 _SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
 _LEVELS: Final = {"critical": Level.CRITICAL, "warn": Level.WARN}
@@ -36,11 +36,11 @@ class _Span(NamedTuple):
 
 async def recorded_incidents(source: FleetSource, match: str, begin_s: float, end_s: float) -> RecordedIncidents:
     """All that stood between two Unix times. Raises ApiFault, but not where the server refuses one of the queries."""
-    step_s = max(LEAST_STEP_S, (end_s - begin_s) / MOST_STEPS)
+    step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOST_STEPS)
     span = _Span(begin_s, end_s, step_s)
     found: list[IncidentSeen] = []
     for template, urgent, read in ((VERDICTS, URGENT_VERDICTS, _verdict), (ALERTS, URGENT_ALERTS, _alert)):
-        series = template.format(joined(urgent, match))
+        series = template.format(join_matchers(urgent, match))
         # The largest of a step, so that nothing falls between two of them.
         asked = f"max_over_time({series}[{round(step_s * 1000)}ms])"
         for matrix in await source.api.query_range(asked, begin_s, end_s, step_s):
@@ -51,7 +51,7 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
 async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:
     """Whether gpumon's rules were evaluated in that time: without an alert nothing else tells it."""
     seconds = max(1, round(span.end_s - span.begin_s))
-    parts = [f"count(present_over_time({name}{{{joined(match)}}}[{seconds}s]))" for name in RULES]
+    parts = [f"count(present_over_time({name}{{{join_matchers(match)}}}[{seconds}s]))" for name in _RULES]
     try:
         return bool(await source.api.query(" or ".join(parts), span.end_s))
     except ApiFault as fault:
@@ -124,5 +124,5 @@ def _alert(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, e
         begin_s=begin_s,
         end_s=end_s,
         ended=ended,
-        source=ALERT,
+        source=ALERT_KIND,
     )

@@ -10,13 +10,13 @@ from gpumon.config.schema import Config
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import Missing
-from gpumon.sources.engines.vllm import CONFIG, MAMBA_SETTINGS
+from gpumon.sources.engines.vllm import CACHE_CONFIG_INFO, MAMBA_SETTINGS
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.queries import CLOCK
+from gpumon.sources.prometheus.queries import TIME_FUNCTION
 from gpumon.sources.prometheus.source import FleetSource
 
-SERVED: Final = (
+_SERVED: Final = (
     'group by (job, instance, model_name) ({__name__=~"vllm:num_requests_running|sglang:num_running_reqs|'
     'llamacpp:requests_processing"%s})'
 )
@@ -46,7 +46,7 @@ class ScrapedThings(NamedTuple):
     """Models of which engines run on MIG slices."""
 
 
-async def seen(config: Config) -> ScrapedThings:
+async def ask_inventory(config: Config) -> ScrapedThings:
     """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
     more_labels = ""
@@ -54,13 +54,13 @@ async def seen(config: Config) -> ScrapedThings:
         more_labels = f", {match}"
     source = FleetSource(config.prometheus, config.model, config.endpoint)
     try:
-        now = await source.api.query(CLOCK)
+        now = await source.api.query(TIME_FUNCTION)
         frame = await source.frame(now[0].value if now else None)
         if not frame.answered:
             raise ApiFault(frame.faults[0].text)
-        engines = [sample.series for sample in await source.api.query(SERVED % more_labels)]
+        engines = [sample.series for sample in await source.api.query(_SERVED % more_labels)]
         served = await source.api.query(f"gpumon_build_info{{{match}}}")
-        pools = [sample.series for sample in await source.api.query(f"{CONFIG}{{{match}}}")]
+        pools = [sample.series for sample in await source.api.query(f"{CACHE_CONFIG_INFO}{{{match}}}")]
     finally:
         await source.close()
     sizes, sliced = _engine_sizes(frame.hosts)

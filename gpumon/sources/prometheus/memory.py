@@ -19,13 +19,13 @@ from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.targets import Placer, ReplicaChoice, Target
 
-USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 NEAR: Final = 0.08
 """Scrapes come a little early or late: what is so near to a usual interval is that one."""
-LEAST_S: Final = 0.1
+_LEAST_S: Final = 0.1
 NEWEST: Final = 5
 """So many of the newest times between two scrapes are looked at: a scrape may be left out, an interval may change."""
-MOST: Final = 20_000
+_MOST: Final = 20_000
 """Names that are remembered."""
 LabelPairs = tuple[tuple[str, str], ...]
 ValuesByTarget = dict[Target, dict[Series, float]]
@@ -50,7 +50,7 @@ class Intervals:
             times = [at_s for at_s, _ in matrix.points]
             gaps = []
             for before, after in pairwise(times):
-                if after - before > LEAST_S:
+                if after - before > _LEAST_S:
                     gaps.append(after - before)
             if gaps:
                 self._learned[matrix.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
@@ -72,10 +72,10 @@ class Intervals:
 
 
 def _usual(seconds: float) -> float:
-    nearest = min(USUAL_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
+    nearest = min(_USUAL_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
     if abs(nearest - seconds) <= NEAR * nearest:
         return nearest
-    return max(LEAST_S, seconds)
+    return max(_LEAST_S, seconds)
 
 
 class MachinePlace(NamedTuple):
@@ -132,7 +132,7 @@ class KnownMachines:
 
     def lend(self, alias: MachinePlace, kept: MachinePlace) -> None:
         """These two are one machine, shown under the second name."""
-        if alias != kept and len(self._kept) < MOST:
+        if alias != kept and len(self._kept) < _MOST:
             for other, shown in self._kept.items():
                 if shown == alias:
                     self._kept[other] = kept

@@ -10,19 +10,19 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Model
 from gpumon.config.urls import with_scheme
-from gpumon.efficiency.service import ROUTERS
+from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED
-from gpumon.sources.attachment import NAMELESS, marked
+from gpumon.sources.attachment import NAMELESS, with_extra_work
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.llm import LlmSpec
 
-MOST_MODELS: Final = 4096
+_MOST_MODELS: Final = 4096
 """Models whose dimensions are kept."""
-NOTHING: Final = Endpoint(url="http://nothing")
+_NOTHING: Final = Endpoint(url="http://nothing")
 
 
 class Models:
@@ -52,7 +52,7 @@ class Models:
         for matches, endpoint in self._globs:
             if matches(instance):
                 return endpoint
-        return NOTHING
+        return _NOTHING
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Models:
 
     def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
         """The reading with its model, as far as that is known."""
-        if reading.kind in ROUTERS:
+        if reading.kind in ROUTER_KINDS:
             return reading
         model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
         known_hints = hints_of(reading.info)
@@ -73,7 +73,7 @@ class Models:
         llm, why = self._look(model, root, hints)
         return msgspec.structs.replace(
             reading,
-            llm=marked(llm, reading),
+            llm=with_extra_work(llm, reading),
             info=reading.info if llm is not None else {**reading.info, "model_missing": why},
             gpu_type=endpoint.gpu_type,
             gpu_count=endpoint.gpu_count,
@@ -85,7 +85,7 @@ class Models:
             return None, NAMELESS
         key = (model, root, tuple(sorted(hints.items())))
         if key not in self._known:
-            if len(self._known) >= MOST_MODELS:
+            if len(self._known) >= _MOST_MODELS:
                 self._known.clear()
             facts = look_up(model, root, self._models, llm_catalogue(), (), hints)
             self._known[key] = (facts.spec, facts.why)

@@ -17,7 +17,7 @@ from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, Placing, Seated
-from gpumon.sources.prometheus.hosts import HostLabels, Pod, named_apart, owner_of, shown
+from gpumon.sources.prometheus.hosts import HostLabels, Pod, host_name, named_apart, owner_of
 from gpumon.sources.prometheus.memory import Answers, LabelPairs, MachinePlace, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import Naming, name_machines
@@ -25,14 +25,16 @@ from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
 from gpumon.sources.prometheus.seating import Machine, Seating, merge_own, seat
 from gpumon.sources.prometheus.targets import Target
 
-SOURCE: Final = "prometheus"
-NOTHING: Final = (
+PROMETHEUS_SOURCE: Final = "prometheus"
+_NOTHING: Final = (
     "no engine, no GPU and no gpumon is among its series: does it scrape engines, dcgm-exporters or gpumon "
     "serve-metrics, and does [prometheus].match fit?"
 )
-DOWN: Final = "none of its targets answers: {} targets are down (up is 0), such as {}; its page /targets has the reason"
+_DOWN: Final = (
+    "none of its targets answers: {} targets are down (up is 0), such as {}; its page /targets has the reason"
+)
 NO_UP: Final = "{} targets have no series `up`, so it is unknown whether they answer: does [prometheus].match fit `up`?"
-TWICE: Final = "{} targets come from several Prometheus (a replica label): each counts once; ask for deduplication"
+_TWICE: Final = "{} targets come from several Prometheus (a replica label): each counts once; ask for deduplication"
 TWO_JOBS: Final = "{} engines are scraped by two jobs: each counts once"
 TWO_EXPORTERS: Final = "{} GPUs come from two exporters: each counts once"
 UNUSED: Final = "{} [[endpoint]] of the config match no engine here: {}; compare them with the label `instance`"
@@ -49,7 +51,7 @@ class Lasting(NamedTuple):
         """A fault that holds now. `key` identifies it where hosts may have the same text."""
         since_s = self.before.get(key or text, self.at_s)
         self.now[key or text] = since_s
-        return Fault(SOURCE, text, since_s)
+        return Fault(PROMETHEUS_SOURCE, text, since_s)
 
 
 def build_frame(
@@ -87,12 +89,12 @@ def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory)
     notices: list[str] = []
     down = scraped.down
     if not seating.machines and not down:
-        notices.append(NOTHING)
+        notices.append(_NOTHING)
     if not seating.machines and down:
-        notices.append(DOWN.format(len(down), _examples(down)))
+        notices.append(_DOWN.format(len(down), _examples(down)))
     counts = {
         NO_UP: sum(not target.known for target in scraped.here),
-        TWICE: memory.choice.repeated,
+        _TWICE: memory.choice.repeated,
         TWO_JOBS: seating.repeated_engines,
         TWO_EXPORTERS: seating.repeated_gpus,
     }
@@ -200,7 +202,7 @@ def _host(
         gpus = machine.gpus_in_order()
     faults = [lasting.fault(text, f"{place.cluster}/{place.name} {text}") for text in machine.faults]
     return HostFrame(
-        name=shown(place.name, place.cluster, len(memory.clusters)),
+        name=host_name(place.name, place.cluster, len(memory.clusters)),
         gpus=gpus,
         engines=tuple(engines),
         worker_gpus=workers,

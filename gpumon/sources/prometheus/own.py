@@ -60,7 +60,7 @@ from gpumon.triage import peers
 LabelledValue = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
 
-PARTS: Final[dict[str, type[msgspec.Struct]]] = {
+_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "ttft_s": Quantiles,
     "itl_s": Quantiles,
     "queue_s": Quantiles,
@@ -71,7 +71,7 @@ PARTS: Final[dict[str, type[msgspec.Struct]]] = {
 }
 """Objects in an engine's or a model's row."""
 ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
-    **PARTS,
+    **_PARTS,
     "outcomes": Outcomes,
     "outcomes_since_start": Outcomes,
     "prompt_tokens": Lengths,
@@ -186,7 +186,7 @@ def rebuilt(samples: Iterable[ExportedSample], wall_s: float, interval_s: float)
         wall_s=wall_s,
         simulated=names.get("simulated") == "yes",
         interval_s=interval_s,
-        host=Host(**about, **_figures(page, exported.HOST, {}, {}, NOT_EXPOSED)),
+        host=Host(**about, **_figures(page, exported.EXPORTED_HOST, {}, {}, NOT_EXPOSED)),
         costs=HostCosts(**_figures(page, exported.COSTS, {}, {}, NOT_EXPOSED)),
         self_cost=Self(**_figures(page, exported.SELF, {}, {}, NOT_EXPOSED)),
         gpus=gpus,
@@ -327,7 +327,7 @@ def _engines(page: OwnScrape) -> Iterator[Engine]:
         texts = _texts(info, exported.ENGINE_TEXTS, _ENGINE_FLAGS)
         texts["kind"] = _member(EngineKind, texts["kind"], EngineKind.UNKNOWN)
         texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
-        figures = _figures(page, exported.ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
+        figures = _figures(page, exported.EXPORTED_ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
         doubts = page.told("engine_doubt", labels, "doubt")
         known = {
             "name": name,
@@ -385,7 +385,7 @@ def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
 
 
 def _models(page: OwnScrape) -> Iterator[Replicas]:
-    samples = {field.sample for field in exported.MODEL}
+    samples = {field.sample for field in exported.EXPORTED_MODEL}
     deviating: dict[str, dict[str, str]] = {}
     for name in samples:
         for labels, _ in page.all(name):
@@ -399,7 +399,7 @@ def _models(page: OwnScrape) -> Iterator[Replicas]:
             model=model,
             engines=tuple(engines),
             deviating=tuple(engine for engine in engines if deviating[model][engine] == "yes"),
-            **_figures(page, exported.MODEL, {"model": model}, PARTS, NOT_EXPOSED),
+            **_figures(page, exported.EXPORTED_MODEL, {"model": model}, _PARTS, NOT_EXPOSED),
         )
 
 

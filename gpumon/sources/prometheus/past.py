@@ -19,19 +19,19 @@ from gpumon.sources.prometheus.queries import Queries
 from gpumon.sources.prometheus.targets import Target
 
 T = TypeVar("T")
-MOST_STEPS: Final = 600
+_MOST_STEPS: Final = 600
 """Moments of one past: no chart is wider, and a Prometheus gives 11,000 at most."""
 FEWEST_STEPS: Final = 60
-MOST_POINTS: Final = 600_000
+MOST_PAST_POINTS: Final = 600_000
 """Points of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
-LEAST_STEP_S: Final = 0.1
-FEW: Final = 3
+_LEAST_STEP_S: Final = 0.1
+_FEW: Final = 3
 """Steps that a host's own gpumon may lack: the newest scrapes are not there yet."""
 
 
 def most_steps(series: int) -> int:
     """Moments that are asked for at once, of so many series (0: it is not known)."""
-    return min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
+    return min(_MOST_STEPS, max(FEWEST_STEPS, MOST_PAST_POINTS // max(1, series)))
 
 
 def whole_ms(seconds: float) -> float:
@@ -53,12 +53,12 @@ class PrometheusPast:
         *,
         own: bool = False,
     ) -> None:
-        """The step is made longer where there would be more than `MOST_STEPS`, or, for so many series (0: it is not
-        known), more than `MOST_POINTS`. `own`: the host has a gpumon of its own now."""
+        """The step is made longer where there would be more than `_MOST_STEPS`, or, for so many series (0: it is not
+        known), more than `MOST_PAST_POINTS`. `own`: the host has a gpumon of its own now."""
         self._api = api
         self._queries = queries
         self._start_s = start_s
-        self.step_s = whole_ms(max(step_s, (end_s - start_s) / (most_steps(series) - 1), LEAST_STEP_S))
+        self.step_s = whole_ms(max(step_s, (end_s - start_s) / (most_steps(series) - 1), _LEAST_STEP_S))
         self._end_s = end_s
         self._own = own
         self._answers: list[list[Matrix]] = []
@@ -81,7 +81,7 @@ class PrometheusPast:
     def _is_whole(self, matrices: list[Matrix]) -> bool:
         """Whether one of these series has a point at almost every step."""
         longest = max((len(matrix.points) for matrix in matrices), default=0)
-        return longest > 0 and longest + FEW >= self._steps
+        return longest > 0 and longest + _FEW >= self._steps
 
     @property
     def _steps(self) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.exported import NAMES
+from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.readings.frame import Advance
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
@@ -25,18 +25,18 @@ from gpumon.readings.quantities import (
 )
 from gpumon.sources.dcgm_page import WANTED as GPU_NAMES
 from gpumon.sources.engines.adapter import START_TIME, Adapter
-from gpumon.sources.engines.registry import ROWS
+from gpumon.sources.engines.registry import ENGINE_ROWS
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.hosts import INSTANCE, PODS, host_of, user_of
 from gpumon.sources.prometheus.targets import EXPORTED, OF_WORKLOADS, UNKNOWN
 
-SEEN_S: Final = 300
+_SEEN_S: Final = 300
 """Over which a target's scrapes are looked at."""
 ENDS: Final = ("_bucket", "_count", "_sum")
 OWN: Final = "gpumon_.+"
 _PLAIN: Final = re.compile(r"[^a-zA-Z0-9_:]")
 
-TABLED: Final = tuple(row for row in ROWS if len(row.json_paths) < len(row.paths))
+TABLED: Final = tuple(row for row in ENGINE_ROWS if len(row.json_paths) < len(row.paths))
 """The engines whose metrics a Prometheus can scrape; what answers JSON alone never comes through one."""
 _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
 ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted for adapter in _ADAPTERS)) - {START_TIME}
@@ -48,7 +48,7 @@ FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
 """Quantities whose buckets a report asks for: it counts the requests within the goals."""
-CLOCK: Final = "time()"
+TIME_FUNCTION: Final = "time()"
 MOST_ADDRESSES: Final = 200
 """Addresses of a host's targets in the past."""
 _GPU_SIGNS: Final = GPU_NAMES & {
@@ -62,7 +62,7 @@ _GPU_SIGNS: Final = GPU_NAMES & {
     "DCGM_FI_DEV_BOARD_POWER_WATTS",
 }
 """Metrics of which a dcgm-exporter writes one at least, unless its list of fields was cut down."""
-_OWN_SIGNS: Final = NAMES & {"gpumon_build_info"}
+_OWN_SIGNS: Final = SAMPLE_NAMES & {"gpumon_build_info"}
 
 
 def _pod_labels() -> Iterator[str]:
@@ -75,7 +75,7 @@ def _pod_labels() -> Iterator[str]:
 _POD_LABELS: Final = tuple(_pod_labels())
 
 
-def signs() -> frozenset[str]:
+def sign_names() -> frozenset[str]:
     """Names of which an engine writes one at least."""
     signs: set[str] = set()
     for adapter in _ADAPTERS:
@@ -129,7 +129,7 @@ class Queries(NamedTuple):
     """The metrics of `gpumon serve-metrics`."""
 
 
-def selector(names: Iterable[str], matchers: str) -> str:
+def series_of_names(names: Iterable[str], matchers: str) -> str:
     """Series of these names. Names are made of letters, digits, `_` and `:`."""
     return _of(pattern(names), matchers)
 
@@ -178,13 +178,13 @@ def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKE
 
     `buckets`: quantities of which the distribution is asked for, not the sum and the count alone.
     """
-    started = f"{_metric(START_TIME, match)} and on (job, instance) {selector(signs(), match)}"
+    started = f"{_metric(START_TIME, match)} and on (job, instance) {series_of_names(sign_names(), match)}"
     return Queries(
         scraped=f"timestamp({_metric('up', match)})",
         up=_metric("up", match),
-        engines=selector(ENGINE_NAMES - left_out(buckets), match),
+        engines=series_of_names(ENGINE_NAMES - left_out(buckets), match),
         started=started,
-        gpus=selector(GPU_NAMES, match),
+        gpus=series_of_names(GPU_NAMES, match),
         own=_of(own, match),
     )
 
@@ -195,17 +195,17 @@ def own_names(names: Iterable[str]) -> str:
 
 
 def scrapes(instances: Iterable[str], match: str = "") -> str:
-    """The very scrapes of these targets within `SEEN_S`, by their `up`."""
-    return f"up{{{matchers(match, 'instance', instances)}}}[{SEEN_S}s]"
+    """The very scrapes of these targets within `_SEEN_S`, by their `up`."""
+    return f"up{{{matchers(match, 'instance', instances)}}}[{_SEEN_S}s]"
 
 
 def matchers(match: str, label: str, values: Iterable[str]) -> str:
     """`match`, and one of these values of a label, whatever stands in them."""
     one_of = "|".join(sorted(map(_literal, values)))
-    return joined(match, f'{label}=~"{one_of}"')
+    return join_matchers(match, f'{label}=~"{one_of}"')
 
 
-def joined(*parts: str) -> str:
+def join_matchers(*parts: str) -> str:
     """Several matchers as one list."""
     stripped = [part.strip().strip(",").strip() for part in parts]
     return ",".join(filter(None, stripped))
@@ -220,20 +220,20 @@ def _literal(value: str) -> str:
 
 def _of(names: str, match: str) -> str:
     name = f'__name__=~"{names}"'
-    return f"{{{joined(name, match)}}}"
+    return f"{{{join_matchers(name, match)}}}"
 
 
 def _metric(name: str, match: str) -> str:
-    matchers = joined(match)
+    matchers = join_matchers(match)
     if matchers:
         return f"{name}{{{matchers}}}"
     return name
 
 
-def dated(scraped: str, match: str) -> str:
+def with_scrape_times(scraped: str, match: str) -> str:
     """`scraped`, and by their own series when the pages were written that have no `up`: still one query."""
     pages = (
-        (UNKNOWN, signs() | _OWN_SIGNS),
+        (UNKNOWN, sign_names() | _OWN_SIGNS),
         ([name for name in UNKNOWN if name not in OF_WORKLOADS], _GPU_SIGNS),
     )
     return " or ".join((scraped, *(_newest(labels, names, match) for labels, names in pages)))
@@ -241,7 +241,7 @@ def dated(scraped: str, match: str) -> str:
 
 def _newest(labels: Iterable[str], names: Iterable[str], match: str) -> str:
     # Each name by itself: a function drops it, and two series must not become alike.
-    times = " or ".join(f"timestamp({name}{{{joined(match)}}})" for name in sorted(names))
+    times = " or ".join(f"timestamp({name}{{{join_matchers(match)}}})" for name in sorted(names))
     return f"max by ({', '.join(labels)}) ({times})"
 
 
@@ -272,12 +272,12 @@ def before(match: str) -> Before:
 
 def targets_of_range(match: str, seconds: float) -> str:
     """The targets that there were, by their `up`; to be asked for the end of the time."""
-    return f"last_over_time(up{{{joined(match)}}}[{_range(seconds)}])"
+    return f"last_over_time(up{{{join_matchers(match)}}}[{_range(seconds)}])"
 
 
 def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
     """The exporters that told GPUs of the hosts of these names, and the pods that used them."""
-    found = selector(_GPU_SIGNS, matchers(match, "Hostname", names))
+    found = series_of_names(_GPU_SIGNS, matchers(match, "Hostname", names))
     return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({found}[{_range(seconds)}]))"
 
 

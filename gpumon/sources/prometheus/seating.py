@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus import exporters
 from gpumon.sources.prometheus.contents import OFTEN, Contents, OwnGpumon, ScrapedEngine, ScrapedExporter
-from gpumon.sources.prometheus.engine import CUT, url_of
+from gpumon.sources.prometheus.engine import TOO_MANY_SERIES, target_identity
 from gpumon.sources.prometheus.hosts import port_of, same_pod
 from gpumon.sources.prometheus.memory import LabelPairs, MachinePlace, Memory
 from gpumon.sources.prometheus.naming import Naming
@@ -22,7 +22,7 @@ from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
 
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
-UNSEEN: Final = (
+_UNSEEN: Final = (
     "its gpumon serve-metrics sees {} of the {} engines that this Prometheus scrapes here, whose own series are taken: "
     "in a container it needs the host's PIDs and network (hostPID, hostNetwork), or the engines as [[endpoint]]"
 )
@@ -78,7 +78,7 @@ class Seating:
                 machine.gpus[gpu.uuid] = _with_past(gpu, self._memory)
                 self._uuids.add(gpu.uuid)
             if down and (is_shown or not machine.gpus):
-                machine.faults[exporters.DOWN] = None
+                machine.faults[exporters.EXPORTER_DOWN] = None
                 machine.exporters_down.add(target.key)
             if exporter.cut:
                 machine.faults[CUT_GPUS] = None
@@ -99,7 +99,7 @@ class Seating:
         """Note on its machine an exporter that is down, and whose page was never read."""
         machine = self._machine(target, self._naming.host(target))
         if not machine.gpus:
-            machine.faults[exporters.DOWN] = None
+            machine.faults[exporters.EXPORTER_DOWN] = None
         machine.exporters_down.add(target.key)
 
     def seat_own(self, own: OwnGpumon) -> None:
@@ -126,7 +126,7 @@ class Seating:
                 return
         machine.engines.append(scraped)
         if engine.cut:
-            machine.faults[CUT] = None
+            machine.faults[TOO_MANY_SERIES] = None
 
     def _is_better(self, scraped: ScrapedEngine, seated: ScrapedEngine) -> bool:
         """Whether an engine that is up replaces one that is down; of two alike one that has fallen behind goes."""
@@ -177,7 +177,7 @@ def _with_past(gpu: GpuReading, memory: Memory) -> GpuReading:
 
 def _is_same(target: Target, other: Target) -> bool:
     """Whether two jobs scrape one engine: at one address with a port, and no pod's name says otherwise."""
-    same_address = url_of(target) == url_of(other) and port_of(target.instance) != ""
+    same_address = target_identity(target) == target_identity(other) and port_of(target.instance) != ""
     return same_address and job_of(target) != job_of(other) and same_pod(target.labels, other.labels)
 
 
@@ -193,7 +193,7 @@ def merge_own(machine: Machine) -> None:
     number = _readings(machine.engines)
     if unseen:
         known = number - _readings(unseen)
-        machine.faults[UNSEEN.format(known or "none", number)] = None
+        machine.faults[_UNSEEN.format(known or "none", number)] = None
     if machine.gpus and unseen and not machine.snapshot.engines:
         machine.snapshot = None
     else:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model, Prometheus
-from gpumon.readings.exported import NAMES
+from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, XidEvent
 from gpumon.readings.text import clean
@@ -21,25 +21,25 @@ from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import SOURCE, build_frame
+from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
 from gpumon.sources.prometheus.past import PrometheusPast, instances_of, most_steps, together
 from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
-    CLOCK,
     FLEET_BUCKETS,
     REPORT_BUCKETS,
+    TIME_FUNCTION,
     Queries,
     addresses,
     before,
-    dated,
     exporters_of_range,
     left_out,
     matchers,
     own_names,
     queries,
     scrapes,
-    selector,
+    series_of_names,
     targets_of_range,
+    with_scrape_times,
 )
 from gpumon.sources.prometheus.targets import Target
 
@@ -55,11 +55,11 @@ CLOCK_AGAIN_S: Final = 300.0
 """The server's clock is looked at so often."""
 BEFORE_AGAIN_S: Final = 600.0
 """The last day is looked at so often."""
-DAY_S: Final = 86400.0
-MOST_SKEW_S: Final = 5.0
+_DAY_S: Final = 86400.0
+_MOST_SKEW_S: Final = 5.0
 DATE_S: Final = 1.0
 """A Date header is no more exact than this."""
-KEPT_S: Final = 15 * 86400.0
+_KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
 LOOKS: Final = 8
 """Parts of a longer past at whose ends it is asked which hosts there were."""
@@ -97,7 +97,7 @@ class FleetSource:
         self._labels = HostLabels(config.host_labels, config.cluster_labels)
         self._wall = wall
         self._clock = clock
-        self._queries: Queries = queries(config.match, own_names(NAMES), buckets)
+        self._queries: Queries = queries(config.match, own_names(SAMPLE_NAMES), buckets)
         self._left_out = left_out(buckets)
         self._looked_at = ""
         self._memory = Memory(config.interval_s)
@@ -232,9 +232,9 @@ class FleetSource:
         if not instances:
             return None
         match = matchers(self._config.match, "instance", instances)
-        asked = queries(match, own_names(NAMES), buckets)
+        asked = queries(match, own_names(SAMPLE_NAMES), buckets)
         if self._memory.undated:
-            return asked._replace(scraped=dated(asked.scraped, match))
+            return asked._replace(scraped=with_scrape_times(asked.scraped, match))
         return asked
 
     async def _frames_of(self, past: PrometheusPast, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
@@ -274,7 +274,7 @@ class FleetSource:
 
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest moment that can be asked for."""
-        return newest_s - KEPT_S
+        return newest_s - _KEPT_S
 
     async def settle(self) -> None:
         """Ask for the day before."""
@@ -288,7 +288,7 @@ class FleetSource:
         """The answers to a constant number of queries. Raises ApiFault."""
         first, *others = self._queries
         if self._memory.undated:
-            first = dated(first, self._config.match)
+            first = with_scrape_times(first, self._config.match)
         others += self._more()
         scraped = await self._query(first, at_s)
         refused: list[ApiFault] = []
@@ -320,7 +320,7 @@ class FleetSource:
             return
         begun_s = self._clock()
         sent_s = self._wall()
-        clock = await self._query(CLOCK, None)
+        clock = await self._query(TIME_FUNCTION, None)
         took_s = self._clock() - begun_s
         middle_s = sent_s + took_s / 2
         if clock:
@@ -337,10 +337,10 @@ class FleetSource:
         """Notices of a clock that is off, and of answers that are older than that clock."""
         notices: list[str] = []
         off_s = abs(self._clock_ahead_s)
-        if off_s > MOST_SKEW_S:
+        if off_s > _MOST_SKEW_S:
             notices.append(SKEWED.format(off_s, "behind" if self._clock_ahead_s > 0.0 else "ahead of"))
         behind_s = self._clock_ahead_s - self._ahead_s
-        if behind_s > MOST_SKEW_S:
+        if behind_s > _MOST_SKEW_S:
             notices.append(BEHIND.format(behind_s))
         return tuple(notices)
 
@@ -349,7 +349,7 @@ class FleetSource:
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
         if not instances or not self._left_out:
             return []
-        return [selector(self._left_out, matchers(self._config.match, "instance", instances))]
+        return [series_of_names(self._left_out, matchers(self._config.match, "instance", instances))]
 
     async def _learn(self, answers: Answers) -> None:
         """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
@@ -383,7 +383,7 @@ class FleetSource:
             return
         memory = self._memory
         memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
-        memory.xids = _xid_events(xids, _by_uuid(changed), at_s - DAY_S)
+        memory.xids = _xid_events(xids, _by_uuid(changed), at_s - _DAY_S)
 
     def _failed(self, text: str, at_s: float, now: bool) -> FleetFrame:
         return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s, now), answered=False)
@@ -395,7 +395,7 @@ class FleetSource:
         else:
             since = dict.fromkeys(texts, at_s)
         self._since = since if now else self._since
-        return tuple(Fault(SOURCE, text, since_s) for text, since_s in since.items())
+        return tuple(Fault(PROMETHEUS_SOURCE, text, since_s) for text, since_s in since.items())
 
     async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
         return await asyncio.to_thread(

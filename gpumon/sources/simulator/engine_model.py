@@ -16,7 +16,7 @@ from gpumon.sources.simulator.sequence import Sequence
 from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import ArrivalQueue, SimulatedRequest
 
-MOST_STEPS = 256
+_MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""
 
 BLOCK_TOKENS = 16
@@ -187,7 +187,7 @@ class EngineModel:
         """Fraction of a token that the steps' mean tokens have left over."""
         self._plan: list[tuple[Sequence, int]] | None = None
         """Chunks of the step in progress; None between steps."""
-        self._most_steps = MOST_STEPS
+        self._most_steps = _MOST_STEPS
         """1 after a preemption: the next step may take the queue up again."""
 
     @property
@@ -351,7 +351,7 @@ class EngineModel:
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
     def _schedule(self) -> list[tuple[Sequence, int]]:
-        self._most_steps = MOST_STEPS
+        self._most_steps = _MOST_STEPS
         while not self.blocks.holds(self._ordinal, self._gain(1), self._decoding):
             self._preempt()
             self._most_steps = 1
@@ -697,7 +697,7 @@ def _adapters_of(sequences: Iterable[Sequence]) -> tuple[str, ...]:
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:
     """Steps that fit in `seconds` when the first lasts `first_s` and each next one `growth_s` longer."""
     if math.isinf(seconds) or seconds <= 0.0:
-        return MOST_STEPS if seconds > 0.0 else 0.0
+        return _MOST_STEPS if seconds > 0.0 else 0.0
     linear = first_s - growth_s / 2
     if growth_s < 1e-12:
         return seconds / linear

@@ -63,7 +63,7 @@ class GpuPace(NamedTuple):
     """Share of the time that other programs compute there: kernels of two processes take turns."""
 
 
-def shared(first: AverageWork, second: AverageWork) -> AverageWork:
+def share_time(first: AverageWork, second: AverageWork) -> AverageWork:
     """Two programs on one GPU, each of which has half of the time while both have work."""
     share = 1.0 - 0.5 * second.busy_ratio
     other = 1.0 - 0.5 * first.busy_ratio

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.endpoint import LIMITS, EndpointSource
+from gpumon.sources.endpoint import ENDPOINT_LIMITS, EndpointSource
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.simulator.server import SILENCE
 from gpumon.sources.simulator.source import SHORTEST_S, SimulatedEndpoint, SimulatedServer
@@ -42,7 +42,7 @@ class RoundTime(NamedTuple):
     interval_s: float
 
 
-def moments(from_s: float, to_s: float = 0.0) -> Iterator[RoundTime]:
+def rounds(from_s: float, to_s: float = 0.0) -> Iterator[RoundTime]:
     """Moments after `from_s`, up to simulated time zero, or `to_s` beyond."""
     at_s = from_s
     for stretch in (*PACES, PacedPart(to_s, AFTER_S)):
@@ -56,7 +56,7 @@ class HandedOver(Fetcher):
     """Client that gets the pages of one simulated port without a connection, on the clock of the past."""
 
     def __init__(self, source: EndpointSource, port: SimulatedEndpoint) -> None:
-        super().__init__(source.url, tls_ca="", tls_verify=True, limits=LIMITS, clock=lambda: self.now_s)
+        super().__init__(source.url, tls_ca="", tls_verify=True, limits=ENDPOINT_LIMITS, clock=lambda: self.now_s)
         self._port = port
         self.now_s = 0.0
         """Monotonic time of the moment that is played."""
@@ -95,7 +95,7 @@ async def past_of(
     server.in_past = True
     zero_s, zero_wall_s = server.date_zero()
     is_first = True
-    for moment in chain(moments(server.at_s, server.past_to_s), _caught_up(server)):
+    for moment in chain(rounds(server.at_s, server.past_to_s), _caught_up(server)):
         monotonic_s = zero_s + moment.at_s
         server.advance(moment.at_s)
         for source, client in zip(sources, clients, strict=True):

@@ -246,7 +246,7 @@ class HostEffect(_Effect, frozen=True):
 S = TypeVar("S", bound=_Effect)
 
 
-def lasting(effects: Iterable[S], at_s: float) -> list[S]:
+def effects_at(effects: Iterable[S], at_s: float) -> list[S]:
     """The effects that last at a moment."""
     return [effect for effect in effects if effect.from_s <= at_s < effect.to_s]
 

@@ -63,7 +63,7 @@ def _spelt(word: str) -> list[str]:
     return codes.split()
 
 
-def lengths(tokens: float | list[float]) -> LogNormalLengths:
+def _lengths(tokens: float | list[float]) -> LogNormalLengths:
     """All of about one length, or a log-normal."""
     if isinstance(tokens, list):
         median, sigma, least, most = tokens
@@ -79,7 +79,7 @@ def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Traf
     more["patience"] = tuple(starmap(Patience, more.pop("patience", ())))
     more["batches"] = tuple((float(at_s), count) for at_s, count in more.pop("batches", ()))
     more = {"swing": 0.0, **more, "surges": surges, "singles": singles}
-    return TrafficDemand(requests_per_s, lengths(prompt), lengths(output), **more)
+    return TrafficDemand(requests_per_s, _lengths(prompt), _lengths(output), **more)
 
 
 def _actor(row: TomlRow) -> Actor:

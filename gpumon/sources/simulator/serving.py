@@ -9,7 +9,7 @@ import msgspec
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
 from gpumon.sources.simulator.gpus import AverageWork, GpuPace, work_between
 from gpumon.sources.simulator.link import KvLink
-from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, boundaries, lasting
+from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, boundaries, effects_at
 from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
 from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
@@ -21,7 +21,7 @@ LEAST_VRAM = 0.01
 """Share that a worker holds which has just begun to read its weights: the context."""
 LOADING_CORES = 0.6
 """CPU cores that a process keeps busy which reads its weights: mostly it waits for the disk."""
-COMPILING_CORES = 12.0
+_COMPILING_CORES = 12.0
 SERVING_CORES = 1.1
 """CPU cores of a process that serves: the engine core's loop, and a little for the API server."""
 RESTING_CORES = 0.03
@@ -101,7 +101,7 @@ class SimulatedEngine:
         """Begin and end what happens at this moment."""
         before = self._now
         was_starting = self.starts
-        self._now = lasting(self._effects, at_s)
+        self._now = effects_at(self._effects, at_s)
         self.up = not any(effect.ends_process for effect in self._now)
         self.mute = any(effect.mute for effect in self._now)
         if self.starts and not was_starting:
@@ -122,7 +122,7 @@ class SimulatedEngine:
 
     def _meet_conditions(self, at_s: float) -> None:
         """Set the ranks to the conditions of this moment."""
-        self._met = lasting(self._conditions, at_s)
+        self._met = effects_at(self._conditions, at_s)
         failing_share = max((condition.failing_share for condition in self._met), default=0.0)
         pauses_s = [condition.to_s for condition in self._met if condition.pause is not None]
         pause_to_s = max(pauses_s, default=at_s)
@@ -193,7 +193,7 @@ class SimulatedEngine:
             if effect.loading:
                 return LOADING_CORES
             if effect.compiling:
-                return COMPILING_CORES
+                return _COMPILING_CORES
             # One that waits for its kernels asks the driver again and again.
             return SERVING_CORES if effect.spinning else RESTING_CORES
         for condition in self._met:

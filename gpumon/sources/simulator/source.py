@@ -15,9 +15,9 @@ from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading,
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.memory import Around, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, shared
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, share_time
 from gpumon.sources.simulator.physics import GIB
-from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, lasting
+from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, effects_at
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
 from gpumon.sources.simulator.server import SILENCE, LoopbackServer, PageAnswer
 from gpumon.sources.simulator.serving import SimulatedEngine
@@ -172,7 +172,7 @@ class SimulatedServer:
         fields: dict[str, object] = {"xid": xid, **dict.fromkeys(self._scenario.unmeasured, NOT_SUPPORTED)}
         if fields.keys() >= _ACTIVITY:
             fields["activity_source"] = ""
-        for effect in lasting(effects, self.at_s):
+        for effect in effects_at(effects, self.at_s):
             if effect.state is GpuState.LOST:
                 own = (reading.index, reading.uuid, reading.name, effect.state, reading.monotonic_s, effect.state_text)
                 return GpuReading(*own, source=reading.source, xid=xid)
@@ -215,7 +215,7 @@ class SimulatedServer:
             self._work_gpus(seconds)
 
     def _work_gpus(self, seconds: float) -> None:
-        effects = lasting(self._scenario.gpu_effects, self.at_s)
+        effects = effects_at(self._scenario.gpu_effects, self.at_s)
         works = self._works()
         for gpu in self.gpus:
             on_gpu = [effect for effect in effects if gpu.index in effect.gpus]
@@ -227,7 +227,7 @@ class SimulatedServer:
         """Work of each GPU since the last call, by its index: that of engines, of runs and of what else is there."""
         works: dict[int, AverageWork] = {}
         others: dict[int, float] = {}
-        for leftover in lasting(self._scenario.leftovers, self.at_s):
+        for leftover in effects_at(self._scenario.leftovers, self.at_s):
             works[leftover.gpu] = leftover.work
             others[leftover.gpu] = leftover.work.busy_ratio
 
@@ -237,7 +237,7 @@ class SimulatedServer:
         for act in self.acts:
             for gpu, work in act.works(pace).items():
                 if gpu in works:
-                    works[gpu] = shared(work, works[gpu])
+                    works[gpu] = share_time(work, works[gpu])
                 else:
                     works[gpu] = work
         return works
@@ -382,7 +382,7 @@ class SimulatedProcess(NamedTuple):
         """Share of its memory that it holds now: 0 where there is no such process."""
         if self.engine is not None:
             return self.engine.vram_share
-        if self.leftover is not None and not lasting((self.leftover,), at_s):
+        if self.leftover is not None and not effects_at((self.leftover,), at_s):
             return 0.0
         return 1.0
 
@@ -473,7 +473,7 @@ class SimulatedHost:
         else:
             real = self._real.read(pids)
         fields = {field: getattr(real, field) for field in _OWN}
-        for effect in lasting(self._effects, self._at_s()):
+        for effect in effects_at(self._effects, self._at_s()):
             for field in HostReading.__struct_fields__:
                 value = getattr(effect.reading, field)
                 if field not in _OWN and not isinstance(value, Missing) and value != ():

@@ -17,7 +17,7 @@ DRAM_SHARE = 0.38
 """Share of the HBM peak that a training step keeps busy: activations and optimizer states."""
 KERNEL_SHARE = 0.93
 """Share of a step in which kernels compute; the rest is all-gather and reduce-scatter that nothing hides."""
-FLOPS_PER_PARAMETER = 6.0
+_FLOPS_PER_PARAMETER = 6.0
 """FLOPs per parameter and token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 
 
@@ -54,7 +54,7 @@ class TrainingRun(msgspec.Struct, frozen=True):
     def step_s(self) -> float:
         """Seconds of a step that waits for nothing."""
         peak = len(self.gpus) * self.chip.bf16_flops_per_s
-        return FLOPS_PER_PARAMETER * self.params * self.tokens_per_step / (peak * self.flops_share)
+        return _FLOPS_PER_PARAMETER * self.params * self.tokens_per_step / (peak * self.flops_share)
 
     def feed(self, url: str) -> Feed:
         """How the config names it."""

@@ -16,12 +16,12 @@ from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 
 PageLabels = tuple[tuple[str, str], ...]
-Values = Callable[[], Iterable[float]]
-PageBlock = tuple[str, tuple[str, ...], Values]
+_Values = Callable[[], Iterable[float]]
+PageBlock = tuple[str, tuple[str, ...], _Values]
 """Header lines, the series' names with their labels, and what reads their values."""
 STARTING_S: Final = 75.0
 """A process starts that long before it answers: weights, compilation, CUDA graphs."""
-REJECTIONS: Final = ("max_num_queued_reqs", "max_num_queued_tokens")
+_REJECTIONS: Final = ("max_num_queued_reqs", "max_num_queued_tokens")
 """Reasons of vllm:admission_rejections, the one vLLM counter without an `engine` label."""
 CACHE_CONFIG: Final = dict(
     re.findall(
@@ -97,7 +97,7 @@ def go_number(value: float) -> str:
     return f"{mantissa}e+{len(whole) - 1:02d}"
 
 
-def _block(name: str, text: str, kind: str, labels: Iterable[PageLabels], values: Values) -> PageBlock:
+def _block(name: str, text: str, kind: str, labels: Iterable[PageLabels], values: _Values) -> PageBlock:
     series = tuple(_series(name, series_labels) for series_labels in labels)
     return f"# HELP {name} {text}\n# TYPE {name} {kind}", series, values
 
@@ -217,7 +217,7 @@ class VllmPage:
             return (_block(name, family.text, "gauge", labels, read),)
         return self._counter(name, family.text, labels, read)
 
-    def _counter(self, name: str, text: str, labels: Sequence[PageLabels], values: Values) -> Iterable[PageBlock]:
+    def _counter(self, name: str, text: str, labels: Sequence[PageLabels], values: _Values) -> Iterable[PageBlock]:
         yield _block(f"{name}_total", text, "counter", labels, values)
         yield from self._created(name, text, labels)
 
@@ -274,7 +274,7 @@ class VllmPage:
         return self._counter(
             "vllm:admission_rejections",
             "Number of admission attempts rejected by a queue limit, by reason.",
-            [(model, ("reason", reason)) for reason in REJECTIONS],
+            [(model, ("reason", reason)) for reason in _REJECTIONS],
             lambda: (sum(rank.rejected for rank in ranks), 0.0),
         )
 

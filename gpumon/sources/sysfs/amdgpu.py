@@ -30,7 +30,7 @@ PACKAGE: Final = "'amdsmi>=7.0'"
 INSTALL: Final = f"install {PACKAGE} with pip in gpumon's own environment, and ROCm's amd-smi-lib on the host"
 MORE: Final = "energy, throttling, XGMI links, bad pages, partitions and the peak bandwidth"
 """Figures that AMD SMI adds to those of sysfs."""
-NO_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/class/drm: see lspci and dmesg"
+NO_AMD_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/class/drm: see lspci and dmesg"
 _NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "amdgpu counts no PCIe traffic that every user may read")
 _IDS: Final = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 _AMD: Final = "0x1002"
@@ -144,7 +144,7 @@ class AmdgpuGpu(SysfsGpu):
     def _ecc(self) -> dict[str, Reading]:
         """Errors of all blocks of the chip since the driver was loaded."""
         counts: dict[str, Reading] = dict.fromkeys(_ERRORS.values(), NOT_SUPPORTED)
-        for file in kfd.listed(self._card.folder / "device" / "ras", "_err_count"):
+        for file in kfd.names_ending(self._card.folder / "device" / "ras", "_err_count"):
             text = self._text(f"device/ras/{file}")
             if isinstance(text, Missing):
                 continue
@@ -216,6 +216,6 @@ def _input(channel: str) -> str:
     return ""
 
 
-def amdgpu(root: Path = ROOT, no_gpu: str = NO_GPU) -> SysfsDriver:
+def amdgpu(root: Path = ROOT, no_gpu: str = NO_AMD_GPU) -> SysfsDriver:
     """The driver of AMD's cards without AMD SMI."""
     return SysfsDriver(AMD_DRIVERS, no_gpu, AmdgpuGpu, root)

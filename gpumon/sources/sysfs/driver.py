@@ -14,10 +14,10 @@ from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card, shown_cards
 from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import API, text_or
-from gpumon.sources.sysfs.gpu import SOURCE, SysfsGpu
+from gpumon.sources.sysfs.gpu import SYSFS_SOURCE, SysfsGpu
 
 ROOT: Final = Path("/")
-UNVERIFIED: Final = "unverified on hardware"
+UNVERIFIED_HARDWARE: Final = "unverified on hardware"
 
 
 class NoEvents:
@@ -34,7 +34,7 @@ class NoEvents:
 class SysfsDriver:
     """The cards of one vendor. `root` is the folder that has `sys` and `proc`."""
 
-    source = SOURCE
+    source = SYSFS_SOURCE
     api = API
     reload: frozenset[int] = frozenset()
 
@@ -61,7 +61,7 @@ class SysfsDriver:
         words = []
         for name in names or sorted(self._drivers):
             words.append(f"{name} {text_or(self._root / 'sys' / 'module' / name / 'version')}".rstrip())
-        return f"{', '.join(words)} (sysfs), {UNVERIFIED}", ""
+        return f"{', '.join(words)} (sysfs), {UNVERIFIED_HARDWARE}", ""
 
     def events(self) -> NoEvents:
         """None."""

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.sources.sysfs.files import read_text
-from gpumon.sources.sysfs.rates import FIRST
+from gpumon.sources.sysfs.rates import FIRST_READING
 
-PROC: Final = Path("/proc")
+_PROC: Final = Path("/proc")
 NODES: Final = ("/dev/dri/render", "/dev/dri/card")
 """Beginnings of the device nodes of graphics cards."""
 HOST_NAMESPACE: Final = "pid:[4026531836]"
@@ -29,7 +29,7 @@ ALL_S: Final = 60.0
 """Between two looks at the open files of all processes: /proc has a link for each."""
 YOUNG_S: Final = 60.0
 """A process is looked at each time for so long after it was first seen: an engine opens its GPU after its imports."""
-MOST_FILES: Final = 65536
+_MOST_FILES: Final = 65536
 """Open files that one look reads the links of."""
 _MEMORY: Final = (
     re.compile(r"drm-resident-(?:vram|local)\d*"),
@@ -73,7 +73,7 @@ class OpenProcesses(NamedTuple):
 class FdinfoClients:
     """Looks at the processes' open files; shared by the GPUs of a host, which are read in threads of their own."""
 
-    def __init__(self, proc: Path = PROC, *, is_root: bool | None = None) -> None:
+    def __init__(self, proc: Path = _PROC, *, is_root: bool | None = None) -> None:
         """`is_root`: nothing is hidden from this user by the way in which /proc is mounted; None: ask the kernel."""
         self._proc = proc
         self._is_root = os.geteuid() == 0 if is_root is None else is_root
@@ -95,7 +95,7 @@ class FdinfoClients:
 
     def _look_again(self, now_s: float) -> OpenProcesses:
         pids = self._due(now_s)
-        left = MOST_FILES
+        left = _MOST_FILES
         clients: dict[tuple[str, str], tuple[int, _Client, float]] = {}
         for pid in pids:
             files = self._files(pid, left)
@@ -250,13 +250,13 @@ def _capacity(values: dict[str, str], engine: str) -> int:
 def _share(before: tuple[float, float, float] | None, after: tuple[float, float, float]) -> Reading:
     """Share of time between two readings of an engine's (spent, passed, at)."""
     if before is None:
-        return FIRST
+        return FIRST_READING
     passed = after[1] - before[1]
     if after[1] == 0.0:
         passed = after[2] - before[2]
     spent = after[0] - before[0]
     if passed <= 0.0 or spent < 0.0:  # the kernel may step back for a moment, and catches up
-        return FIRST
+        return FIRST_READING
     return min(1.0, spent / passed)
 
 

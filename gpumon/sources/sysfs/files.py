@@ -18,7 +18,7 @@ from typing import Final
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
-from gpumon.sources.driver.calls import NEVER, UNKNOWN, Api, CallPause, CallRule
+from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule
 
 MOST_BYTES: Final = 1 << 16
 """Bytes that are read of one file; sysfs gives a page at most."""
@@ -46,7 +46,7 @@ RULES: Final[dict[int, CallRule]] = {
     **dict.fromkeys((errno.EIO, errno.EREMOTEIO, errno.EPROTO, errno.EFAULT, errno.ENOMEM), _FAILED),
     errno.EPERM: _ASLEEP,
     errno.EACCES: _REFUSED,
-    errno.EMFILE: UNKNOWN,
+    errno.EMFILE: UNKNOWN_CODE,
     NO_TEXT: CallRule(Reason.INVALID, CallPause.TICK, "the kernel sent what cannot be read", usual=True),
 }
 """By errno."""

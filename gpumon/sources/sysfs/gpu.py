@@ -23,12 +23,12 @@ from gpumon.sources.sysfs.cards import Card
 from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
 from gpumon.sources.sysfs.files import API, number_of
 
-SOURCE: Final = "sysfs"
+SYSFS_SOURCE: Final = "sysfs"
 """`GpuReading.source` of GPUs that are read by the files of the kernel."""
 MICRO: Final = 1e-6
 MILLI: Final = 1e-3
 MHZ: Final = 1e6
-MOST_PROCESSES: Final = 256
+_MOST_PROCESSES: Final = 256
 ASLEEP: Final = Missing(Reason.OFF, "the GPU is asleep (runtime power management): reading it would wake it")
 GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s of a PCIe lane -> generation."""
@@ -99,7 +99,7 @@ class SysfsGpu:
         self._energy.check(self._values, self.read_s)
         state, text = self._calls.badge()
         own = (self._index, self.uuid, self._name, state, self.read_s, text)
-        return (GpuReading(*own, source=SOURCE, xid=xid, **self._figures()),)
+        return (GpuReading(*own, source=SYSFS_SOURCE, xid=xid, **self._figures()),)
 
     def _figures(self) -> dict[str, Any]:
         """All that was read, with a reason for what no file has."""
@@ -181,7 +181,7 @@ class SysfsGpu:
             look = self._names.of(pid, now_s)
             rows.append(GpuProcess(pid, vram_bytes=usage.vram_bytes, sm_ratio=usage.engine_ratio, **look._asdict()))
         rows.sort(key=_largest_first)
-        return tuple(rows[:MOST_PROCESSES])
+        return tuple(rows[:_MOST_PROCESSES])
 
     def _usage(self, now_s: float) -> dict[int, ClientUsage]:
         """pid -> usage, of the processes that this user may read."""

@@ -27,7 +27,7 @@ from gpumon.sources.sysfs.files import text_or
 from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, SysfsGauge, SysfsGpu
 from gpumon.sources.sysfs.rates import GrowthRate
 
-NO_GPU: Final = (
+NO_INTEL_GPU: Final = (
     "the kernel shows no Intel graphics card with the driver xe or i915 in /sys/class/drm; "
     f"the GPU of the CPU is left out without {INTEGRATED_VARIABLE}=1"
 )
@@ -297,7 +297,7 @@ def _devices_of_vendor(file: Path) -> Iterator[str]:
         return
 
 
-def intel(root: Path = ROOT, no_gpu: str = NO_GPU) -> SysfsDriver:
+def intel(root: Path = ROOT, no_gpu: str = NO_INTEL_GPU) -> SysfsDriver:
     """The driver of Intel's cards."""
     return SysfsDriver(INTEL_DRIVERS, no_gpu, IntelGpu, root)
 

@@ -41,7 +41,7 @@ class NodeLink(NamedTuple):
 def nodes(sys: Path) -> Iterator[Node]:
     """The GPUs; CPUs are nodes without a `gpu_id`."""
     folder = _topology(sys)
-    for name in listed(folder):
+    for name in names_ending(folder):
         gpu_id = number_of(text_or(folder / name / "gpu_id"))
         if isinstance(gpu_id, Missing) or gpu_id <= 0.0 or not name.isdecimal():
             continue
@@ -61,7 +61,7 @@ def node_at(sys: Path, slot: str) -> Node | None:
 def links(sys: Path, node: Node) -> Iterator[NodeLink]:
     """The links that begin at a node."""
     folder = _topology(sys) / str(node.number) / "io_links"
-    for name in listed(folder):
+    for name in names_ending(folder):
         properties = _properties(text_or(folder / name / "properties"))
         if "node_to" in properties:
             yield NodeLink(node.number, properties["node_to"], properties.get("type", 0), properties.get("weight", 0))
@@ -70,7 +70,7 @@ def links(sys: Path, node: Node) -> Iterator[NodeLink]:
 def used_bytes(sys: Path, node: Node) -> Iterator[tuple[int, float]]:
     """(pid, VRAM) of the processes that use a node."""
     folder = sys / "class" / "kfd" / "kfd" / "proc"
-    for name in listed(folder):
+    for name in names_ending(folder):
         if not name.isdecimal():
             continue
         vram_bytes = number_of(text_or(folder / name / f"vram_{node.gpu_id}"))
@@ -78,7 +78,7 @@ def used_bytes(sys: Path, node: Node) -> Iterator[tuple[int, float]]:
             yield int(name), vram_bytes
 
 
-def listed(folder: Path, end: str = "") -> Iterator[str]:
+def names_ending(folder: Path, end: str = "") -> Iterator[str]:
     """Names in a folder that end so; none where it cannot be listed."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.missing import Missing, Reading, Reason
 
-FIRST: Final = Missing(Reason.WARMING_UP, "first reading: a rate needs two")
+FIRST_READING: Final = Missing(Reason.WARMING_UP, "first reading: a rate needs two")
 FELL: Final = Missing(Reason.RESET, "the counter fell: the GPU was reset or its driver reloaded")
 _SOONEST_S: Final = 1e-3
 """Two readings that are nearer to each other tell nothing: the counters have steps."""
@@ -17,7 +17,7 @@ class GrowthRate:
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
-        self._rate: Reading = FIRST
+        self._rate: Reading = FIRST_READING
 
     def of(self, counter: Reading, at_s: float) -> Reading:
         """Growth per second since the last reading; `at_s` is the monotonic time of this one."""
@@ -29,7 +29,7 @@ class GrowthRate:
             return self._rate
         self._last = (counter, at_s)
         if last is None:
-            self._rate = FIRST
+            self._rate = FIRST_READING
         elif counter < last[0]:
             self._rate = FELL
         else:
@@ -39,4 +39,4 @@ class GrowthRate:
     def forget(self) -> None:
         """Begin anew: the next reading is a first one."""
         self._last = None
-        self._rate = FIRST
+        self._rate = FIRST_READING

@@ -25,13 +25,13 @@ from gpumon.sources.sysfs import kfd
 from gpumon.sources.sysfs.cards import Card
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
 from gpumon.sources.sysfs.files import text_or
-from gpumon.sources.topology import FAILED
+from gpumon.sources.topology import EXIT_UNREADABLE
 
-NO_GPUS: Final = {AMD.source: amdgpus.NO_GPU, INTEL.source: intels.NO_GPU}
+NO_GPUS: Final = {AMD.source: amdgpus.NO_AMD_GPU, INTEL.source: intels.NO_INTEL_GPU}
 _LINK_FIELDS: Final = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 
 
-def read(source: str, root: Path = ROOT) -> Topology:
+def _read(source: str, root: Path = ROOT) -> Topology:
     """The topology of the cards that `source` reads."""
     driver = intels.intel(root)
     if source == AMD.source:
@@ -163,13 +163,13 @@ def main(source: str, root: str = "/") -> int:
     # What a library prints goes to stderr: the topology has the pipe to the monitor for itself.
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    topology = read(source, Path(root))
+    topology = _read(source, Path(root))
     if topology.boards:
         answer = msgspec.msgpack.encode(topology)
         code = 0
     else:
         answer = NO_GPUS.get(source, "").encode()
-        code = FAILED
+        code = EXIT_UNREADABLE
     with pipe:
         pipe.write(answer)
     return code

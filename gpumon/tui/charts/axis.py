@@ -18,7 +18,7 @@ NOW: Final = "now"
 """The right edge of what is live."""
 
 
-def ago(grid: Grid, edge: str = NOW) -> list[Piece]:
+def time_labels(grid: Grid, edge: str = NOW) -> list[Piece]:
     """Labels at round times before the right edge, which is the moment `edge`, on a rule; the same at every moment."""
     tick_s = _tick(grid)
     labels = []

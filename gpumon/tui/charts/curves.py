@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.points import AT, HOST, OF_GPU, SILENT, in_use
-from gpumon.efficiency.service import adding_up
+from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
+from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
@@ -17,7 +17,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Snapshot
 
 
-class Curve(NamedTuple):
+class ChartCurve(NamedTuple):
     """One series: its names above a chart and beside a spark, its key in the history, tone and number format."""
 
     name: str
@@ -38,7 +38,7 @@ class Curve(NamedTuple):
 class Chart(NamedTuple):
     """One or two curves on one scale; the first is in front, or below where they are stacked."""
 
-    curves: tuple[Curve, ...]
+    curves: tuple[ChartCurve, ...]
     unit: str = ""
     full: float = 0.0
     """The top of the scale; 0: a round number above the highest value."""
@@ -62,52 +62,54 @@ class Chart(NamedTuple):
 _ROWS_S: Final = 10.0
 """Rates and bandwidth stand in rows as means of so long; their curves are of each reading."""
 
-BUSY: Final = Curve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
-SM: Final = Curve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
-MFU: Final = Curve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
-MBU: Final = Curve(glossary.MBU.name, glossary.MBU.short, "mbu", "mbu", ratio)
-DECODE: Final = Curve(f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROWS_S)
-PREFILL: Final = Curve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
-TTFT: Final = Curve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
-ITL: Final = Curve(f"{glossary.ITL.name}, worst", glossary.ITL.short, "itl", "ok", seconds, "itl")
-TTFT_OK: Final = Curve(f"{glossary.TTFT_GOAL.name}, worst", glossary.TTFT_GOAL.short, "ttft_ok", "accent", ratio)
-ITL_OK: Final = Curve(f"{glossary.ITL_GOAL.name}, worst", glossary.ITL_GOAL.short, "itl_ok", "tokens", ratio)
-KV: Final = Curve(f"{glossary.KV_CACHE.name}, fullest", glossary.KV_CACHE.short, "kv", "ok", ratio, "kv")
-RUNNING: Final = Curve(glossary.RUNNING.name, glossary.RUNNING.short, "running", "accent", whole)
-WAITING: Final = Curve(glossary.WAITING.name, glossary.WAITING.short, "waiting", "warn", whole)
-VRAM: Final = Curve(f"{glossary.VRAM.name}, fullest", glossary.VRAM.short, "vram", "ok", ratio, "vram")
-POWER: Final = Curve(glossary.POWER.name, glossary.POWER.short, "power", "sm", watts)
-HEAT: Final = Curve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
-MEMORY: Final = Curve(
+_BUSY: Final = ChartCurve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
+_SM: Final = ChartCurve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
+MFU: Final = ChartCurve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
+_MBU: Final = ChartCurve(glossary.MBU.name, glossary.MBU.short, "mbu", "mbu", ratio)
+DECODE: Final = ChartCurve(
+    f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROWS_S
+)
+_PREFILL: Final = ChartCurve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
+_TTFT: Final = ChartCurve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
+_ITL: Final = ChartCurve(f"{glossary.ITL.name}, worst", glossary.ITL.short, "itl", "ok", seconds, "itl")
+TTFT_OK: Final = ChartCurve(f"{glossary.TTFT_GOAL.name}, worst", glossary.TTFT_GOAL.short, "ttft_ok", "accent", ratio)
+ITL_OK: Final = ChartCurve(f"{glossary.ITL_GOAL.name}, worst", glossary.ITL_GOAL.short, "itl_ok", "tokens", ratio)
+KV: Final = ChartCurve(f"{glossary.KV_CACHE.name}, fullest", glossary.KV_CACHE.short, "kv", "ok", ratio, "kv")
+_RUNNING: Final = ChartCurve(glossary.RUNNING.name, glossary.RUNNING.short, "running", "accent", whole)
+_WAITING: Final = ChartCurve(glossary.WAITING.name, glossary.WAITING.short, "waiting", "warn", whole)
+_VRAM: Final = ChartCurve(f"{glossary.VRAM.name}, fullest", glossary.VRAM.short, "vram", "ok", ratio, "vram")
+_POWER: Final = ChartCurve(glossary.POWER.name, glossary.POWER.short, "power", "sm", watts)
+HEAT: Final = ChartCurve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
+MEMORY: Final = ChartCurve(
     f"{glossary.BANDWIDTH.name} B/s", glossary.BANDWIDTH.short, "bandwidth", "mbu", amount, mean_s=_ROWS_S
 )
 
 CHARTS: Final = (
-    Chart((SM, BUSY), full=1.0),
-    Chart((MFU, MBU), full=1.0),
+    Chart((_SM, _BUSY), full=1.0),
+    Chart((MFU, _MBU), full=1.0),
     Chart((DECODE,)),
-    Chart((PREFILL,)),
-    Chart((TTFT,), unit="s"),
-    Chart((ITL,), unit="s"),
+    Chart((_PREFILL,)),
+    Chart((_TTFT,), unit="s"),
+    Chart((_ITL,), unit="s"),
     Chart((ITL_OK, TTFT_OK), full=1.0),
     Chart((KV,), full=1.0),
-    Chart((RUNNING, WAITING), stacked=True),
-    Chart((POWER,), unit="W"),
+    Chart((_RUNNING, _WAITING), stacked=True),
+    Chart((_POWER,), unit="W"),
     Chart((HEAT,), full=100.0),
-    Chart((VRAM,), full=1.0),
+    Chart((_VRAM,), full=1.0),
     Chart((MEMORY,)),
 )
 SPARKS: Final = (
-    *(BUSY, MFU, MBU, DECODE, SM, PREFILL, TTFT, ITL, KV, WAITING, RUNNING, POWER, HEAT, VRAM, MEMORY),
+    *(_BUSY, MFU, _MBU, DECODE, _SM, _PREFILL, _TTFT, _ITL, KV, _WAITING, _RUNNING, _POWER, HEAT, _VRAM, MEMORY),
     *(TTFT_OK, ITL_OK),
 )
 """The same one by one, where each has a line alone; the most telling four first."""
-OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, MBU, DECODE, PREFILL, TTFT, ITL, KV, RUNNING, WAITING))
+OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, _MBU, DECODE, _PREFILL, _TTFT, _ITL, KV, _RUNNING, _WAITING))
 """Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
 _SHARES: Final = {
-    **{curve.key: (curve.word.upper(), curve.tone) for curve in (SM, MFU, MBU)},
+    **{curve.key: (curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
     "ttft_ok": (glossary.TTFT_GOAL.name, "accent"),
     "itl_ok": (glossary.ITL_GOAL.name, "tokens"),
     "busy": ("busy", "busy"),
@@ -138,7 +140,7 @@ _AMOUNTS: Final[dict[str, tuple[str, str, Callable[[Reading], str], str]]] = {
 }
 """The others: names, tones, how their figures are written, and units."""
 _LEVELS: Final = {
-    **{curve.key: curve.level for curve in (TTFT, ITL, KV, VRAM, HEAT)},
+    **{curve.key: curve.level for curve in (_TTFT, _ITL, KV, _VRAM, HEAT)},
     **{name: name for name in ("cpu", "core", "iowait", "disk")},
 }
 """Series of single things that have levels, and the keys of these in `levels.LEVELS`."""
@@ -166,7 +168,7 @@ def chart_of(key: str, thing: str = "") -> Chart | None:
     if not thing:
         thing = _thing_name(mark, number)
     title = f"{thing} {form.name}".strip()
-    curve = Curve(title, thing or form.name, key, form.tone, form.text, _LEVELS.get(base, ""))
+    curve = ChartCurve(title, thing or form.name, key, form.tone, form.text, _LEVELS.get(base, ""))
     return Chart((curve,), form.unit, form.full)
 
 
@@ -195,7 +197,7 @@ def _thing_name(mark: str, number: str) -> str:
     """The name of a GPU or of the host by the end of a key; empty for an engine, whose name is not in its key."""
     if mark == OF_GPU:
         return f"gpu {number}"
-    if number == HOST:
+    if number == HOST_SERIES:
         return "host"
     return ""
 
@@ -240,28 +242,28 @@ def _joined(parts: Sequence[Chart], like: Chart) -> Chart:
 
 
 def _engines(field: str) -> Callable[[Snapshot], list[Reading]]:
-    return lambda snapshot: [value_of(engine, field) for engine in adding_up(snapshot.engines)]
+    return lambda snapshot: [value_of(engine, field) for engine in engines_in_sums(snapshot.engines)]
 
 
 def _gpus(field: str) -> Callable[[Snapshot], list[Reading]]:
     return lambda snapshot: [getattr(gpu, field) for gpu in snapshot.gpus]
 
 
-_SUMMED: Final[Mapping[str, tuple[Curve, Callable[[Snapshot], list[Reading]]]]] = MappingProxyType(
+_SUMMED: Final[Mapping[str, tuple[ChartCurve, Callable[[Snapshot], list[Reading]]]]] = MappingProxyType(
     {
         curve.key: (curve, parts)
         for curve, parts in (
             (DECODE, _engines("decode_tokens_per_s")),
-            (PREFILL, _engines("prefill_tokens_per_s")),
-            (RUNNING, _engines("running")),
-            (WAITING, _engines("waiting")),
+            (_PREFILL, _engines("prefill_tokens_per_s")),
+            (_RUNNING, _engines("running")),
+            (_WAITING, _engines("waiting")),
             (MEMORY, _gpus("bandwidth_bytes_per_s")),
-            (POWER, _gpus("power_w")),
+            (_POWER, _gpus("power_w")),
         )
     }
 )
 """Key of a series that is a sum -> what it is the sum of."""
-_MEANS: Final = frozenset((BUSY.key, SM.key, MFU.key, MBU.key))
+_MEANS: Final = frozenset((_BUSY.key, _SM.key, MFU.key, _MBU.key))
 """Keys of means over the GPUs in use."""
 
 
@@ -269,16 +271,16 @@ _FIRST_S: Final = 60.0
 """How long after the first reading means since the start of the engines stand in for the past."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
     DECODE.key: ("decode_tokens_per_s", math.fsum),
-    PREFILL.key: ("prefill_tokens_per_s", math.fsum),
-    TTFT.key: ("ttft_s", max),
-    ITL.key: ("itl_s", max),
+    _PREFILL.key: ("prefill_tokens_per_s", math.fsum),
+    _TTFT.key: ("ttft_s", max),
+    _ITL.key: ("itl_s", max),
 }
 """Key of a series -> the field of `SinceStart`, and how those of several engines become one."""
 
 
 def means_since_start(snapshot: Snapshot) -> dict[str, float]:
     """Key of a series -> the mean since the engines started, if all of them know theirs."""
-    engines = adding_up(snapshot.engines)
+    engines = engines_in_sums(snapshot.engines)
     means: dict[str, float] = {}
     for key, (field, combine) in _SINCE_START.items():
         readings = [getattr(engine.since_start, field) for engine in engines]
@@ -306,7 +308,7 @@ class CurveTexts:
         self.means: dict[str, float] = {}
         """Key -> the mean since the engines started; in the first minute only."""
 
-    def at(self, now_s: float, curves: Iterable[Curve] = SPARKS) -> dict[str, str]:
+    def at(self, now_s: float, curves: Iterable[ChartCurve] = SPARKS) -> dict[str, str]:
         """Key -> the value at `now_s`, a dash where that is a gap."""
         if now_s != self._now_s:
             self._now_s = now_s
@@ -338,7 +340,7 @@ class CurveTexts:
                 self.texts[key] = _partial_sum(curve, readings_of(snapshot)) or text
 
 
-def _partial_sum(curve: Curve, readings: Iterable[Reading]) -> str:
+def _partial_sum(curve: ChartCurve, readings: Iterable[Reading]) -> str:
     """A sum with a gap, because something in it just fell silent: what the others have, and how many they are, as
     `4.3k of 3/4`. Empty if nothing has a value, or nothing is silent."""
     known = []
@@ -346,7 +348,7 @@ def _partial_sum(curve: Curve, readings: Iterable[Reading]) -> str:
     for reading in readings:
         if not isinstance(reading, Missing):
             known.append(reading)
-        elif reading.reason in SILENT:
+        elif reading.reason in SILENT_REASONS:
             silent += 1
     if not known or not silent:
         return ""

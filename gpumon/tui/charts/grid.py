@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
-from gpumon.tui.charts.axis import NOW, ago, o_clock, since
-from gpumon.tui.charts.curves import Chart, Curve, CurveTexts, most, nice
-from gpumon.tui.charts.raster import KEYS, RASTERS, area, level, spark
+from gpumon.tui.charts.axis import NOW, o_clock, since, time_labels
+from gpumon.tui.charts.curves import Chart, ChartCurve, CurveTexts, most, nice
+from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
 from gpumon.tui.charts.series import ChartSeries, grid
-from gpumon.tui.charts.tints import graded, labelled, place_of, ruled, runs_of, tinted, tone_of_level
+from gpumon.tui.charts.tints import graded, line_place, ruled, tinted, tone_of_level, tone_runs, with_label
 from gpumon.tui.levels import HOT, LevelBounds
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
@@ -33,7 +33,7 @@ _FIGURE: Final = 5
 _EXTREMES: Final = 100
 """Cells of one chart from which it says what was lowest and highest, and when."""
 
-Values = Mapping[str, list[float]]
+_Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
 Texts = Mapping[str, str]
 """The figure of each series as text."""
@@ -145,7 +145,7 @@ class Charts:
         for curve in self._curves:
             self._series[curve.key] = ChartSeries(history, curve.key, size, bucket_s, volatile)
 
-    def _word_of(self, curve: Curve) -> str:
+    def _word_of(self, curve: ChartCurve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
         if cells(curve.word) <= self._word:
             return curve.word
@@ -187,7 +187,7 @@ class Charts:
         return {key: series.values(newest, now_s)[before:] for key, series in self._series.items()}
 
     def _draw_area(
-        self, lines: list[list[Piece]], plot: _Plot, values: Values, figures: CurveTexts, newest: int, *, marked: bool
+        self, lines: list[list[Piece]], plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool
     ) -> None:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
@@ -207,7 +207,7 @@ class Charts:
             y -= height
         return None
 
-    def _legend(self, plot: _Plot, values: Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
+    def _legend(self, plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
         """Names and figures on the left, the scale on the right, between them what else has room."""
         chart = plot.chart
         extremes = self._room >= _EXTREMES and len(chart.curves) == 1
@@ -239,17 +239,17 @@ class Charts:
         for place in reversed(range(len(chart.curves))):
             curve = chart.curves[place]
             name = curve.name if long < self._room else curve.word
-            pieces += [(KEYS[self._glyphs][place], curve.tone), (f" {name} ", tone_of_names)]
+            pieces += [(CURVE_KEYS[self._glyphs][place], curve.tone), (f" {name} ", tone_of_names)]
             pieces += [texts[place], ("  ", "text")]
         return pieces
 
     def _marker(self, marked: bool) -> Piece:
         """The mark before a chart, a blank before one that is not chosen."""
         if marked:
-            return mark(self._glyphs), "focus"
+            return _mark(self._glyphs), "focus"
         return " ", "text"
 
-    def _text_of(self, curve: Curve, figures: CurveTexts) -> Piece:
+    def _text_of(self, curve: ChartCurve, figures: CurveTexts) -> Piece:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
         text = figures.texts[curve.key]
         level = self._levels.get(curve.level)
@@ -258,7 +258,7 @@ class Charts:
         tone = tone_of_level(figures.values[curve.key], level, "text")
         return f"{text}!", HOT if tone == "hot" else tone
 
-    def _extremes(self, curve: Curve, values: Sequence[float], newest: int) -> str:
+    def _extremes(self, curve: ChartCurve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
         oldest = newest + 1 - len(values)
         begun = values[: self._begun + 1 - oldest]
@@ -273,7 +273,7 @@ class Charts:
         mean = curve.said(sum(known) / len(known))
         return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
 
-    def _spark(self, curve: Curve, values: Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
+    def _spark(self, curve: ChartCurve, values: _Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
         """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
         buckets = values[curve.key]
         top = 1.0
@@ -288,7 +288,7 @@ class Charts:
         drawn = spark([value / top for value in buckets])[len(coverage) :]
         level = self._levels.get(curve.level)
         if level is not None:
-            runs = runs_of(buckets[len(coverage) :], 1, level, curve.tone)
+            runs = tone_runs(buckets[len(coverage) :], 1, level, curve.tone)
         else:
             runs = [(len(drawn), curve.tone)]
         return [
@@ -305,7 +305,7 @@ class Charts:
         if self._ahead:
             pieces = since(self.grid, self._first_column(now_s))
         else:
-            pieces = ago(self.grid, edge)
+            pieces = time_labels(self.grid, edge)
         events_at = self._events_at(now_s)
         if events_at:
             pieces = self._with_events(pieces, events_at)
@@ -366,7 +366,7 @@ class _Plot:
         self._lines: list[list[Piece]] = []
         """The lines that were drawn last, and the heights and tones of their newest columns."""
 
-    def scale(self, values: Values, newest: int) -> float:
+    def scale(self, values: _Values, newest: int) -> float:
         """The top of the scale at bucket `newest`. It grows as it must and shrinks late, so that it seldom moves."""
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
@@ -379,7 +379,7 @@ class _Plot:
         self.top = self.top or 1.0
         return self.top
 
-    def lines(self, values: Values, height: int, newest: int, ahead: int) -> list[list[Piece]]:
+    def lines(self, values: _Values, height: int, newest: int, ahead: int) -> list[list[Piece]]:
         """The curves, from the top down, before `ahead` values that have not come."""
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
@@ -402,9 +402,9 @@ class _Plot:
         steps = height * RASTERS[self._glyphs].steps
         heights: list[object] = []
         for curve in self._stacked(curves):
-            heights.append([level(value / self.top, steps) for value in curve])
+            heights.append([height_steps(value / self.top, steps) for value in curve])
         if self._level is not None:
-            heights.append(runs_of(curves[0], self._live, self._level, ""))
+            heights.append(tone_runs(curves[0], self._live, self._level, ""))
         return heights
 
     def _label(self) -> str:
@@ -433,14 +433,14 @@ class _Plot:
             layers.append(([value / top for value in curve], tone))
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
-            runs = runs_of(curves[0], self._live, self._level, tones[0])
+            runs = tone_runs(curves[0], self._live, self._level, tones[0])
             lines = [tinted("".join(text for text, _ in line), runs) for line in lines]
         lines = graded(lines)
         if self.mean is not None and label:
-            lines = labelled(lines, place_of(self.mean / top, height, self._glyphs), label)
+            lines = with_label(lines, line_place(self.mean / top, height, self._glyphs), label)
         if self._level is None:
             return lines
-        return ruled(lines, place_of(self._level.warm / top, height, self._glyphs))
+        return ruled(lines, line_place(self._level.warm / top, height, self._glyphs))
 
     def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
         """The curves of a stack, the second one on top of the first; all others as they are."""
@@ -471,7 +471,7 @@ def _note_of(plot: _Plot, figures: CurveTexts) -> str:
     return ""
 
 
-def mark(glyphs: Glyphs) -> str:
+def _mark(glyphs: Glyphs) -> str:
     """The mark before the chosen chart."""
     return ">" if glyphs == "ascii" else "▸"
 

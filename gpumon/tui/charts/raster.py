@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
 
-Values = Sequence[float]
+_Values = Sequence[float]
 """Shares of the full height, oldest first; NaN is a gap."""
-Layer = tuple[Values, str]
+RasterLayer = tuple[_Values, str]
 """A curve and its tone."""
 
 
@@ -36,16 +36,16 @@ _LIGHT_RIGHT: Final = (0x00, 0x80, 0x20, 0x30, 0x28, 0x28)
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _FRONT: Final[dict[Glyphs, str]] = {"blocks": _EIGHTHS + "█", "ascii": " .:##"}
 _BEHIND: Final[dict[Glyphs, str]] = {"blocks": " ▁░░░▒▒▒▒▒", "ascii": " -==="}
-KEYS: Final[dict[Glyphs, tuple[str, str]]] = {"braille": ("⣿", "⡪"), "blocks": ("█", "▒"), "ascii": ("#", "=")}
+CURVE_KEYS: Final[dict[Glyphs, tuple[str, str]]] = {"braille": ("⣿", "⡪"), "blocks": ("█", "▒"), "ascii": ("#", "=")}
 """A full cell of the front layer, and of the one behind."""
 
 
-def spark(values: Values) -> str:
+def spark(values: _Values) -> str:
     """One line; a zero keeps the baseline, a gap is blank."""
-    return "".join([_EIGHTHS[level(value, 8)] for value in values])
+    return "".join([_EIGHTHS[height_steps(value, 8)] for value in values])
 
 
-def level(value: float, most: int) -> int:
+def height_steps(value: float, most: int) -> int:
     """Height of a share in steps of 1/`most`: 0 only for a gap and 1 only for a zero, so that nothing, zero and little
     differ."""
     if value != value:
@@ -55,7 +55,7 @@ def level(value: float, most: int) -> int:
     return max(2, round(min(value, 1.0) * most))
 
 
-def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:
+def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:
     """Lines from the top down. The first layer is in front: its area covers that of the next, which shows above it.
 
     One or two layers; in braille two values make a cell.
@@ -64,7 +64,7 @@ def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> li
     most = height * steps
     levels = []
     for values, _ in layers:
-        levels.append([level(value, most) for value in values])
+        levels.append([height_steps(value, most) for value in values])
     front = levels[0]
     if len(levels) > 1:
         behind = levels[1]
@@ -83,7 +83,7 @@ def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> li
     return lines
 
 
-def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[Layer]) -> list[Piece]:
+def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[RasterLayer]) -> list[Piece]:
     """Characters and the layers that they belong to, joined; a blank takes the tone before it."""
     if len(layers) == 1:
         return [("".join([glyph for glyph, _ in cells]), layers[0][1])]

@@ -26,7 +26,7 @@ def tone_of_level(value: float, level: LevelBounds, calm: str) -> str:
     return calm
 
 
-def runs_of(values: Sequence[float], live: int, level: LevelBounds, calm: str) -> list[TonedRun]:
+def tone_runs(values: Sequence[float], live: int, level: LevelBounds, calm: str) -> list[TonedRun]:
     """The tones of all cells. `live` values make a cell, which has the tone of the highest of them."""
     if not any(value >= level.warm for value in values):
         return [(len(values) // live, calm)]
@@ -75,7 +75,7 @@ class LinePlace(NamedTuple):
     rule: str
 
 
-def place_of(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
+def line_place(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
     """The place of a line at `share` of the height; None if that is above it."""
     if not 0.0 < share <= 1.0:
         return None
@@ -92,7 +92,7 @@ def ruled(lines: list[list[Piece]], place: LinePlace | None) -> list[list[Piece]
     return [*lines[: place.line], _across(lines[place.line], place.rule), *lines[place.line + 1 :]]
 
 
-def labelled(lines: list[list[Piece]], place: LinePlace | None, label: str) -> list[list[Piece]]:
+def with_label(lines: list[list[Piece]], place: LinePlace | None, label: str) -> list[list[Piece]]:
     """The lines with one that carries a label, in the first blank that has room for it; without room there is none."""
     if place is None:
         return lines

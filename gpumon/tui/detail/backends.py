@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.efficiency.backends import short_name, url_of
+from gpumon.efficiency.backends import backend_url, short_name
 from gpumon.readings.format import counted
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, number
@@ -68,7 +68,7 @@ def _line(backend: Backend, kind: EngineKind) -> Entry:
 
 def _requests(per_s: float) -> values.WrittenFigure:
     """A rate of requests."""
-    return values.plain(per_s, 1, "req/s", prefixes=False)
+    return values.with_decimals(per_s, 1, "req/s", prefixes=False)
 
 
 def _to_add(others: Sequence[Backend]) -> list[Entry]:
@@ -77,7 +77,7 @@ def _to_add(others: Sequence[Backend]) -> list[Entry]:
         return []
     urls = []
     for backend in others:
-        url = url_of(backend.address)
+        url = backend_url(backend.address)
         if url:
             urls.append(url)
     if not urls:

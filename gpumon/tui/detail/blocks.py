@@ -13,7 +13,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, cells, cut, left, phrase, right
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
-from gpumon.tui.detail.values import NUMBER, Write
+from gpumon.tui.detail.values import NUMBER_CELLS, Write
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 
@@ -30,10 +30,10 @@ TWO_COLUMNS: Final = 140
 """Cells from which sections stand side by side."""
 _GAP: Final = 2
 _INDENT: Final = 2
-NAME: Final = 18
+_NAME: Final = 18
 _UNIT: Final = 8
 _BASIS: Final = 10
-_BEFORE_SOURCE: Final = _INDENT + NAME + NUMBER + 1 + _UNIT + _BASIS
+_BEFORE_SOURCE: Final = _INDENT + _NAME + NUMBER_CELLS + 1 + _UNIT + _BASIS
 _BESIDE: Final = 24
 """Cells that a source needs to stand beside its figure; else it stands below."""
 _TEXT: Final = 600
@@ -173,7 +173,7 @@ def laid_out(
 
 def stands_at(row: Row, place: str) -> bool:
     """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
-    figure = " " * _INDENT + left(place, NAME)
+    figure = " " * _INDENT + left(place, _NAME)
     for text, tone in row:
         if text == figure or (tone == "strong" and text.rstrip() == f" {place}"):
             return True
@@ -237,8 +237,8 @@ def _column(sections: Sequence[Section], width: int, heights: Heights) -> list[R
 def _figure(figure: Figure, width: int) -> list[Row]:
     """Name, number, unit, basis, and the source beside them or below; the formula with its numbers below."""
     missing = figure.why is not None
-    name: Piece = (" " * _INDENT + left(figure.name, NAME), "muted")
-    number = right(figure.number, NUMBER) + " "
+    name: Piece = (" " * _INDENT + left(figure.name, _NAME), "muted")
+    number = right(figure.number, NUMBER_CELLS) + " "
     if missing:
         after = [(number + left(figure.unit, _UNIT + _BASIS), "muted")]
     else:
@@ -259,11 +259,11 @@ def _figure(figure: Figure, width: int) -> list[Row]:
 
 
 def _fact(fact: Fact, width: int) -> list[Row]:
-    lines = folded(clean(fact.text, 2 * _TEXT) or DASH, width - _INDENT - NAME)
-    rows: list[Row] = [((" " * _INDENT + left(fact.name, NAME - 1) + " ", "muted"), (lines[0], fact.tone))]
-    rows += [((" " * (_INDENT + NAME) + line, fact.tone),) for line in lines[1:]]
+    lines = folded(clean(fact.text, 2 * _TEXT) or DASH, width - _INDENT - _NAME)
+    rows: list[Row] = [((" " * _INDENT + left(fact.name, _NAME - 1) + " ", "muted"), (lines[0], fact.tone))]
+    rows += [((" " * (_INDENT + _NAME) + line, fact.tone),) for line in lines[1:]]
     if fact.source:
-        rows += _indented(clean(fact.source, _TEXT), width, "muted", _INDENT + NAME)
+        rows += _indented(clean(fact.source, _TEXT), width, "muted", _INDENT + _NAME)
     return rows
 
 

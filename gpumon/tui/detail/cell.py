@@ -13,7 +13,7 @@ from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.cells import FACTS, FIELDS, GOALS, QUANTILES, SUMS, TOKENS_GOAL, WASTE
+from gpumon.tui.cells import FACTS, FIELDS_BY_PANE, GOAL_OF_COLUMN, QUANTILES, SUMMED_COLUMNS, TOKENS_GOAL, WASTE_COLUMN
 from gpumon.tui.detail.blocks import Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
@@ -35,7 +35,7 @@ class Explained(NamedTuple):
     """Name of the figure, or title of the section, at which the page is opened."""
 
 
-def explained(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Explained:
+def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Explained:
     """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
     thing = of_kind(snapshot, key[0]).get(key[1])
     if thing is None:
@@ -43,23 +43,23 @@ def explained(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Exp
     fact = FACTS.get(key[0], {}).get(column, "")
     if fact:
         return _fact(sections_of(thing, snapshot, view), fact)
-    fields = FIELDS.get(key[0], {}).get(column, ())
+    fields = FIELDS_BY_PANE.get(key[0], {}).get(column, ())
     if not fields:
         return Explained("")
-    if fields == (WASTE,):
+    if fields == (WASTE_COLUMN,):
         return _waste(_engine_of(thing))
     if fields == (TOKENS_GOAL,):
         fields = (_tokens_goal(_engine_of(thing)),)
     term = _term_of(key[0], fields[0])
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
-    if not figures and column in GOALS:
+    if not figures and column in GOAL_OF_COLUMN:
         return Explained("no share within the goal: the engine exports no histogram of this latency", LATENCIES)
     if not figures:
         return _latency(thing, fields[0], QUANTILES.get(column, "p95"), term)
-    if column in GOALS:
-        return _goal(figures[0], GOALS[column], term)
+    if column in GOAL_OF_COLUMN:
+        return _goal(figures[0], GOAL_OF_COLUMN[column], term)
     between = " · "
-    if column in SUMS:
+    if column in SUMMED_COLUMNS:
         between = " + "
     return Explained(between.join(_in_one_line(figure, term) for figure in figures), figures[0].name)
 

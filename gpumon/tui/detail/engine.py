@@ -35,11 +35,11 @@ from gpumon.tui.detail.blocks import (
 from gpumon.tui.detail.costs import engine_costs
 from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import container_of, is_blank
-from gpumon.tui.detail.values import above_one, formula, known, lasting, said
+from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_of
-from gpumon.tui.services import WITHOUT, service_of
+from gpumon.tui.services import WITHOUT, service_shown
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
@@ -113,7 +113,7 @@ _EXACT: Final = 0.5
 
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
-    service = service_of(engine)
+    service = service_shown(engine)
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
     figures = FigureMaker(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     if service is Service.ROUTING:
@@ -144,7 +144,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
-        *served.seen(engine, figures),
+        *served.since_start_section(engine, figures),
         *_since_start(engine, figures),
         *_advances(engine),
     ]
@@ -243,8 +243,8 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """How it ended, and the commands for its log and its start; nothing of one that runs."""
     sections = []
     for departure in engine.departure:
-        ended = values.moment_of(departure.wall_s, snapshot.wall_s)
-        served = values.moment_of(departure.served_wall_s, snapshot.wall_s)
+        ended = values.wall_time(departure.wall_s, snapshot.wall_s)
+        served = values.wall_time(departure.served_wall_s, snapshot.wall_s)
         entries: list[Entry] = [
             Fact("ended", f"{ended.clock}, {values.lasting(ended.ago_s)} ago", tone="warn"),
             Fact("how", ended_text(departure)),
@@ -399,7 +399,7 @@ def _rates(engine: Engine, figures: FigureMaker) -> Section:
     ]
     entries += _sometimes(engine, figures)
     if (pair := known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)) and sum(pair) > 0.0:
-        share = said(values.percent(pair[1] / sum(pair)))
+        share = in_words(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
     if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
@@ -491,7 +491,7 @@ def _row(name: str, quantiles: Quantiles, goal_s: float | None) -> tuple[Piece, 
     for part, value, _, high in _parts(quantiles):
         pieces.append(_cell(value, high, quantiles.first_bound_s, goal_s if part == "p95" else None))
     if goal_s is not None:
-        pieces.append((f"  goal {said(values.seconds(goal_s))}", "muted"))
+        pieces.append((f"  goal {in_words(values.seconds(goal_s))}", "muted"))
     return tuple(pieces)
 
 
@@ -510,7 +510,7 @@ def _cell(
     """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known."""
     if isinstance(reading, Missing):
         return right(short(reading, 5), _LATENCY_CELL), "muted"
-    text = said(values.seconds(reading))
+    text = in_words(values.seconds(reading))
     over = goal_s is not None and reading > goal_s
     if _is_open(high):
         text = f">{_bound(reading)}"
@@ -581,8 +581,8 @@ def _mfu(engine: Engine, figures: FigureMaker) -> Section:
     token = ""
     if attention is not None:
         all_, active, context = attention
-        rest = said(values.flop(max(0.0, all_ - 2.0 * active)))
-        token = f"2 x {said(values.parameters(active))} + {rest} attention over {context:,.0f} tokens"
+        rest = in_words(values.flop(max(0.0, all_ - 2.0 * active)))
+        token = f"2 x {in_words(values.parameters(active))} + {rest} attention over {context:,.0f} tokens"
     decode = (rates.decode_tokens_per_s, values.token_rate), (efficiency.flops_per_decode_token, values.flop)
     trained = _per_token(rates.trained_tokens_per_s, efficiency.flops_per_s, "per token")
     prefill = _per_token(rates.prefill_tokens_per_s, efficiency.prefill_flops_per_s, "per token on average")
@@ -608,7 +608,7 @@ def _per_token(tokens_per_s: Reading, flops_per_s: Reading, words: str) -> str:
     parts = known(tokens_per_s, flops_per_s)
     if parts is None or parts[0] <= 0.0:
         return ""
-    return f"{said(values.token_rate(parts[0]))} x {said(values.flop(parts[1] / parts[0]))} {words}"
+    return f"{in_words(values.token_rate(parts[0]))} x {in_words(values.flop(parts[1] / parts[0]))} {words}"
 
 
 def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = "") -> str:
@@ -617,8 +617,8 @@ def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = ""
         return ""
     count = known(engine.hardware.gpu_count)
     if count is None or count[0] <= 0.0:
-        return f"{said(write(sum_[0]))}{after}"
-    return f"{count[0]:.0f} x {said(write(sum_[0] / count[0]))}{after}"
+        return f"{in_words(write(sum_[0]))}{after}"
+    return f"{count[0]:.0f} x {in_words(write(sum_[0] / count[0]))}{after}"
 
 
 def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
@@ -669,9 +669,8 @@ def _kv(engine: Engine) -> str:
     if numbers is None:
         return ""
     whole, batch, steps, tokens, token_bytes = numbers
-    text = (
-        f"{batch:,.1f} sequences x {said(values.rate(steps))} x {tokens:,.0f} tokens x {said(values.size(token_bytes))}"
-    )
+    per_token = in_words(values.size(token_bytes))
+    text = f"{batch:,.1f} sequences x {in_words(values.rate(steps))} x {tokens:,.0f} tokens x {per_token}"
     product = batch * steps * tokens * token_bytes
     if product <= 0.0 or abs(whole / product - 1.0) <= _SAME:
         return text
@@ -697,8 +696,8 @@ def _single_stream(engine: Engine, figures: FigureMaker) -> list[Entry]:
     if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
         ratio, params, decode, most = numbers
         all_bytes = ratio * most / decode
-        weights = f"{said(values.parameters(params))} x {all_bytes / params:.3f} bytes"
-        text = f"{weights} x {said(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
+        weights = f"{in_words(values.parameters(params))} x {all_bytes / params:.3f} bytes"
+        text = f"{weights} x {in_words(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
     row = figures("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, text)
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
     factor = known(single, efficiency.mbu_ratio)
@@ -717,7 +716,7 @@ def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
         parts = known(efficiency.kv_bytes_per_s, efficiency.bytes_per_s)
         if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
             return text
-        share = said(values.percent(parts[0] / parts[1]))
+        share = in_words(values.percent(parts[0] / parts[1]))
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
     weights = known(engine.rates.batch, efficiency.weight_bytes)
     sparse = weights is not None and weights[1] < _SPARSE * all_bytes
@@ -753,8 +752,8 @@ def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
         entries += _bandwidth_check(engine, own)
         measured = _mean([gpu.tensor_active_ratio for gpu in own])
         if not isinstance(engine.efficiency.mfu_ratio, Missing) and measured is not None:
-            mfu = said(values.percent(engine.efficiency.mfu_ratio))
-            now = said(values.percent(measured))
+            mfu = in_words(values.percent(engine.efficiency.mfu_ratio))
+            now = in_words(values.percent(measured))
             text = f"MFU {mfu} over its window; tensor pipes active {now} now"
             entries.append(Sentence(f"{text}: over a longer time MFU must not be above it"))
     if entries:
@@ -772,8 +771,8 @@ def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         whose = " of all engines on its GPUs"
     if isinstance(modelled, Missing) or measured is None:
         return []
-    model = said(values.percent(modelled))
-    share = said(values.percent(measured))
+    model = in_words(values.percent(modelled))
+    share = in_words(values.percent(measured))
     text = f"MBU{whose} {model}, and its GPUs measure {share} of their peak memory bandwidth"
     if modelled * _AGREES < measured:
         return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]

@@ -28,10 +28,10 @@ from gpumon.tui.detail.blocks import (
 )
 from gpumon.tui.detail.costs import gpu_costs
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import above_one, formula, known, lasting, moment_of, said
+from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting, wall_time
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.gpu_table import IDLE, held, is_free
-from gpumon.tui.process_table import command, sm_share
+from gpumon.tui.gpu_table import IDLE, has_no_use, holds_vram
+from gpumon.tui.process_table import command_text, sm_share
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
@@ -163,18 +163,19 @@ class Watch(NamedTuple):
         if lasted_s < _SHORTEST_S or cause not in before_s or cause not in self.throttle_s:
             return ""
         slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
-        share = said(values.percent(slowed_s / lasted_s))
-        start, end = (moment_of(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
-        slowed = said(values.plain_seconds(slowed_s))
+        share = in_words(values.percent(slowed_s / lasted_s))
+        start, end = (wall_time(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
+        slowed = in_words(values.plain_seconds(slowed_s))
         return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
 
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
     runs = next(
-        (f"{clean(command(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine), ""
+        (f"{clean(command_text(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine),
+        "",
     )
-    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=is_free(gpu))
+    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=has_no_use(gpu))
     figures = FigureMaker(gpu, gpu.sources, explain(subject))
     return [
         _activity(gpu, figures),
@@ -237,7 +238,7 @@ def _share(part: Reading, whole: Reading, write: values.Write) -> str:
     """`31.24 % of 3.352 TB/s`."""
     pair = known(part, whole)
     if pair and pair[1] > 0.0:
-        return f"{said(values.percent(pair[0] / pair[1]))} of {said(write(pair[1]))}"
+        return f"{in_words(values.percent(pair[0] / pair[1]))} of {in_words(write(pair[1]))}"
     return ""
 
 
@@ -281,7 +282,7 @@ def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     entries: list[Entry] = [figures("used", "vram_used_bytes", write, formula=used), *figures.table(rows)]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
-    elif held(gpu):
+    elif holds_vram(gpu):
         entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
     if not gpu.vram_shared and known(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
@@ -309,7 +310,7 @@ def _process_line(process: Process, write: values.Write) -> ReadyLine:
     if isinstance(vram, Missing):
         size = short(vram)
     else:
-        size = said(write(vram))
+        size = in_words(write(vram))
     share = sm_share(process.sm_ratio, 5)
     return ReadyLine(
         (
@@ -325,7 +326,7 @@ def _who(process: Process) -> str:
     if process.engine:
         name = process.name
     else:
-        name = command(process)
+        name = command_text(process)
     return f"{name}  {process.engine or process.user}"
 
 

@@ -90,7 +90,7 @@ def _on_gpus(seen: ProcessSeen, view: View) -> Section:
         entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))
     sums = values.known(*(process.vram_bytes for _, process in seen.on))
     if len(seen.on) > 1 and sums:
-        entries.append(Sentence(f"{values.said(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
+        entries.append(Sentence(f"{values.in_words(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
     entries.append(
         Sentence(
             "SM share: how much of the time of the GPU's SMs was this process's, as the driver samples it. Shares of "

@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, FigureMaker, ReadyLine, Section, Sentence
-from gpumon.tui.detail.values import bounds, said
+from gpumon.tui.detail.values import bounds, in_words
 from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
 
@@ -107,7 +107,7 @@ def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Fig
     exact = share.low_ratio == share.high_ratio
     goal = ""
     if not isinstance(share.goal_s, Missing):
-        goal = f"{said(values.seconds(share.goal_s))} ({'assumed' if assumed else 'goal'})"
+        goal = f"{in_words(values.seconds(share.goal_s))} ({'assumed' if assumed else 'goal'})"
     count = 0.0
     if not isinstance(share.count, Missing):
         count = share.count
@@ -299,7 +299,7 @@ def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figure
     """Its figures since the user's mark; no section without one, or in a past that was counted from another start."""
     if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
         return []
-    moment = values.moment_of(marked.wall_s, snapshot.wall_s)
+    moment = values.wall_time(marked.wall_s, snapshot.wall_s)
     title = f"since the mark at {moment.clock}, {values.lasting(moment.ago_s)} ago"
     since = marked.since(engine)
     if since is None:
@@ -330,7 +330,7 @@ def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: F
     return entries
 
 
-def seen(engine: Engine, figures: FigureMaker) -> list[Section]:
+def since_start_section(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Peaks and busy share since gpumon started."""
     of = engine.served.seen
     if isinstance(of.seconds, Missing):

@@ -11,10 +11,10 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_key
-from gpumon.triage.render import LIMITS, NARROW, actions_text, evidence_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
-from gpumon.tui.detail.values import lasting, moment, moment_of
+from gpumon.tui.detail.values import lasting, shown_time_of, wall_time
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import state as gpu_word
@@ -62,11 +62,11 @@ class Topic(NamedTuple):
         return self.figures is not None and (self.now is None or is_blank(self.now)) and not is_blank(self.figures)
 
 
-def head(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Row]:
+def head_lines(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Row]:
     """One line, or two where the figures are old ones: these lines stay while the rest scrolls."""
     rows: list[Row] = [_now(topic, snapshot, levels)]
     if topic.old:
-        read = moment_of(topic.figures_wall_s, snapshot.wall_s)
+        read = wall_time(topic.figures_wall_s, snapshot.wall_s)
         warning = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
         rows.append(((warning, "warn"),))
     return rows
@@ -80,7 +80,7 @@ def _now(topic: Topic, snapshot: Snapshot, levels: Levels) -> Row:
     if isinstance(thing, Verdict):
         glyph, tone, word = mark(thing)
         standing = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
-        return (f" {glyph} {LIMITS[thing.code]}", tone), (standing, "text")
+        return (f" {glyph} {LIMIT_NAMES[thing.code]}", tone), (standing, "text")
     if isinstance(thing, Replicas):
         return _replicas_now(thing, snapshot)
     if isinstance(thing, Gpu):
@@ -94,8 +94,8 @@ def _now(topic: Topic, snapshot: Snapshot, levels: Levels) -> Row:
 
 def _gone(topic: Topic, snapshot: Snapshot) -> Row:
     if topic.figures is None:
-        return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
-    since = moment_of(topic.gone_wall_s, snapshot.wall_s)
+        return ((f" ✗ not there at {wall_time(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
+    since = wall_time(topic.gone_wall_s, snapshot.wall_s)
     if _dark(topic.figures, snapshot):
         reason = "its GPU does not answer"
     else:
@@ -197,7 +197,7 @@ def _never_read(thing: Gpu | Engine) -> bool:
 
 def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
     if gpu.state in _AGED:
-        since = moment_of(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
+        since = wall_time(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
         return f" · has not answered since {since.clock}"
     dated = []
     for fault in snapshot.faults:
@@ -209,7 +209,7 @@ def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
 
 
 def _since(rfc3339: str, snapshot: Snapshot) -> str:
-    since = moment(rfc3339, snapshot.wall_s)
+    since = shown_time_of(rfc3339, snapshot.wall_s)
     if since is not None:
         return f" · since {since.clock} ({lasting(since.ago_s)})"
     return ""
@@ -226,7 +226,7 @@ def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
     return False
 
 
-def troubles(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Section]:
+def trouble_sections(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Section]:
     """Sections `what does not work` and `what limits it`, each only where there is something to say."""
     thing = topic.now or topic.figures
     if not isinstance(thing, (Gpu, Engine)):
@@ -258,7 +258,7 @@ def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Ent
     if own and not _is_judged(thing, snapshot) and not any(own in fault.text for fault in faults):
         entries.append(Fact("! now", clean(own, 1000), tone="warn"))
     for fault in faults:
-        since = moment(fault.since, snapshot.wall_s)
+        since = shown_time_of(fault.since, snapshot.wall_s)
         clock = DASH if since is None else since.clock
         entries.append(Fact(f"! since {clock}", fault.text, tone="warn"))
     if isinstance(thing, Gpu) and not faults:
@@ -312,7 +312,7 @@ def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     for verdict in snapshot.verdicts:
         if (verdict.kind, verdict.key) == subject:
             glyph, tone, _ = mark(verdict)
-            entries.append(Fact(f"{glyph} {LIMITS[verdict.code]}", verdict_text(verdict), tone=tone))
+            entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", verdict_text(verdict), tone=tone))
             if verdict.level is not Level.OK:
                 entries += [Sentence(f"· {evidence_text(figure)}", indent=_BELOW) for figure in verdict.evidence]
             if verdict.actions:

@@ -9,7 +9,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.render import LIMITS
+from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.replica_rows import name_of
 from gpumon.tui.triage_rows import verdict_key
 
@@ -92,7 +92,7 @@ def title(key: ShownKey, thing: Thing | None) -> str:
     if isinstance(thing, Replicas):
         return clean(f"{name_of(thing)} · {thing.model}")
     if isinstance(thing, Verdict):
-        return clean(f"{LIMITS[thing.code]} · {thing.scope}")
+        return clean(f"{LIMIT_NAMES[thing.code]} · {thing.scope}")
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()

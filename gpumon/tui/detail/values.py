@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import KWH_J
-from gpumon.tui.table import moment as local_time
+from gpumon.tui.table import local_time_of
 from gpumon.tui.view import View
 
 WrittenFigure = tuple[str, str]
@@ -22,7 +22,7 @@ _SMALL: Final = ("", "m", "u", "n")
 _DAY_S: Final = 86400.0
 _ENGINEERING: Final = 1e-9
 """Least number that is written with a prefix of its own."""
-NUMBER: Final = 9
+NUMBER_CELLS: Final = 9
 """Cells that a number takes at most."""
 _PLACES: Final = 6
 """Decimals of the smallest number that is written without a prefix."""
@@ -56,29 +56,29 @@ def prefixed(value: float, unit: str) -> WrittenFigure:
     return digits(value), _LARGE[step] + unit
 
 
-def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> WrittenFigure:
+def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> WrittenFigure:
     """A number with that many decimals: `2,074.4`; more of them where only zeros would be left of it: `0.0031`.
 
-    Fewer where it is longer than `NUMBER`, then a prefix to the unit, where it can have one.
+    Fewer where it is longer than `NUMBER_CELLS`, then a prefix to the unit, where it can have one.
     """
     text = f"{value:,.{decimals}f}"
     if value > 0.0 and float(f"{value:.{decimals}f}") == 0.0:
         if value < 10.0**-_PLACES:
             return f"<{10.0**-_PLACES:.{_PLACES}f}", unit
         return f"{value:.{min(_PLACES, 1 - math.floor(math.log10(value)))}f}", unit
-    while len(text) > NUMBER and decimals > 0:
+    while len(text) > NUMBER_CELLS and decimals > 0:
         decimals -= 1
         text = f"{value:,.{decimals}f}"
-    if len(text) <= NUMBER:
+    if len(text) <= NUMBER_CELLS:
         return text, unit
     if prefixes:
         return prefixed(value, unit)
-    return (">" + "9" * (NUMBER - 2), unit)
+    return (">" + "9" * (NUMBER_CELLS - 2), unit)
 
 
 def percent(value: float) -> WrittenFigure:
     """A share: `31.24`, `%`; above 100 % marked."""
-    return plain(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
+    return with_decimals(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
 
 def bounds(least: float, most: float) -> str:
@@ -90,7 +90,7 @@ def bounds(least: float, most: float) -> str:
 
 def kilowatt_hours(joules_drawn: float) -> WrittenFigure:
     """Energy: `12.481`, `kWh`."""
-    return plain(joules_drawn / KWH_J, 3, "kWh")
+    return with_decimals(joules_drawn / KWH_J, 3, "kWh")
 
 
 def seconds(value: float) -> WrittenFigure:
@@ -99,7 +99,7 @@ def seconds(value: float) -> WrittenFigure:
         return "0.000", "s"
     if value < 999.95:
         return prefixed(value, "s")
-    return plain(value, 0, "s")
+    return with_decimals(value, 0, "s")
 
 
 flops: Final = partial(prefixed, unit="FLOP/s")
@@ -108,18 +108,18 @@ traffic: Final = partial(prefixed, unit="B/s")
 size: Final = partial(prefixed, unit="B")
 joules: Final = partial(prefixed, unit="J")
 flops_per_joule: Final = partial(prefixed, unit="FLOP/J")
-tokens_per_joule: Final = partial(plain, decimals=3, unit="tok/J")
-token_rate: Final = partial(plain, decimals=1, unit="tok/s")
-plain_seconds: Final = partial(plain, decimals=1, unit="s")
-rate: Final = partial(plain, decimals=2, unit="/s")
-money: Final = partial(plain, decimals=2, unit="")
-money_per_hour: Final = partial(plain, decimals=2, unit="per h")
-hours: Final = partial(plain, decimals=2, unit="h")
-tokens: Final = partial(plain, decimals=0, unit="tok")
-mean_tokens: Final = partial(plain, decimals=2, unit="tok")
-whole: Final = partial(plain, decimals=0, unit="")
-sequences: Final = partial(plain, decimals=1, unit="seq")
-watts: Final = partial(plain, decimals=1, unit="W")
+tokens_per_joule: Final = partial(with_decimals, decimals=3, unit="tok/J")
+token_rate: Final = partial(with_decimals, decimals=1, unit="tok/s")
+plain_seconds: Final = partial(with_decimals, decimals=1, unit="s")
+rate: Final = partial(with_decimals, decimals=2, unit="/s")
+money: Final = partial(with_decimals, decimals=2, unit="")
+money_per_hour: Final = partial(with_decimals, decimals=2, unit="per h")
+hours: Final = partial(with_decimals, decimals=2, unit="h")
+tokens: Final = partial(with_decimals, decimals=0, unit="tok")
+mean_tokens: Final = partial(with_decimals, decimals=2, unit="tok")
+whole: Final = partial(with_decimals, decimals=0, unit="")
+sequences: Final = partial(with_decimals, decimals=1, unit="seq")
+watts: Final = partial(with_decimals, decimals=1, unit="W")
 
 
 def on_off(value: float) -> WrittenFigure:
@@ -131,26 +131,26 @@ def on_off(value: float) -> WrittenFigure:
 
 def parameters(value: float) -> WrittenFigure:
     """A number of parameters, in 1e9."""
-    return plain(value / 1e9, 3, "billion", prefixes=False)
+    return with_decimals(value / 1e9, 3, "billion", prefixes=False)
 
 
 def megahertz(value: float) -> WrittenFigure:
     """A clock."""
-    return plain(value / 1e6, 0, "MHz", prefixes=False)
+    return with_decimals(value / 1e6, 0, "MHz", prefixes=False)
 
 
 def memory(view: View) -> Write:
     """Bytes of VRAM in the unit that the user wants."""
-    return lambda value: plain(value / view.memory_bytes, 2, view.memory_unit, prefixes=False)
+    return lambda value: with_decimals(value / view.memory_bytes, 2, view.memory_unit, prefixes=False)
 
 
 def temperature(view: View) -> Write:
     """Whole degrees in the unit that the user wants: near 0 they are no small amount."""
     factor, offset, unit = (1.8, 32.0, "°F") if view.fahrenheit else (1.0, 0.0, "°C")
-    return lambda value: plain(float(round(value * factor + offset)), 0, unit, prefixes=False)
+    return lambda value: with_decimals(float(round(value * factor + offset)), 0, unit, prefixes=False)
 
 
-def said(written: WrittenFigure) -> str:
+def in_words(written: WrittenFigure) -> str:
     """A figure inside a sentence or a formula."""
     return " ".join(written).rstrip()
 
@@ -173,7 +173,7 @@ def formula(template: str, *parts: tuple[Reading, Write]) -> str:
     numbers = known(*(reading for reading, _ in parts))
     if numbers is None:
         return ""
-    return template.format(*(said(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
+    return template.format(*(in_words(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
 
 
 class ShownTime(NamedTuple):
@@ -183,15 +183,15 @@ class ShownTime(NamedTuple):
     ago_s: float
 
 
-def moment(rfc3339: str, now_s: float) -> ShownTime | None:
+def shown_time_of(rfc3339: str, now_s: float) -> ShownTime | None:
     """An RFC 3339 time on the local clock; None where it is none."""
-    when = local_time(rfc3339)
+    when = local_time_of(rfc3339)
     if when is None:
         return None
-    return moment_of(when.timestamp(), now_s)
+    return wall_time(when.timestamp(), now_s)
 
 
-def moment_of(wall_s: float, now_s: float) -> ShownTime:
+def wall_time(wall_s: float, now_s: float) -> ShownTime:
     """A Unix time on the local clock, with its date once it is a day old."""
     ago_s = max(0.0, now_s - wall_s)
     if ago_s >= _DAY_S:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.points import MOST_ENGINES, MOST_GPUS
+from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.readings.verdict import Evidence
@@ -64,7 +64,7 @@ def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
     without = sorted({figure.chart for figure in verdict.evidence if figure.chart and figure.chart not in known})
     if not without:
         return []
-    most = f"{MOST_GPUS} GPUs and {MOST_ENGINES} engines"
+    most = f"{MOST_CHARTED_GPUS} GPUs and {MOST_CHARTED_ENGINES} engines"
     why = f"none of {', '.join(without)}: a figure that has not come yet, or of a thing beyond the first {most}"
     return [Section("charts", [Sentence(why)], side=1)]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
-from gpumon.fleet.parts import Known, mean
+from gpumon.fleet.parts import Known, mean_of_known_gpus
 from gpumon.fleet.rows import SORTS, STATE_LEVELS, FleetRow, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings import glossary
@@ -32,18 +32,18 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.render import BRIEF, LIMITS, actions_text
+from gpumon.triage.render import BRIEF, LIMIT_NAMES, actions_text
 from gpumon.tui import line
 from gpumon.tui.bar import bar
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.palette import BODY, bar_tone
 from gpumon.tui.rows import Order
-from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, flagged, share, words
-from gpumon.tui.triage_words import LEVELS, mark
+from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures_column, flagged, share, words_column
+from gpumon.tui.triage_words import LEVEL_MARKS, mark
 from gpumon.tui.view import View
 
-STATES: Final[dict[HostState, tuple[str, str]]] = {
-    state: (f"{LEVELS[level][0]} {state.name}", LEVELS[level][1]) for state, level in STATE_LEVELS.items()
+_STATES: Final[dict[HostState, tuple[str, str]]] = {
+    state: (f"{LEVEL_MARKS[level][0]} {state.name}", LEVEL_MARKS[level][1]) for state, level in STATE_LEVELS.items()
 }
 """Word and tone of a host that is not well known."""
 OWNER: Final = "owner"
@@ -86,7 +86,7 @@ def vram_ratio(row: FleetRow) -> Reading:
     return 0.0
 
 
-def unsure(row: FleetRow) -> bool:
+def has_unverified_peak(row: FleetRow) -> bool:
     """Whether a FLOP/s peak in it is not verified."""
     return any(placed.gpu.peak_unverified for placed in row.parts.gpus)
 
@@ -109,7 +109,7 @@ def _gpus(row: FleetRow, _: View, tone: str) -> line.Row:
 
 
 def _busy(row: FleetRow, _: View, tone: str) -> line.Row:
-    sm = mean([placed.gpu.sm_active_ratio for placed in row.parts.gpus]).value
+    sm = mean_of_known_gpus([placed.gpu.sm_active_ratio for placed in row.parts.gpus]).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
 
@@ -123,7 +123,7 @@ def _idle(money: bool) -> Column[FleetRow]:
             return short(value, 5)
         return figure(value)
 
-    return figures("idle", "idle/h" if money else "idle gpu", 7 if money else 9, text, gap=0)
+    return figures_column("idle", "idle/h" if money else "idle gpu", 7 if money else 9, text, gap=0)
 
 
 def idle_of(row: FleetRow, money: bool) -> Known:
@@ -192,7 +192,7 @@ def _shares(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:
     shares: tuple[Column[FleetRow], Column[FleetRow]] = efficiency(
         "fleet",
         (6, 5),
-        lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
+        lambda row: (row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""),
         lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
         together=together,
     )
@@ -214,11 +214,11 @@ _WAITING: Final[Column[FleetRow]] = _leveled(
 _TTFT: Final[Column[FleetRow]] = _leveled(
     "ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM
 )
-_VRAM: Final[Column[FleetRow]] = figures("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
-_TOKENS: Final[Column[FleetRow]] = figures(
+_VRAM: Final[Column[FleetRow]] = figures_column("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
+_TOKENS: Final[Column[FleetRow]] = figures_column(
     "tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0
 )
-_POWER: Final[Column[FleetRow]] = figures(
+_POWER: Final[Column[FleetRow]] = figures_column(
     "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM
 )
 
@@ -231,8 +231,8 @@ def idle_ratio(row: FleetRow) -> Reading:
     return max(0.0, 1.0 - busy)
 
 
-_UNUSED: Final[Column[FleetRow]] = figures("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
-_COST: Final[Column[FleetRow]] = figures("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
+_UNUSED: Final[Column[FleetRow]] = figures_column("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
+_COST: Final[Column[FleetRow]] = figures_column("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
 
 
 def _base(kind: str, name: Column[FleetRow], money: bool, narrow: bool) -> tuple[Column[FleetRow], ...]:
@@ -256,13 +256,15 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     Column(
         "bandwidth", glossary.BANDWIDTH.name, 7, ((right(glossary.BANDWIDTH.short, 7), "muted"),), _bandwidth, _ROOM
     ),
-    figures("tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM),
-    figures("engines", "engines", 7, _engines, keep=_MOST_ROOM),
-    figures("prefill", glossary.PREFILL.short, 7, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
-    figures("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
-    figures("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_MOST_ROOM),
-    figures("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_MOST_ROOM),
-    words("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
+    figures_column(
+        "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM
+    ),
+    figures_column("engines", "engines", 7, _engines, keep=_MOST_ROOM),
+    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
+    figures_column("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
+    figures_column("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_MOST_ROOM),
+    figures_column("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_MOST_ROOM),
+    words_column("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
 )
 
 
@@ -278,8 +280,8 @@ def _models(row: FleetRow) -> str:
     return " ".join(model_name(clean(model, 100), 20) for model in row.models)
 
 
-_MODELS: Final[Column[FleetRow]] = words("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
-_HOSTS: Final[Column[FleetRow]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
+_MODELS: Final[Column[FleetRow]] = words_column("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
+_HOSTS: Final[Column[FleetRow]] = figures_column("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
 
 
 _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
@@ -298,7 +300,7 @@ def bare_model(model: str, width: int) -> str:
 def _name(kind: str, width: int) -> Column[FleetRow]:
     """The column of the names of models, owners, or hosts."""
     shorten = bare_model if kind == "model" else cut
-    return words("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
+    return words_column("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
 
 
 @lru_cache(maxsize=128)
@@ -325,22 +327,22 @@ def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
     return tuple(name for name in drops if name != sorted_by)
 
 
-def table(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
+def fleet_columns(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
     """The columns of a row per host, per model or per owner, on a screen of `width` cells; the one that the rows are
     sorted by has a place on every screen."""
     least = max(step for step in (0, _BOTH_SHARES, _WIDE) if step <= width)
     return _table(kind, least, priced(view), sort)
 
 
-def state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
+def _state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
     """Word and tone of a row of which nothing new is known, and since when; None for all others, and where a verdict on
     it is more urgent."""
-    if row.state not in STATES or row.troubled < len(row.hosts):
+    if row.state not in _STATES or row.troubled < len(row.hosts):
         return None
     judged = row.state is not HostState.GONE
     if judged and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
         return None
-    word, tone = STATES[row.state]
+    word, tone = _STATES[row.state]
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
     silent_s = now_s - seen_s
     if silent_s >= 1.0:
@@ -348,10 +350,10 @@ def state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
     return word, tone
 
 
-def said(row: FleetRow, now_s: float, room: int) -> line.Row:
+def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
     """The state of a row in `room` cells, else its worst verdict; where room is short, its name."""
     brief = room < _BRIEF_ROOM
-    state = state_of(row, now_s)
+    state = _state_of(row, now_s)
     if state is not None:
         word, tone = state
         if brief:
@@ -404,7 +406,7 @@ def _notice(row: FleetRow, room: int) -> line.Row:
 def sentence(row: FleetRow, now_s: float) -> tuple[str, str, str]:
     """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
     name = clean(row.name, 60)
-    state = state_of(row, now_s)
+    state = _state_of(row, now_s)
     verdict = row.worst
     if state is not None:
         glyph, _, word = state[0].partition(" ")
@@ -419,7 +421,7 @@ def sentence(row: FleetRow, now_s: float) -> tuple[str, str, str]:
     action = ""
     if verdict.actions:
         action = f" - {clean(actions_text(verdict), 400)}"
-    return glyph, tone, f"{name}: {LIMITS[verdict.code]}: {clean(row.verdict, 400)}{action}"
+    return glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {clean(row.verdict, 400)}{action}"
 
 
 def _silent(row: FleetRow) -> str:

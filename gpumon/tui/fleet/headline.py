@@ -16,7 +16,7 @@ from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.tui import line
 from gpumon.tui.headline import at_peace, costs, engines_up, in_trouble, rates
 from gpumon.tui.triage_rows import Item, item_of
-from gpumon.tui.triage_words import LEVELS
+from gpumon.tui.triage_words import LEVEL_MARKS
 
 _STATE_WORDS: Final = {
     HostState.STALE: "its figures are old",
@@ -46,7 +46,7 @@ class FleetStanding(NamedTuple):
     """Things that a verdict calls healthy."""
 
 
-def standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
+def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
     problems = [problem for row in rows for problem in _problems(row)]
     numbers = Counter(problem.level for problem in problems)
@@ -103,7 +103,7 @@ def _item(problem: HostProblem) -> Item:
     if problem.verdict is not None:
         item = item_of(problem.verdict, problem.host.snapshot)
         return item._replace(scope=f"{host} {item.scope}".rstrip())
-    glyph, tone, _ = LEVELS[problem.level]
+    glyph, tone, _ = LEVEL_MARKS[problem.level]
     return Item("", (glyph, tone), problem.what, host, "", problem.text, level=problem.level)
 
 
@@ -124,10 +124,10 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
 
 def _peace(state: FleetStanding) -> line.Piece:
     """The words for a fleet without an urgent problem, with the number of notes."""
-    glyph, tone, _ = LEVELS[Level.OK]
+    glyph, tone, _ = LEVEL_MARKS[Level.OK]
     notes = state.numbers.get(Level.NOTE, 0)
     if notes:
-        return f"{glyph} no problem found; {LEVELS[Level.NOTE][0]} {counted(notes, 'note')}", tone
+        return f"{glyph} no problem found; {LEVEL_MARKS[Level.NOTE][0]} {counted(notes, 'note')}", tone
     if state.healthy:
         return f"{glyph} no problem found", tone
     return "no verdict yet", "muted"

@@ -192,12 +192,12 @@ class RowLine(Board):
 
     def wanted(self, width: int) -> int:
         """Lines that it could use."""
-        return max(1, len(line.wrapped(self._said[2], width, "text", _MOST_SENTENCE)))
+        return max(1, len(line.wrap_line(self._said[2], width, "text", _MOST_SENTENCE)))
 
     def rows(self, width: int, height: int) -> Sequence[line.Row]:
         """The sentence, its glyph before it."""
         glyph, tone, text = self._said
-        lines = line.wrapped(text, width, "text", max(1, height))
+        lines = line.wrap_line(text, width, "text", max(1, height))
         if lines:
             (first, _), *_rest = lines[0]
             lines[0] = ((f" {glyph:<2}", tone), (first[3:], "text"))

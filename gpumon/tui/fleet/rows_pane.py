@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final, TypeVar
 
-from gpumon.fleet.rows import FleetRow, ordered, total
+from gpumon.fleet.rows import FleetRow, sort_fleet_rows, total_row
 from gpumon.fleet.select import KINDS, Selection, SelectionError
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted, cut
@@ -86,7 +86,7 @@ class RowsPane(ListPane[FleetRow]):
             return None
         chosen = self.chosen()
         if chosen is not self._summed[0]:
-            self._summed = (chosen, total(chosen))
+            self._summed = (chosen, total_row(chosen))
         return self._summed[1]
 
     @property
@@ -95,7 +95,7 @@ class RowsPane(ListPane[FleetRow]):
         sort = ""
         if self.order is not None:
             sort = self.order.name
-        return columns.table(self.grouping.kind, self.size.width, self.view, sort)
+        return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort)
 
     def columns(self) -> Table[FleetRow]:
         """They scroll sideways."""
@@ -154,7 +154,7 @@ class RowsPane(ListPane[FleetRow]):
         """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
         a figure that is missing last."""
         order = self.order
-        rows = ordered(items, "name" if order is None else order.name)
+        rows = sort_fleet_rows(items, "name" if order is None else order.name)
         if order is None or not self.turned:
             return rows
         if order.name == "name":
@@ -190,10 +190,10 @@ class RowsPane(ListPane[FleetRow]):
         """Why there is no row."""
         shown = self._shown
         if shown is None:
-            return line.wrapped("asking the Prometheus: waiting for its first answer …", width, "muted")
+            return line.wrap_line("asking the Prometheus: waiting for its first answer …", width, "muted")
         if shown.fleet.faults and not shown.fleet.wall_s:
             fault = shown.fleet.faults[0]
-            return line.wrapped(
+            return line.wrap_line(
                 f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_LINES
             )
         if not shown.fleet.hosts:
@@ -201,17 +201,17 @@ class RowsPane(ListPane[FleetRow]):
                 "the Prometheus has no host with GPUs or engines at this time: it should scrape dcgm-exporter, the "
                 "engines' /metrics or gpumon serve-metrics; [prometheus] match may leave them out"
             )
-            return line.wrapped(text, width, "muted")
-        return line.wrapped("no engine runs here", width, "muted")
+            return line.wrap_line(text, width, "muted")
+        return line.wrap_line("no engine runs here", width, "muted")
 
     def _none_left(self, width: int) -> Sequence[line.Row]:
         """Tells that nothing passes the filter, and if so, that no row has such a label."""
         unknown = self._unknown_label()
         if unknown:
-            return line.wrapped(unknown, width, "muted")
+            return line.wrap_line(unknown, width, "muted")
         wanted = cut(self.wanted, max(8, width - 50))
         text = f'none of {self._every()} matches "{wanted}"; {self._keys_back()}: all rows'
-        return line.wrapped(text, width, "muted")
+        return line.wrap_line(text, width, "muted")
 
     def _every(self) -> str:
         return counted(self._total, self.grouping.kind)
@@ -238,7 +238,7 @@ class RowsPane(ListPane[FleetRow]):
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
-        return (*pieces, *columns.said(item, wall_s, room))
+        return (*pieces, *columns.state_or_verdict(item, wall_s, room))
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Keys of a fleet's screen alone."""

@@ -9,9 +9,9 @@ from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.rows import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.fleet.summed import summed
-from gpumon.fleet.whole import whole
+from gpumon.fleet.whole import whole_fleet
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.fleet.headline import FleetStanding, standing
+from gpumon.tui.fleet.headline import FleetStanding, fleet_standing
 
 
 class RowSubject(NamedTuple):
@@ -105,6 +105,6 @@ def worked_out(
         tuple(rows.models),
         owner_rows,
         rows.total,
-        whole(rows.fleet),
-        standing(rows.fleet, rows.hosts),
+        whole_fleet(rows.fleet),
+        fleet_standing(rows.fleet, rows.hosts),
     )

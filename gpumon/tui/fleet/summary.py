@@ -14,11 +14,11 @@ from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY
 from gpumon.tui import line
-from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
+from gpumon.tui.fleet.columns import bandwidth_unsure, has_unverified_peak, in_part, priced, vram_ratio
 from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.summary import whole_parts
 from gpumon.tui.table import clock
-from gpumon.tui.triage_words import LEVELS
+from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.title_bar import ago
 
@@ -79,7 +79,7 @@ def _gpus(total: FleetRow, view: View) -> Iterator[tuple[str, str, str]]:
     yield "busy", ratio(total.busy_ratio.value), "strong"
     yield "vram", f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}", "text"
     yield "mem", _share(total.bandwidth_ratio.value, bandwidth_unsure(total)), "text"
-    yield "mfu", _share(total.mfu_ratio.value, unsure(total)), "strong"
+    yield "mfu", _share(total.mfu_ratio.value, has_unverified_peak(total)), "strong"
     yield "mbu", _share(total.mbu_ratio.value, bandwidth_unsure(total)), "strong"
     yield from _coverage(total)
 
@@ -187,7 +187,7 @@ def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
         if state is not HostState.OK:
             states.append(_in_state(fleet, state))
     levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in blank]
-    glyph, tone, _ = LEVELS[min(levels, key=URGENCY.__getitem__)]
+    glyph, tone, _ = LEVEL_MARKS[min(levels, key=URGENCY.__getitem__)]
     return [(f"{glyph} hosts: {', '.join([text for text in states if text])}", tone)]
 
 

@@ -121,4 +121,4 @@ def _trouble(item: HostGpu, pane: ListView) -> str:
 
 
 def _no_gpu(width: int, _pane: ListView) -> Sequence[line.Row]:
-    return line.wrapped("no GPU is known of any host", width, "muted")
+    return line.wrap_line("no GPU is known of any host", width, "muted")

@@ -26,18 +26,18 @@ from gpumon.readings.format import cells, cut, left, right, wall_of
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Kind
-from gpumon.triage.render import LIMITS, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.tui.control import Timeline
 from gpumon.tui.detail.things import ShownKey
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
-from gpumon.tui.triage_words import LEVELS
+from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-CALM_S: Final = 0.3
+_CALM_S: Final = 0.3
 """Seconds for which the moment must stand before it is compared: whoever goes through time asks for many."""
 _NAME: Final = 17
 _FIGURE: Final = 9
@@ -82,7 +82,7 @@ class ComparePage(Pane):
         """Another moment of the past is compared anew; a live one only if it is asked for, as that costs seconds."""
         super().show(snapshot)
         if self.display and self.past and self._timeline is not None and snapshot.wall_s != self._now_s:
-            self._compare_soon(CALM_S)
+            self._compare_soon(_CALM_S)
 
     def _compare_soon(self, calm_s: float) -> None:
         if self.snapshot is None or self._timeline is None:
@@ -280,8 +280,8 @@ def _verdict_rows(change: VerdictChange, width: int, *, scoped: bool) -> list[Ro
     verdict = change.verdict
     shares = f" {_share(change.before_ratio):>4} {_share(change.after_ratio):>4} "
     scope = f"{verdict.scope} " if scoped else ""
-    text = f"{scope}{LIMITS[verdict.code]}: {verdict_text(verdict)}"
-    glyph, tone, _ = LEVELS[change.level]
+    text = f"{scope}{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict)}"
+    glyph, tone, _ = LEVEL_MARKS[change.level]
     first: Piece = (glyph, tone)
     indent = cells(shares) + cells(glyph) + 1
     rows: list[Row] = []

@@ -14,13 +14,13 @@ from gpumon.tui.detail import verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, stands_at
 from gpumon.tui.detail.gpu import Watch
 from gpumon.tui.detail.sections import sections_of
-from gpumon.tui.detail.state import Topic, head, troubles
+from gpumon.tui.detail.state import Topic, head_lines, trouble_sections
 from gpumon.tui.detail.things import ShownKey, is_blank, leads_to, of_kind, title
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.search import selected
-from gpumon.tui.services import service_of
+from gpumon.tui.services import service_shown
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -215,7 +215,7 @@ class DetailPage(Pane):
         if self.snapshot is None:
             return ()
         result = []
-        for row in head(self._topic, self.snapshot, self.view.levels):
+        for row in head_lines(self._topic, self.snapshot, self.view.levels):
             result.append(_within(row, width))
         return result
 
@@ -241,7 +241,7 @@ class DetailPage(Pane):
         return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
-        wrong = troubles(self._topic, snapshot, self.view.levels)
+        wrong = trouble_sections(self._topic, snapshot, self.view.levels)
         if wrong:
             rows = laid_out(wrong, min(width, 139))
         else:
@@ -255,12 +255,12 @@ class DetailPage(Pane):
 
     def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:
         """The roofline of an engine that answers and generates tokens, where there is room for it."""
-        from gpumon.tui.roofline import LEAST_WIDTH, roofline_rows
+        from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH, roofline_rows
 
         thing = self._topic.figures
-        if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_WIDTH:
+        if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_ROOFLINE_WIDTH:
             return []
-        if service_of(thing) is not Service.GENERATION:
+        if service_shown(thing) is not Service.GENERATION:
             return []
         size = (width, _ROOFLINE_LINES)
         picture = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)

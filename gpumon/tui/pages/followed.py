@@ -10,12 +10,12 @@ from textual.worker import WorkType
 from gpumon.readings.format import cells
 from gpumon.readings.text import clean
 from gpumon.tui.keys import scoped
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-POLL_S: Final = 1.0
+_POLL_S: Final = 1.0
 """Seconds between two looks at what was added."""
 
 
@@ -108,7 +108,7 @@ class FollowedPage(Pane, Generic[ReadT]):
 
     def on_mount(self) -> None:
         """Look what is added while the page is shown."""
-        self.set_interval(POLL_S, self._read_soon)
+        self.set_interval(_POLL_S, self._read_soon)
 
     def _read_soon(self) -> None:
         source = self._source
@@ -151,7 +151,7 @@ def place_row(place: str, remark: str, room: int) -> Row:
 
 def fault_rows(reading: FollowedRead, width: int) -> list[Row]:
     """Why nothing can be read, and the command that shows it."""
-    rows: list[Row] = list(wrapped(reading.fault, width, "warn"))
+    rows: list[Row] = list(wrap_line(reading.fault, width, "warn"))
     if reading.command:
         rows.append(())
         rows.append(((" this command shows it: ", "muted"), (reading.command, "strong")))

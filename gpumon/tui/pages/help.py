@@ -86,7 +86,7 @@ LEGEND: Final = (
 )
 """Figures and marks, in a column each."""
 
-SIZING: Final = "in the sizing panel"
+_SIZING: Final = "in the sizing panel"
 """Over its keys; they stand first while it is open, else where there is room."""
 SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
@@ -179,10 +179,10 @@ class HelpPage(Pane):
         if screen.dock.open:
             title: list[Row] = []
             if spare < len(sizing):
-                title = [((f" {SIZING}", "muted"),)]
-            sections.insert(1, (SIZING, [*title, *sizing]))
+                title = [((f" {_SIZING}", "muted"),)]
+            sections.insert(1, (_SIZING, [*title, *sizing]))
         elif spare > len(sizing):
-            sections.append((SIZING, sizing))
+            sections.append((_SIZING, sizing))
         rows = _titled(sections, height)
         if self.snapshot is not None and not fleet and len(rows) < height:
             rows.append(_own_cost(self.snapshot.self_cost))

@@ -7,14 +7,14 @@ from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.format import cells, counted, cut, left, right, seconds
 from gpumon.readings.request_feed import RequestView
-from gpumon.readings.request_lines import LoggedRequest, RequestClock
-from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.readings.request_lines import LoggedRequest, TimeOrigin
+from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
 _REMARK: Final = "requests are kept nowhere"
-_CLOCKS: Final = {RequestClock.READ: "read ", RequestClock.AFTER: "after "}
+_CLOCKS: Final = {TimeOrigin.READ: "read ", TimeOrigin.AFTER: "after "}
 """Before a time that is not the request's own."""
 _STATUS: Final = 6
 _METHOD: Final = 7
@@ -278,7 +278,7 @@ def _row(request: LoggedRequest, columns: RequestColumns) -> Row:
 
 def _time(request: LoggedRequest) -> str:
     """The time of a request, and in a word where it is not its own."""
-    if request.clock is RequestClock.NONE:
+    if request.clock is TimeOrigin.NONE:
         return _NO_TIME
     return _CLOCKS.get(request.clock, "") + request.time
 
@@ -291,5 +291,5 @@ def _reasons(shown: RequestView, width: int) -> list[Row]:
         text = f" no request among {counted(shown.lines, 'line')} that {read} read"
     rows: list[Row] = [((text, "muted"),)]
     if shown.silence:
-        rows += wrapped(shown.silence, width, "text")
+        rows += wrap_line(shown.silence, width, "text")
     return rows

@@ -8,13 +8,13 @@ from typing import ClassVar, Final, Protocol
 
 from textual.worker import WorkType
 
-from gpumon.config.columns import COLUMNS
+from gpumon.config.columns import HIDEABLE_COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
-from gpumon.config.validate import changed
+from gpumon.config.validate import with_setting
 from gpumon.readings.format import cells, cut, left
 from gpumon.tui.control import Files
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.screens.parts import ScreenSettings
@@ -129,7 +129,7 @@ class SettingsPage(ListPane[Setting]):
         if self._paste:
             text = []
             for line in self._paste:
-                text.extend(wrapped(line, width, "text", most=6))
+                text.extend(wrap_line(line, width, "text", most=6))
             self._overflow = 0
             return (self._rule(width, len(text), height - 1), *text[: height - 1])
         if height > 8:
@@ -173,7 +173,7 @@ class SettingsPage(ListPane[Setting]):
             later = " From the next start."
         else:
             later = ""
-        means = wrapped(setting.means + later, width, "text", most=2)
+        means = wrap_line(setting.means + later, width, "text", most=2)
         key = self.view.keymap.first
         if setting.pane:
             change = ""
@@ -212,7 +212,7 @@ class SettingsPage(ListPane[Setting]):
             assert isinstance(value, tuple)
             value = self._with_others(setting, value)
         try:
-            config = changed(self.view.config, setting.section, setting.key, value)
+            config = with_setting(self.view.config, setting.section, setting.key, value)
         except Refused as refused:
             self.monitor.say(f"{setting.name}: {refused.text}")
             return
@@ -262,7 +262,7 @@ class SettingsPage(ListPane[Setting]):
 
         def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
             hidden = setting.value(self.view.config)
-            names = [f"{setting.pane}.{column}" for column in COLUMNS[setting.pane]]
+            names = [f"{setting.pane}.{column}" for column in HIDEABLE_COLUMNS[setting.pane]]
             choices = []
             for name in names:
                 choices.append(Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name))

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from textual.worker import WorkType
 
-from gpumon.config.validate import changed
+from gpumon.config.validate import with_setting
 from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, Files
 from gpumon.tui.picture import painted, picture
@@ -108,7 +108,7 @@ def _interval(step: int, screen: MonitorScreen[S]) -> None:
     pace = screen.settings[0]
     if pace.stepped(now, step) != now:
         screen.control.set_interval(pace.stepped(now, step))
-        screen.view.config = changed(screen.view.config, pace.section, pace.key, screen.control.interval_s)
+        screen.view.config = with_setting(screen.view.config, pace.section, pace.key, screen.control.interval_s)
     screen.show_keys()
 
 

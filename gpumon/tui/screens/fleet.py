@@ -309,7 +309,7 @@ def _headline(moment: FleetMoment, live: bool, width: int, height: int) -> Seque
 RUN_THERE: Final = "run gpumon there"
 RUNS: Final = "sent over ssh into a temporary folder, which is removed when this screen is closed"
 OPEN_IT: Final = "open the host"
-OPENS: Final = "it has no figures: its shell finds no gpumon"
+_OPENS: Final = "it has no figures: its shell finds no gpumon"
 
 
 def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
@@ -323,7 +323,7 @@ def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Ques
 
     return Question(
         f"no gpumon on {clean(host, 60)}:",
-        lambda _: (Choice(RUN_THERE, RUNS, None), Choice(OPEN_IT, OPENS, None)),
+        lambda _: (Choice(RUN_THERE, RUNS, None), Choice(OPEN_IT, _OPENS, None)),
         choose,
         types=False,
         hint="Enter: choose · Esc: neither",

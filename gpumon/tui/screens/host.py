@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpumon.config.validate import changed
+from gpumon.config.validate import with_setting
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture, Playback, Timeline
 from gpumon.tui.detail.things import engine_at
-from gpumon.tui.detail.values import moment_of
-from gpumon.tui.engine_table import ENGINES, ended_at
+from gpumon.tui.detail.values import wall_time
+from gpumon.tui.engine_table import ENGINE_LISTING, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
-from gpumon.tui.layout import PANES, Counts, Plan, plan
+from gpumon.tui.layout import PANES, Counts, Plan, pane_heights
 from gpumon.tui.line import Row
 from gpumon.tui.marked import Marked
 from gpumon.tui.picture import picture
@@ -29,7 +29,7 @@ from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.travel import MachinePast, Past
 from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
-from gpumon.tui.triage_rows import row_of, verdict_key
+from gpumon.tui.triage_rows import row_key_of, verdict_key
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.wall.gpus import tile_of_gpu
 from gpumon.tui.wall.plan import lines_wanted
@@ -90,7 +90,7 @@ class HostBody:
         self.triage = TriagePane(palette, view, control.history)
         gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
         self._gpus = gpus
-        engines = ListPane(palette, view, ENGINES)
+        engines = ListPane(palette, view, ENGINE_LISTING)
         self._engines = engines
         processes = ListPane(palette, view, process_listing(afar=self.afar))
         every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
@@ -148,7 +148,7 @@ class HostBody:
         counts = _counts(screen.shown, width, self.triage)
         if self._gpus.shape is WallShape.ROWS:
             counts = counts._replace(wall=0)
-        return plan(width, height, counts, zoomed=self.zoomed, page=covered)
+        return pane_heights(width, height, counts, zoomed=self.zoomed, page=covered)
 
     def laid_out(self, screen: HostScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
@@ -260,7 +260,7 @@ class HostBody:
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""
         if events:
-            self.triage.go_to(row_of(most_urgent(events), snapshot))
+            self.triage.go_to(row_key_of(most_urgent(events), snapshot))
 
     def page_left(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
@@ -281,7 +281,7 @@ class HostBody:
 
     def _cell(self, screen: HostScreen) -> Explained:
         """The formula of the cell under the cell cursor, and where its page says so."""
-        from gpumon.tui.detail.cell import Explained, explained
+        from gpumon.tui.detail.cell import Explained, explain_cell
 
         pane = screen.current
         item = None
@@ -293,7 +293,7 @@ class HostBody:
         if key is None or screen.shown is None:
             return Explained("")
         assert isinstance(pane, ListPane)
-        return explained(key, pane.cell, screen.shown, screen.view)
+        return explain_cell(key, pane.cell, screen.shown, screen.view)
 
     def incident(self, screen: HostScreen, text: str, drawn: Picture) -> BundleFacts | None:
         """The snapshot with what happened before it, and the past."""
@@ -408,12 +408,12 @@ class HostBody:
 
     def _turn_to_roofline(self, screen: HostScreen) -> None:
         """The roofline in the history pane, which is zoomed where it has too few lines; and the charts again."""
-        from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH
+        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH
 
         if screen.tiny:
             return
         if _is_narrow(screen):
-            screen.say(f"the roofline needs {LEAST_WIDTH} columns")
+            screen.say(f"the roofline needs {LEAST_ROOFLINE_WIDTH} columns")
             return
         go_to_pane(screen, PANES[2])
         self.history.turn_to_roofline()
@@ -421,7 +421,7 @@ class HostBody:
             if self._zoomed_for_roofline and self.zoomed == PANES[2]:
                 zoom(screen, "")
             self._zoomed_for_roofline = False
-        elif self.zoomed != PANES[2] and self.history.size.height <= LEAST_HEIGHT:
+        elif self.zoomed != PANES[2] and self.history.size.height <= LEAST_ROOFLINE_HEIGHT:
             self._zoomed_for_roofline = True
             zoom(screen, PANES[2])
         screen.show_keys()
@@ -446,7 +446,7 @@ class HostBody:
         """Longer or shorter charts."""
         if not screen.tiny:
             self.history.step_span(step)
-            screen.view.config = changed(screen.view.config, "screen", "span_s", self.history.span_s)
+            screen.view.config = with_setting(screen.view.config, "screen", "span_s", self.history.span_s)
             self.panes["gpus"].update()
 
     def _copy(self, screen: HostScreen) -> None:
@@ -591,9 +591,9 @@ class HostBody:
 
 def _is_narrow(screen: HostScreen) -> bool:
     """Whether a roofline has no room beside the sizing panel."""
-    from gpumon.tui.roofline import LEAST_WIDTH
+    from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH
 
-    return screen.app.size.width - screen.dock.columns < LEAST_WIDTH
+    return screen.app.size.width - screen.dock.columns < LEAST_ROOFLINE_WIDTH
 
 
 def _filter_everywhere(screen: HostScreen) -> None:
@@ -613,11 +613,11 @@ def _mark(screen: HostScreen) -> None:
     if screen.gone_back:
         screen.view.marked = None
         screen.view.marked_s = shown.wall_s
-        screen.say(f"marked {moment_of(shown.wall_s, newest.wall_s).clock}: {compare}")
+        screen.say(f"marked {wall_time(shown.wall_s, newest.wall_s).clock}: {compare}")
         return
     screen.view.marked = Marked(newest)
     screen.view.marked_s = newest.wall_s
-    clock = moment_of(newest.wall_s, newest.wall_s).clock
+    clock = wall_time(newest.wall_s, newest.wall_s).clock
     screen.say(f"marked {clock}: an engine's page has what it did since then, {compare}")
 
 

@@ -15,7 +15,7 @@ from textual.worker import WorkType
 from gpumon.config.errors import ConfigError
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
-from gpumon.config.validate import changed
+from gpumon.config.validate import with_setting
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.control import Collecting, Files
@@ -361,7 +361,7 @@ class ScreenSettings:
             screen.say(str(refused), urgent=True)
             return
         if use:
-            screen.view.config = changed(screen.view.config, "general", "theme", name)
+            screen.view.config = with_setting(screen.view.config, "general", "theme", name)
         if screen.is_asking:
             screen.hush()  # what was wrong with a theme that the cursor has left
         self.show_theme(theme)

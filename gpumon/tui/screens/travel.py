@@ -15,7 +15,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, Level
 from gpumon.readings.when import OutsideError, moment_of
-from gpumon.triage.render import LIMITS, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.tui.control import SPEEDS, Control, Playback
 from gpumon.tui.screens.parts import Pages, SizingDock
 from gpumon.tui.table import clock
@@ -25,7 +25,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Playing
 
-SAME_S: Final = 1e-3
+_SAME_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
 FAR_S: Final = 2.0
 """A moment that is further from the time that was typed is said to be another: readings are a second apart, or two."""
@@ -195,7 +195,7 @@ def _arrival(moment: PastMoment | None) -> Arrival[Snapshot] | None:
     if moment is None:
         return None
     at_s = moment.snapshot.wall_s
-    return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - SAME_S, at_s + SAME_S))
+    return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - _SAME_S, at_s + _SAME_S))
 
 
 def _distance_s(arrival: Arrival[Snapshot], wall_s: float) -> float:
@@ -286,7 +286,7 @@ class TimeTravel(Generic[S]):
         shown = self._screen.shown
         if playback is None:
             return None
-        ended = shown is not None and span is not None and shown.wall_s >= span[1] - SAME_S
+        ended = shown is not None and span is not None and shown.wall_s >= span[1] - _SAME_S
         return Playing(clean(playback.file, 60), playback.speed, ended)
 
     def frame(self, frames: int) -> None:
@@ -418,7 +418,7 @@ class TimeTravel(Generic[S]):
             known = set()
         for verdict in whole(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
-                text = f"{LIMITS[verdict.code]}: {verdict_text(verdict)}"
+                text = f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict)}"
                 self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}", urgent=True)
                 return
 
@@ -561,9 +561,9 @@ class TimeTravel(Generic[S]):
 
     def _say_where_it_ends(self, ask: AskedMoment, shown_s: float, span: tuple[float, float]) -> None:
         """Say that the oldest, or the newest, moment is reached."""
-        if ask.by < 0.0 and shown_s <= span[0] + SAME_S:
+        if ask.by < 0.0 and shown_s <= span[0] + _SAME_S:
             self._screen.say(self._oldest_notice(shown_s, span[1] - span[0]))
-        elif ask.by > 0.0 and shown_s >= span[1] - SAME_S:
+        elif ask.by > 0.0 and shown_s >= span[1] - _SAME_S:
             if self._screen.playback is not None:
                 self._screen.say(f"the recording ends: {clock(shown_s)}")
             else:

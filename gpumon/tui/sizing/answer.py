@@ -12,12 +12,12 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.running import runs_of, runs_text
+from gpumon.sizing.running import running_instances, runs_text
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing.effects import SOURCES, effect
-from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, labelled
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
 _LIMITS: Final = {
@@ -103,10 +103,10 @@ def _why_not(scene: Scene, answer: Answer) -> list[Row]:
     if answer.without and under_cursor is not None and not under_cursor.problem:
         most = 1
     tone = scene.tone("critical")
-    rows = wrapped(clean(labelled(_reason(chosen, answer)), 400), scene.width, tone, most=most)
+    rows = wrap_line(clean(with_field_names(_reason(chosen, answer)), 400), scene.width, tone, most=most)
     others = [_short(name) for name in answer.without if chosen is None or name != chosen.name]
     if others:
-        rows += wrapped(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
+        rows += wrap_line(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
     return rows
 
 
@@ -153,7 +153,7 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
         here = _number(float(have.gpus), "GPU")
     if have.gpu:
         here += f" {clean(have.gpu, 40)}"
-    text = clean(labelled(have.text), 120)
+    text = clean(with_field_names(have.text), 120)
     tone = scene.tone("warn" if lacks else "ok")
     row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
     others = scene.state.calculation.here.in_use
@@ -163,7 +163,7 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
         in_use = []
     if cells(here) + cells(text) + 11 <= scene.width:
         return [(*row, (text, tone)), *in_use]
-    return [row, *wrapped(text, scene.width, tone, most=2), *in_use]
+    return [row, *wrap_line(text, scene.width, tone, most=2), *in_use]
 
 
 def about(scene: Scene) -> list[Row]:
@@ -193,23 +193,23 @@ def _degraded(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         text = f"one {degraded.lost} lost"
         if degraded.instances:
             text += f", {degraded.instances} left"
-        text += f": {clean(labelled(degraded.text), 160)}"
-        rows += wrapped(text, scene.width, scene.tone("text"), 2)
+        text += f": {clean(with_field_names(degraded.text), 160)}"
+        rows += wrap_line(text, scene.width, scene.tone("text"), 2)
     return rows
 
 
-def notes(scene: Scene) -> list[Row]:
+def answer_notes(scene: Scene) -> list[Row]:
     """Warnings, then what one has to know about the chosen workload."""
     answer = scene.state.calculation.answer
     if answer is None:
         return []
     plan = scene.state.calculation.plan(scene.state.workload)
-    texts = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
+    texts = [(clean(with_field_names(text), 300), "warn") for text in answer.warnings]
     if plan is not None:
-        texts += [(clean(labelled(text), 300), "muted") for text in plan.notes]
+        texts += [(clean(with_field_names(text), 300), "muted") for text in plan.notes]
     rows: list[Row] = []
     for text, tone in dict.fromkeys(texts):
-        rows += wrapped(text, scene.width, scene.tone(tone))
+        rows += wrap_line(text, scene.width, scene.tone(tone))
     return rows
 
 
@@ -412,7 +412,7 @@ def _runs(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     here = calculation.here.served.get(model_key(plan.model))
     if here is None:
         return []
-    runs = runs_of(calculation.instance(scene.state.workload), here)
+    runs = running_instances(calculation.instance(scene.state.workload), here)
     return _labelled(scene, " runs now ", runs_text(plan, runs))
 
 
@@ -464,7 +464,7 @@ def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> lis
     room = max(1, scene.width - cells(label))
     if len(parts) == 1:
         first, *more = folded(parts[0], room)
-        return [((label, scene.tone("muted")), (first, tone)), *wrapped(" ".join(more), scene.width, tone, most=1)]
+        return [((label, scene.tone("muted")), (first, tone)), *wrap_line(" ".join(more), scene.width, tone, most=1)]
     lines = _side_by_side([part for part in parts if part], room, between)
     labels = [label, *[" " * cells(label)] * len(lines)]
     return [((begin, scene.tone("muted")), (line, tone)) for begin, line in zip(labels, lines, strict=False)]

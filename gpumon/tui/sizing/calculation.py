@@ -11,9 +11,9 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import have, held, instances_here, kv_ratios
+from gpumon.sizing.live import gpus_held, have, instances_here, kv_ratios
 from gpumon.sizing.plan import Planned, planned
-from gpumon.sizing.running import ModelEngines, ModelKey, served
+from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 
@@ -39,8 +39,8 @@ class Here(NamedTuple):
             gpus=dict(have(snapshot)),
             instances=instances_here(snapshot),
             kv_ratios=kv_ratios(snapshot),
-            in_use=held(snapshot),
-            served=served(snapshot),
+            in_use=gpus_held(snapshot),
+            served=engines_by_model(snapshot),
         )
 
 

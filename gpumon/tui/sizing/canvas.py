@@ -11,7 +11,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.fields import with_field_names
 
 _MOST: Final = 1e15
 """Larger figures are taken for infinite: nothing is drawn of them."""
@@ -38,7 +38,7 @@ class Marks(NamedTuple):
     """Between words."""
 
 
-MARKS: Final[dict[Glyphs, Marks]] = {
+CHART_MARKS: Final[dict[Glyphs, Marks]] = {
     "braille": Marks("●", "◆", "┄", "┊", "⠶⠶", "⠒⠒", "│", "┤", "└", "─", "─", "·", " · "),
     "blocks": Marks("●", "◆", "┄", "┊", "▀▀", "▀▀ ▀", "│", "┤", "└", "─", "─", "·", " · "),
     "ascii": Marks("o", "@", ".", ":", "--", "-- -", "|", "+", "`", "-", "-", ".", ", "),
@@ -55,7 +55,7 @@ _GAP: Final[dict[Glyphs, int]] = {"braille": 0, "blocks": 4, "ascii": 4}
 """Columns after which one is left out of a curve that nothing measured, if lines can be no thinner; 0: none is."""
 
 
-def usable(value: float | None) -> bool:
+def can_be_drawn(value: float | None) -> bool:
     """Whether a figure can be drawn: a number from 0 to 1e15."""
     return value is not None and 0.0 <= value <= _MOST
 
@@ -89,7 +89,7 @@ class Canvas:
         for column in range(columns):
             x = (column + 0.5) / columns * self._right
             y = value(x)
-            if not usable(y):
+            if not can_be_drawn(y):
                 before = None
                 continue
             now = min(math.floor(min(y / self._top, 2.0) * lines), lines)
@@ -215,8 +215,8 @@ class Spacing(NamedTuple):
     """The end of the axis over the largest value that a better distance may cost."""
 
 
-LINES: Final = Spacing((3, 4, 2, 5, 6, 1), 1.25)
-COLUMNS: Final = Spacing((10, 9, 11, 8, 12, 7, 13, 14, 15, 16), 1.1)
+LINE_SPACING: Final = Spacing((3, 4, 2, 5, 6, 1), 1.25)
+COLUMN_SPACING: Final = Spacing((10, 9, 11, 8, 12, 7, 13, 14, 15, 16), 1.1)
 
 
 class Axis(NamedTuple):
@@ -299,23 +299,23 @@ def framed(
     keys = flowed(legend, width, next((lines for least, lines in legends if height >= least), 0))
     lines = height - 2 - len(keys)
     scale_x, scale_y = scales
-    y = Axis.of(scale_y, lines, LINES)
+    y = Axis.of(scale_y, lines, LINE_SPACING)
     labels = {lines - 1 - line: text for line, text in y.ticks()}
     side = max(3, *map(cells, labels.values()))
-    x = Axis.of(scale_x, width - side - 1, COLUMNS)
+    x = Axis.of(scale_x, width - side - 1, COLUMN_SPACING)
     canvas = Canvas(x.size, lines, x.most, y.most, glyphs)
     draw(canvas)
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     rows: list[Row] = []
     if keys:
-        rows.append(fitted([(cut(title, width), "strong")], width))
+        rows.append(to_width([(cut(title, width), "strong")], width))
     else:
         rows.append(flowed(legend, width, 1)[0])
     for line, row in enumerate(canvas.rows()):
         label = labels.get(line, "")
         edge = marks.tick if label else marks.side
-        rows.append(fitted([(right(label, side) + edge, "muted"), *row], width))
-    return [*rows, fitted([(" " * side + marks.corner, "muted"), *_ruler(x, marks)], width), *keys]
+        rows.append(to_width([(right(label, side) + edge, "muted"), *row], width))
+    return [*rows, to_width([(" " * side + marks.corner, "muted"), *_ruler(x, marks)], width), *keys]
 
 
 def _ruler(axis: Axis, marks: Marks) -> list[Piece]:
@@ -338,7 +338,7 @@ def flowed(keys: Sequence[LegendEntry], width: int, most: int) -> list[Row]:
             left_out = []
         lines = _lines_of([*keys[:kept], *left_out], width)
         if len(lines) <= most or kept == 1:
-            return [fitted(line, width) for line in lines[: max(0, most)]]
+            return [to_width(line, width) for line in lines[: max(0, most)]]
     return []
 
 
@@ -362,12 +362,12 @@ def reason(title: str, text: str, width: int, height: int, tone: str = "muted") 
     """A picture that cannot be drawn: its title and why."""
     rows: list[Row] = []
     if height > 1:
-        rows.append(fitted([(cut(title, width), "strong")], width))
-    lines = folded(clean(labelled(text)), max(1, width))[: max(0, height - len(rows))]
+        rows.append(to_width([(cut(title, width), "strong")], width))
+    lines = folded(clean(with_field_names(text)), max(1, width))[: max(0, height - len(rows))]
     return rows + [[(left(line, width), tone)] for line in lines]
 
 
-def fitted(row: Row, width: int) -> list[Piece]:
+def to_width(row: Row, width: int) -> list[Piece]:
     """A row in exactly `width` cells."""
     room = max(0, width)
     pieces: list[Piece] = []
@@ -384,7 +384,7 @@ def fitted(row: Row, width: int) -> list[Piece]:
     return pieces
 
 
-def filled(rows: Sequence[Row], width: int, height: int) -> list[Row]:
+def to_height(rows: Sequence[Row], width: int, height: int) -> list[Row]:
     """Exactly `height` rows: what is too much is left out, blank rows fill up."""
     blank: Row = []
     if width > 0:

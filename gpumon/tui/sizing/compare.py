@@ -9,12 +9,12 @@ from gpumon.readings.format import DASH, cells, cut, figure, left, right, second
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Compared, WorkloadPlan
-from gpumon.sizing.compare import FIGURES, ComparedFigure, Comparison
+from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.sizing.canvas import filled, fitted
+from gpumon.tui.sizing.canvas import to_height, to_width
 from gpumon.tui.sizing.effects import SOURCES
-from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import unseen
 
 _NAMES: Final = (13, 20)
@@ -85,14 +85,14 @@ _FORMS: Final = {
 """By the key of the figure."""
 
 
-def lines(width: int, height: int, comparison: Comparison, workload: int = 0) -> list[Row]:
+def comparison_lines(width: int, height: int, comparison: Comparison, workload: int = 0) -> list[Row]:
     """The table in exactly `height` rows of `width` cells, with TP, limit, ITL and source of one workload."""
     if width <= 0 or height <= 0:
         return []
     if not comparison.rows:
-        return filled([fitted([("nothing to compare yet", "muted")], width)], width, height)
+        return to_height([to_width([("nothing to compare yet", "muted")], width)], width, height)
     name_width = _name_width(comparison, width)
-    figures = _fitting(comparison.shown or FIGURES, width - name_width)
+    figures = _fitting(comparison.shown or COMPARISON_FIGURES, width - name_width)
     hidden = tuple(figure.title for figure in comparison.shown if figure not in figures)
     # Sums that lack a workload say so, even if a row has to give way.
     least = int(bool(comparison.without) and height >= 3)
@@ -101,9 +101,9 @@ def lines(width: int, height: int, comparison: Comparison, workload: int = 0) ->
     rows = _rows(comparison, figures, workload, name_width, width, room)
     if len(rows) > room > 0:
         left_out = len(comparison.rows) - max(0, room - 1)
-        rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
+        rows = [*rows[: room - 1], to_width([(f"+ {left_out} more in a taller window", "muted")], width)]
     titles = "".join([_FORMS[figure.key].shown(figure.title) for figure in figures])
-    return filled([fitted([(left("GPU", name_width) + titles, "muted")], width), *rows, *foot], width, height)
+    return to_height([to_width([(left("GPU", name_width) + titles, "muted")], width), *rows, *foot], width, height)
 
 
 def _rows(
@@ -119,7 +119,7 @@ def _rows(
         if compared.problem:
             rows += _reason(name, _problem(compared), most, width)
         else:
-            rows.append(fitted([name, *_cells(compared, figures, workload)], width))
+            rows.append(to_width([name, *_cells(compared, figures, workload)], width))
     return rows
 
 
@@ -189,29 +189,29 @@ def _foot(comparison: Comparison, figures: Sequence[ComparedFigure], hidden: tup
     rows: list[Row] = []
     if comparison.without:
         names = ", ".join(clean(name).rpartition("/")[2] for name in comparison.without)
-        rows.append(fitted([(f"without {names}", "warn")], width))
+        rows.append(to_width([(f"without {names}", "warn")], width))
     marked = {key for row in comparison.rows for key in row.best}
     best = [figure.best for figure in figures if figure.key in marked]
     if best:
-        rows.append(fitted([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
+        rows.append(to_width([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
     if comparison.unpriced:
         rows += _folded("no price: [prices] of the config, or typed with the server", width)
     if hidden:
-        rows.append(fitted([(unseen(hidden, width), "muted")], width))
+        rows.append(to_width([(unseen(hidden, width), "muted")], width))
     return [*rows, *_folded(comparison.like_for_like, width)]
 
 
 def _folded(text: str, width: int) -> list[Row]:
     """A sentence in as many lines as it takes."""
-    return [fitted([(line, "muted")], width) for line in folded(text, width)]
+    return [to_width([(line, "muted")], width) for line in folded(text, width)]
 
 
 def _problem(row: Compared) -> str:
     """Why there is no answer on this type."""
     plan = next((plan for plan in row.workloads if plan.problem), None)
     if plan is None:
-        return clean(labelled(row.problem)) or "no answer"
-    problem = labelled(plan.problem)
+        return clean(with_field_names(row.problem)) or "no answer"
+    problem = with_field_names(plan.problem)
     if len(row.workloads) > 1:
         problem = f"{cut(plan.name, _NAMES[1])}: {problem}"
     return clean(problem)
@@ -227,5 +227,5 @@ def _reason(start: Piece, problem: str, most: int, width: int) -> list[Row]:
     begins = [start, *[blank] * (len(texts) - 1)]
     rows: list[Row] = []
     for begin, text in zip(begins, texts, strict=True):
-        rows.append(fitted([begin, ("  ", "text"), (text, "warn")], width))
+        rows.append(to_width([begin, ("  ", "text"), (text, "warn")], width))
     return rows

@@ -19,7 +19,7 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.effects import SEEN
-from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
+from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import Version
 from gpumon.tui.sizing.what_ifs import add, add_server, plan_for, plan_for_what_runs
@@ -168,7 +168,7 @@ class Dialogs:
         panel = self._panel
         state = panel.state
         place = state.place
-        now = str(value_of(state.present, place) or "")
+        now = str(typed_value(state.present, place) or "")
         listed = []
         for name in place.field.choices(state.calculation.catalogues):
             listed.append(_value_choice(name, now))

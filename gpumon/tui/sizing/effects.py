@@ -13,7 +13,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, FieldPlace, Value, default_of, holder, value_of
+from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, WORKLOAD, FieldPlace, Value, default_of, holder, typed_value
 from gpumon.tui.sizing.versions import Version
 
 FROZEN_S: Final = 30.0
@@ -30,7 +30,7 @@ SOURCES: Final = {
 _STARTED: Final = {
     WORKLOAD: ("target",),
     SERVER: ("gpu", "gpus"),
-    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
 }
 """Fields that are filled in from what runs, and from the settings."""
 
@@ -44,10 +44,10 @@ class Effect(NamedTuple):
 
 def effect(place: FieldPlace, version: Version, calculation: Calculation) -> Effect:
     """The value that a place has in a version of the scenario."""
-    typed = value_of(version.scenario, place)
+    typed = typed_value(version.scenario, place)
     if typed not in (None, ""):
         return Effect(typed, _origin(place, version, calculation, typed))
-    if place.section == GOALS:
+    if place.section == GOALS_SECTION:
         return Effect(None, "no goal" if place.field.key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
         return _of_server(place, version.scenario, calculation)

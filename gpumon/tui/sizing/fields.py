@@ -32,7 +32,7 @@ Value: TypeAlias = float | str | None
 """A number, a choice, or nothing: the place is left open."""
 R = TypeVar("R", bound=Struct)
 
-GOALS: Final = "goals"
+GOALS_SECTION: Final = "goals"
 SERVER: Final = "server"
 WORKLOAD: Final = "workload"
 """Sections: what a row is about. Of servers and workloads there are several."""
@@ -99,7 +99,7 @@ class FieldPlace(NamedTuple):
 
 def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
     """The struct that has the fields of a section; None where it is gone."""
-    if section == GOALS:
+    if section == GOALS_SECTION:
         return scenario
     rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
     if 0 <= number < len(rows):
@@ -107,7 +107,7 @@ def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server |
     return None
 
 
-def value_of(scenario: Scenario, place: FieldPlace) -> Value:
+def typed_value(scenario: Scenario, place: FieldPlace) -> Value:
     """The value that was typed in a place; None or empty where it is left open."""
     row = holder(scenario, place.section, place.at)
     if row is None:
@@ -118,7 +118,7 @@ def value_of(scenario: Scenario, place: FieldPlace) -> Value:
 
 def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
     """The scenario with another value in one place."""
-    if place.section == GOALS:
+    if place.section == GOALS_SECTION:
         return replace(scenario, **{place.field.key: value})
     if holder(scenario, place.section, place.at) is None:
         return scenario
@@ -135,7 +135,7 @@ def _with_changed(rows: tuple[R, ...], place: FieldPlace, value: Value) -> tuple
 
 def default_of(place: FieldPlace) -> Value:
     """The value where nobody changed it."""
-    blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
+    blank = {GOALS_SECTION: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
     value: Value = getattr(blank, place.field.key)
     return value
 
@@ -209,22 +209,22 @@ WORKLOAD_FIELDS: Final = (
     Input("profile", "profile", "Imported load test to take capacity and latency from.",
           choices=lambda known: ("", *sorted(known.profiles)), optional=True),
 )  # fmt: skip
-FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
+FIELDS_BY_SECTION: Final = {GOALS_SECTION: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
 """Unit of a target, as it is shown; requests in flight need no word."""
 
 
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
 """Kind of a target, in words that fit a cell."""
-_LABELS: Final = {each.key: each.name for fields in FIELDS.values() for each in fields if "_" in each.key}
+_LABELS: Final = {each.key: each.name for fields in FIELDS_BY_SECTION.values() for each in fields if "_" in each.key}
 _KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})\b")
 
 
-def labelled(text: str) -> str:
+def with_field_names(text: str) -> str:
     """A message with the names that fields have here in place of those that files have."""
     return _KEYS.sub(lambda match: _LABELS[match[0]], text)
 
 
 def field(section: str, key: str) -> Input:
     """One field by its key."""
-    return next(candidate for candidate in FIELDS[section] if candidate.key == key)
+    return next(candidate for candidate in FIELDS_BY_SECTION[section] if candidate.key == key)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing import answer, compare, placement, plot, simulated
-from gpumon.tui.sizing.canvas import filled, reason
+from gpumon.tui.sizing.canvas import reason, to_height
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
+from gpumon.tui.sizing.table import Lines, Scene, fields_page, scenario_table
 
 VIEWS: Final = ("itl", "gpus", "packing", "simulated")
 """Pictures below the figures: the plot, other types of GPU side by side, servers and GPUs, or a simulation."""
@@ -77,7 +77,7 @@ class _Below(NamedTuple):
     most_from: int
 
 
-def page(scene: Scene) -> PanelPage:
+def panel_page(scene: Scene) -> PanelPage:
     """At most `scene.height` lines."""
     feet = 0
     if scene.height >= _LEAST_FOOT:
@@ -94,7 +94,7 @@ def page(scene: Scene) -> PanelPage:
     if scene.state.opened:
         above = fields_page(scene, left)
     else:
-        above = table(scene, max(least, left - picture_lines))
+        above = scenario_table(scene, max(least, left - picture_lines))
     lines: Lines = [*above[:room], *_without_cursor(below.rows)]
     free = room - len(lines)
     pictured = _has_picture(scene, free, picture_lines)
@@ -130,10 +130,10 @@ def _text(scene: Scene) -> _Text:
     about = list[Row]()
     notes = list[Row]()
     if state.calculation.failed:
-        about += wrapped(state.calculation.failed, scene.width, "critical", most=3)
+        about += wrap_line(state.calculation.failed, scene.width, "critical", most=3)
     if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
         about += answer.about(scene)
-        notes = answer.notes(scene)
+        notes = answer.answer_notes(scene)
     return _Text(answer.need(scene), about, notes)
 
 
@@ -217,7 +217,7 @@ def _foot(scene: Scene, first: str) -> list[Row]:
         how = "← → or Enter for the list."
         if field.kind is not None:
             how = f"Type a number, {field.kind.name}."
-        return wrapped(f"{field.means} {how}", scene.width, "muted", most=2)
+        return wrap_line(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
     if len(state.stop.places()) > 1:
         parts.append(f"{key('left')} {key('right')}: beside")
@@ -244,27 +244,27 @@ def _mend(scene: Scene, edit: Edit) -> list[Row]:
         begin = f"{edit.refused}: "
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
     keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as it was"
-    return [*wrapped(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
+    return [*wrap_line(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
 
 
 def _pictures(scene: Scene, height: int) -> list[Row]:
     """The picture that was asked for; else the plot, and the servers below it where there is room for both."""
     width = scene.width
     if scene.view == "gpus":
-        return compare.lines(width, height, scene.state.calculation.comparison, scene.state.workload)
+        return compare.comparison_lines(width, height, scene.state.calculation.comparison, scene.state.workload)
     if scene.view == "simulated":
         simulation = scene.state.calculation.simulation(scene.state.workload)
-        return filled(simulated.lines(width, height, simulation, scene.glyphs), width, height)
+        return to_height(simulated.queue_lines(width, height, simulation, scene.glyphs), width, height)
     plot_first = scene.view == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
         if plot_first:
             picture = _plot(scene, height)
         else:
             picture = _packing(scene, height)
-        return filled(picture, width, height)
+        return to_height(picture, width, height)
     packing = _packing(scene, height // 2)
     size = height - 1 - len(packing)
-    plotted = filled(_plot(scene, size), width, size)
+    plotted = to_height(_plot(scene, size), width, size)
     return [*plotted, (), *packing] if plot_first else [*packing, (), *plotted]
 
 
@@ -275,7 +275,7 @@ def _plot(scene: Scene, height: int) -> list[Row]:
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
         return reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
-    return plot.latency(scene.width, height, instance, plan, scene.glyphs)
+    return plot.latency_chart(scene.width, height, instance, plan, scene.glyphs)
 
 
 def _packing(scene: Scene, height: int) -> list[Row]:

@@ -19,7 +19,7 @@ from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
 from gpumon.tui.sizing.effects import ages
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.layout import VIEWS, PanelPage, page
+from gpumon.tui.sizing.layout import VIEWS, PanelPage, panel_page
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.sizing.versions import Newest, Version
@@ -134,7 +134,7 @@ class SizingPanel(Pane):
             height=height - 1,
             notes_from=self._notes_from,
         )
-        self._page = page(scene)
+        self._page = panel_page(scene)
         self._notes_from = self._page.notes_from
         rule = self._rule(scene.width, len(self._page.lines), scene.height)
         return [(*edge, *row) for row in (rule, *(row for _, row in self._page.lines))]

@@ -14,7 +14,7 @@ from gpumon.sizing.answer import Answer, Packed, PlacedServer
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, LegendEntry, Marks, fitted, flowed, reason, usable
+from gpumon.tui.sizing.canvas import CHART_MARKS, LegendEntry, Marks, can_be_drawn, flowed, reason, to_width
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
@@ -33,18 +33,18 @@ ServerKind = tuple[int, tuple[Unit, ...]]
 def placement(width: int, height: int, answer: Answer, scenario: Scenario, glyphs: Glyphs) -> list[Row]:
     """Servers and their GPUs in the plan that is needed: at most `height` rows."""
     packed = answer.plans.busy_aware if scenario.packing == "busy" else answer.plans.memory_only
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     title = _title(packed, scenario)
     if not packed.layout:
         return _without_layout(title, clean(packed.problem or answer.problem), width, height)
     head: list[Row] = []
     if height >= 6:
-        head.append(fitted([(cut(title, width), "strong")], width))
-    head.append(fitted([(cut(marks.dot.join(_totals(packed)), width), "text")], width))
+        head.append(to_width([(cut(title, width), "strong")], width))
+    head.append(to_width([(cut(marks.dot.join(_totals(packed)), width), "text")], width))
     kinds = Counter(_kind(server) for server in packed.layout)
     tail: list[Row] = []
     if packed.problem:
-        tail.append(fitted([(cut(f"not placed: {clean(packed.problem)}", width), "warn")], width))
+        tail.append(to_width([(cut(f"not placed: {clean(packed.problem)}", width), "warn")], width))
     most = _legend_lines(height)
     legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
@@ -103,7 +103,7 @@ def _names(packed: Packed, scenario: Scenario) -> list[str]:
 
 def _known(reading: Reading) -> float | None:
     value = number(reading)
-    if usable(value):
+    if can_be_drawn(value):
         return value
     return None
 
@@ -158,14 +158,14 @@ def _body(
         if shape < len(names):
             name = f" {names[shape]}"
         line = _servers_line(units, width - cells(prefix), marks)
-        rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
+        rows.append(to_width([(prefix, "strong"), *line, (name, "muted")], width))
     rest = [not_drawn] if not_drawn else []
     if len(rows) + len(rest) > room:
         left = list(kinds.values())[room - 1 :]
         rest.insert(0, f"{sum(left):,} more ({len(left)} kind{'s' * (len(left) != 1)})")
         rows = rows[: room - 1]
     if rest:
-        return [*rows, fitted([(f"+ {', '.join(rest)}", "muted")], width)]
+        return [*rows, to_width([(f"+ {', '.join(rest)}", "muted")], width)]
     return rows
 
 

@@ -14,8 +14,8 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import Curve
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason, usable
-from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, can_be_drawn, framed, reason
+from gpumon.tui.sizing.fields import with_field_names
 
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
 _NEAR: Final = 2.0
@@ -68,14 +68,14 @@ class _Plot(NamedTuple):
     most_s: float
 
 
-def latency(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
+def latency_chart(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
     """ITL of one instance over its requests in flight: points that were measured, the curve (thin where it is
     extrapolated), the goal, the limits and the planned load."""
     plot = _plot_of(instance, plan)
     title = f"over requests in flight of one instance: {clean(plan.name)}"
     if not plot.points and plot.curve is None:
         return reason(f"ITL {title}", _why_no_curve(instance) or NO_POINTS, width, height)
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     in_seconds = plot.most_s >= _SECONDS_FROM_S
     scales = (Scale(plot.most_x), Scale(plot.most_s, 1.0 if in_seconds else 1e-3))
     keys = list(_legend(plot, instance, marks))
@@ -124,7 +124,7 @@ def _limits(plan: WorkloadPlan) -> list[Limit]:
     """The limits of the x axis, in their order: that of the ITL is the goal."""
     limits = []
     for limit in plan.limits:
-        if usable(limit.concurrency) and limit.kind is not LimitKind.ITL:
+        if can_be_drawn(limit.concurrency) and limit.kind is not LimitKind.ITL:
             limits.append(limit)
     return limits
 
@@ -139,7 +139,7 @@ def _measured(instance: Instance) -> MeasuredRange:
 
 def _drawable(value: float | None) -> float | None:
     """A figure, or None if it cannot be drawn."""
-    if usable(value):
+    if can_be_drawn(value):
         return value
     return None
 
@@ -150,7 +150,7 @@ def _points(instance: Instance) -> list[tuple[float, float]]:
         return []
     points = list[tuple[float, float]]()
     for point in instance.seen.points:
-        if point.itl_s is not None and usable(point.running) and usable(point.itl_s):
+        if point.itl_s is not None and can_be_drawn(point.running) and can_be_drawn(point.itl_s):
             points.append((point.running, point.itl_s))
     return points
 
@@ -162,7 +162,7 @@ def _base(
     loads = [running for running, _ in points]
     if planned is not None:
         loads.append(planned)
-    if usable(measured.high):
+    if can_be_drawn(measured.high):
         loads.append(measured.high)
     base = max(loads, default=0.0)
     if not base and limits:
@@ -176,7 +176,7 @@ def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: f
     if curve is not None:
         for share in _PROBES:
             itl_s = curve.itl_s(most_x * share)
-            if usable(itl_s):
+            if can_be_drawn(itl_s):
                 heights.append(itl_s)
     return max(heights, default=0.0)
 
@@ -218,7 +218,7 @@ def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEnt
     if plot.points:
         yield LegendEntry(marks.point, "tokens", f"{len(plot.points)} measured")
     if plot.curve is None:
-        yield LegendEntry("", "muted", f"no line: {clean(labelled(_why_no_curve(instance))) or NO_POINTS}")
+        yield LegendEntry("", "muted", f"no line: {clean(with_field_names(_why_no_curve(instance))) or NO_POINTS}")
     for limit in plot.beyond:
         yield LegendEntry("", "muted", f"{_word(limit)} limit {whole(limit.concurrency)}, far right")
 
@@ -244,7 +244,7 @@ def _goal_words(instance: Instance, goal_s: float) -> str:
     """The goal as it was asked for, and as a mean where that is another time."""
     asked_ms = instance.workload.itl_p95_ms
     mean = _time(goal_s)
-    if asked_ms is None or not usable(asked_ms) or _time(asked_ms / 1e3) == mean:
+    if asked_ms is None or not can_be_drawn(asked_ms) or _time(asked_ms / 1e3) == mean:
         return f"goal {mean}"
     return f"goal {_time(asked_ms / 1e3)} p95 is {mean} mean"
 

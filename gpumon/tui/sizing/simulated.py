@@ -12,7 +12,7 @@ from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason
 
 _LEGENDS: Final = ((9, 4), (7, 3), (5, 1))
 """Lines of the legend from a height on: the percentiles of three latencies are the answer."""
@@ -20,7 +20,7 @@ _HEADROOM = 1.05
 """Room above the highest value."""
 
 
-def lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs) -> list[Row]:
+def queue_lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs) -> list[Row]:
     """Running and waiting requests of one instance at its share of the target; the formula's mean is a line across."""
     title = "simulation of one instance"
     if simulation is None:
@@ -28,7 +28,7 @@ def lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs
     if not simulation.figures:
         return reason(title, simulation.problem, width, height)
     figures = simulation.figures[0]
-    marks = MARKS[glyphs]
+    marks = CHART_MARKS[glyphs]
     name = clean(simulation.name)
     text = f"{title}, running and waiting requests over seconds: {name}, {simulation.arrivals}"
     most = max((max(point.running, point.waiting) for point in figures.queue), default=1.0)

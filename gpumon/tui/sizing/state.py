@@ -11,21 +11,21 @@ from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.effects import effect
 from gpumon.tui.sizing.fields import (
-    FIELDS,
-    GOALS,
+    FIELDS_BY_SECTION,
+    GOALS_SECTION,
     SERVER,
     WORKLOAD,
     FieldPlace,
     Value,
     default_of,
     field,
-    value_of,
+    typed_value,
     with_value,
 )
 from gpumon.tui.sizing.versions import Newest, UndoList, Version
 
 _CELLS: Final = {
-    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
@@ -41,7 +41,7 @@ class Stop(NamedTuple):
 
     def places(self, *, every: bool = False) -> list[FieldPlace]:
         """The fields that the row shows, or all of it."""
-        fields = FIELDS[self.section]
+        fields = FIELDS_BY_SECTION[self.section]
         if not every:
             fields = tuple(field(self.section, key) for key in _CELLS[self.section])
         return [FieldPlace(self.section, self.at, column) for column in fields]
@@ -51,7 +51,7 @@ def stops(scenario: Scenario) -> list[Stop]:
     """Goals, server shapes, workloads; there is a row for a server even where none is given."""
     servers = [Stop(SERVER, place) for place in range(max(1, len(scenario.server)))]
     workloads = [Stop(WORKLOAD, place) for place in range(len(scenario.workload))]
-    return [Stop(GOALS, 0), *servers, *workloads]
+    return [Stop(GOALS_SECTION, 0), *servers, *workloads]
 
 
 class PanelState:
@@ -181,8 +181,8 @@ class PanelState:
         """Put the cursor on a goal for all, until `come_back`; returns its place."""
         self.close()
         left = self.row if self._left_row is None else self._left_row
-        self.go_to(self.stops.index(Stop(GOALS, 0)))
-        self.cell = _CELLS[GOALS].index(key)
+        self.go_to(self.stops.index(Stop(GOALS_SECTION, 0)))
+        self.cell = _CELLS[GOALS_SECTION].index(key)
         self._left_row = left
         return self.place
 
@@ -254,7 +254,7 @@ class PanelState:
         if empty:
             text = ""
         else:
-            text = place.field.typed(value_of(self.scenario, place))
+            text = place.field.typed(typed_value(self.scenario, place))
         self.edit = Edit(place, self.present, text)
         self.answer()
         return True
@@ -298,7 +298,7 @@ class PanelState:
     def _next_choice(self, place: FieldPlace, direction: int) -> Value:
         """The choice after the present one (1) or before it (-1), in a circle."""
         choices = list(place.field.choices(self.calculation.catalogues))
-        value = value_of(self.scenario, place)
+        value = typed_value(self.scenario, place)
         if not choices:
             return value
         if value not in choices:

@@ -14,7 +14,7 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.effects import effect
-from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, FieldPlace, Value, field, holder
+from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, SIGNS, TARGETS, WORKLOAD, FieldPlace, Value, field, holder
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
@@ -162,7 +162,7 @@ def _with_long_title(column: _Column) -> _Column:
     return column._replace(title=column.long_title, width=cells(column.long_title) + 1)
 
 
-def table(scene: Scene, room: int) -> Lines:
+def scenario_table(scene: Scene, room: int) -> Lines:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
     top = _goals_and_servers(scene)
     key = scene.keymap.first
@@ -187,7 +187,7 @@ def _goals_and_servers(scene: Scene) -> Lines:
     """The row of the goals, then one for each type of server."""
     lines: Lines = []
     for place, stop in enumerate(scene.state.stops):
-        if stop.section == GOALS:
+        if stop.section == GOALS_SECTION:
             lines.append((place, _goals(scene, stop)))
         elif stop.section == SERVER:
             lines.append((place, _server(scene, stop)))
@@ -289,7 +289,7 @@ def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Colu
     workload = scene.state.scenario.workload[stop.at]
     plan = scene.state.calculation.plan(stop.at)
     here = stop == scene.state.stop
-    name = left(cut(short_name(workload), name_width - 1), name_width)
+    name = left(cut(_short_name(workload), name_width - 1), name_width)
     begin = (f" {name}", "text")
     if here:
         begin = (f"▸{name}", "strong@" if scene.focused else "strong")
@@ -350,7 +350,7 @@ def whole_count(value: float | Missing) -> str:
     return "–"
 
 
-def short_name(workload: Workload) -> str:
+def _short_name(workload: Workload) -> str:
     """Its name without the organisation, safe to print."""
     return clean(workload.name or workload.model.rpartition("/")[2] or workload.model, 60)
 
@@ -372,8 +372,8 @@ def _name_of(scene: Scene, stop: Stop) -> str:
     """The name of an opened row."""
     row = holder(scene.state.scenario, stop.section, stop.at)
     if isinstance(row, Workload):
-        return short_name(row)
-    if stop.section == GOALS:
+        return _short_name(row)
+    if stop.section == GOALS_SECTION:
         return "goals and planning"
     if stop.at:
         return f"server {stop.at + 1}"

@@ -11,7 +11,7 @@ from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field, value_of
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 
@@ -168,7 +168,7 @@ def next_tp(state: PanelState) -> bool:
     place = _of_workload(state, "tp")
     instance = state.calculation.instance(state.workload)
     if instance is None or not instance.tps:
-        return value_of(state.present, place) is not None and state.put_value(place, None)
+        return typed_value(state.present, place) is not None and state.put_value(place, None)
     after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
     return after != instance.tp and state.put_value(place, after)
 
@@ -181,7 +181,7 @@ def _of_workload(state: PanelState, key: str) -> FieldPlace:
 
 def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
     """The value after the present one in a circle; the first where the present one is none of them."""
-    now = value_of(state.present, place)
+    now = typed_value(state.present, place)
     if now not in values:
         return state.put_value(place, values[0])
     return state.put_value(place, values[(values.index(now) + 1) % len(values)])

@@ -112,7 +112,7 @@ _ACTIVITY: Final = (CardCurve("SM", "sm", "sm"), CardCurve("busy", "busy", "busy
 _VRAM: Final = (CardCurve("VRAM", "vram", "mbu"),)
 _POWER: Final = (CardCurve("power", "power", "sm"),)
 _HEAT: Final = (CardCurve("°C", "temp", "sm"),)
-FIGURES: Final = (
+WALL_FIGURES: Final = (
     WallFigure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _full_share, _percent),
     WallFigure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _full_share, _percent),
     WallFigure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _full_share, _percent),
@@ -125,4 +125,4 @@ FIGURES: Final = (
 
 def next_figure(figure: WallFigure) -> WallFigure:
     """The figure after this one; after the last one the first."""
-    return FIGURES[(FIGURES.index(figure) + 1) % len(FIGURES)]
+    return WALL_FIGURES[(WALL_FIGURES.index(figure) + 1) % len(WALL_FIGURES)]

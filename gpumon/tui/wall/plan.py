@@ -33,15 +33,15 @@ BOX: Final = TileForm("box", 13, 3, 24, 4)
 """Number and state, figure, engine."""
 LINE: Final = TileForm("line", 13, 1, 24, 1)
 """Number, figure, state."""
-NUMBER: Final = TileForm("number", 6, 1, 6, 1)
+NUMBER_TILE: Final = TileForm("number", 6, 1, 6, 1)
 """Mark and figure."""
 PAIR: Final = TileForm("pair", 3, 1, 3, 1)
 """Mark and digit."""
 DOT: Final = TileForm("dot", 1, 1, 1, 1)
 """A digit, or the mark in its place."""
-FORMS: Final = (CARD, BOX, LINE, NUMBER, PAIR, DOT)
+_FORMS: Final = (CARD, BOX, LINE, NUMBER_TILE, PAIR, DOT)
 """The largest first."""
-_BESIDE: Final = (NUMBER, PAIR, DOT)
+_BESIDE: Final = (NUMBER_TILE, PAIR, DOT)
 """Forms of which the tiles of a host stand beside its name, and not below."""
 
 
@@ -96,7 +96,7 @@ def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> Wall
 
     `sizes`: number of GPUs of each host. `label`: cells of the longest name of a host; 0 where no names are shown.
     """
-    for form in FORMS:
+    for form in _FORMS:
         plan = _planned(sizes, label, width, room, form)
         if plan is not None and plan.lines <= room:
             return plan
@@ -105,7 +105,7 @@ def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> Wall
 
 def lines_wanted(gpus: int, width: int) -> int:
     """Lines that the wall of one machine takes among other panes."""
-    for form in (LINE, NUMBER, PAIR):
+    for form in (LINE, NUMBER_TILE, PAIR):
         lines = -(-gpus // _even(max(1, gpus), max(1, width // form.width)))
         if lines <= _FEW_LINES:
             return lines

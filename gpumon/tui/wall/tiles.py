@@ -9,12 +9,12 @@ from gpumon.readings.format import cells, cut, left, phrase, right, short
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.tui.charts.raster import KEYS
+from gpumon.tui.charts.raster import CURVE_KEYS
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import FIGURES, CardCurve, WallFigure, step_of
-from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER, PAIR, TileForm, WallPlan
+from gpumon.tui.wall.figures import WALL_FIGURES, CardCurve, WallFigure, step_of
+from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, TileForm, WallPlan
 
 _CURSOR: Final = "badge_paused"
 """Tone of the tile under the cursor."""
@@ -61,7 +61,7 @@ class TileSettings(NamedTuple):
     """The past of the figure in so many cells and lines; without rows where it has none."""
 
 
-def explained(tile: Tile, look: TileSettings, room: int) -> list[Piece]:
+def explain_tile(tile: Tile, look: TileSettings, room: int) -> list[Piece]:
     """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict."""
     gpu = tile.gpu
     figure = look.figure
@@ -243,7 +243,7 @@ def _card(tile: Tile, look: TileSettings, width: int, height: int, cursor: bool)
     if room > 24 or tile.mark != " ":
         state = left(f" {tile.state}", min(room, 13))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
-    rows += [_bar(tile.gpu, other, look, room) for other in FIGURES[: max(0, height - 3)]]
+    rows += [_bar(tile.gpu, other, look, room) for other in WALL_FIGURES[: max(0, height - 3)]]
     spare = height - 1 - len(rows)
     if spare >= _LEAST_CHART:
         rows += look.chart(tile.gpu, room, spare)[:spare]
@@ -266,10 +266,10 @@ def _bar(gpu: Gpu, figure: WallFigure, look: TileSettings, room: int) -> Row:
     return (name, (text, tone), *bar)
 
 
-def legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Glyphs) -> Row:
+def card_legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Glyphs) -> Row:
     """The line over a card's chart: its curves from the top down, and the scale where it fits."""
     pieces: list[Piece] = []
-    for curve, key in reversed(list(zip(curves, KEYS[glyphs], strict=False))):
+    for curve, key in reversed(list(zip(curves, CURVE_KEYS[glyphs], strict=False))):
         pieces += [(f" {key} ", curve.hue), (curve.name, "muted")]
     room = max(0, width - cells_of(pieces))
     if cells(scale) >= room:
@@ -282,7 +282,7 @@ _DRAW: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[
     CARD: _card,
     BOX: _box,
     LINE: _line,
-    NUMBER: _number,
+    NUMBER_TILE: _number,
     PAIR: _pair,
     DOT: _dot,
 }

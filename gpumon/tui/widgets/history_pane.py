@@ -15,9 +15,9 @@ from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, CurveTex
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.levels import levels_in
-from gpumon.tui.line import Row, wrapped
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_words import legend
+from gpumon.tui.triage_words import glyph_legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -39,7 +39,7 @@ _GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
 see where it begins."""
 _SETTLED_S: Final = 30.0
 """Seconds for which engines may be late with their figures: their charts keep their places."""
-NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
+_NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
 """In place of the charts of a host that has nothing to monitor."""
 
 
@@ -166,13 +166,13 @@ class HistoryPane(Pane):
     def roofline_is_next(self, lines: int, width: int) -> bool:
         """Whether a step leads from the last chart to the roofline, on a screen with so many columns, or from it to the
         charts."""
-        from gpumon.tui.roofline import LEAST_WIDTH
+        from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH
 
         if self.roofline:
             return lines < 0
         has_engines = self.snapshot is not None and bool(self.snapshot.engines)
         at_last = self.cursor == len(self._offered()) - 1
-        return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_WIDTH
+        return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_ROOFLINE_WIDTH
 
     def turn_to_roofline(self) -> None:
         """The roofline in the place of the charts, and back."""
@@ -273,23 +273,23 @@ class HistoryPane(Pane):
     def _marks(self) -> str:
         """Meanings of the glyphs of the events."""
         if self.snapshot is not None:
-            return legend(self._happened(self.snapshot), self.palette.glyphs)
+            return glyph_legend(self._happened(self.snapshot), self.palette.glyphs)
         return ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts, or the roofline, or why there is neither."""
         snapshot = self.snapshot
         if snapshot is None:
-            return wrapped("starting …", width, "muted")
+            return wrap_line("starting …", width, "muted")
         if height < 1:
             return ()
         self._take_configured_span()
         if not snapshot.gpus and not snapshot.engines and not self._seen:
-            return wrapped(NOTHING, width, "muted")
+            return wrap_line(_NOTHING, width, "muted")
         if self.roofline:
             return self._roofline(snapshot, width, height)
         if not self._charted:
-            return wrapped("nothing to chart yet: no figure has come", width, "muted")
+            return wrap_line("nothing to chart yet: no figure has come", width, "muted")
         return self._chart_rows(snapshot, width, height)
 
     def _take_configured_span(self) -> None:
@@ -311,11 +311,11 @@ class HistoryPane(Pane):
 
     def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The engines below the roof of their GPUs."""
-        from gpumon.tui.roofline import LEAST_HEIGHT, LEAST_WIDTH, roofline_rows, too_narrow
+        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH, roofline_rows, too_narrow
 
         if not snapshot.engines:
-            return wrapped("no roofline: there is no engine", width, "muted")
-        if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+            return wrap_line("no roofline: there is no engine", width, "muted")
+        if width < LEAST_ROOFLINE_WIDTH or height < LEAST_ROOFLINE_HEIGHT:
             return too_narrow(width)
         return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
 

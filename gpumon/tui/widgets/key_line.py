@@ -10,7 +10,7 @@ from textual import events
 from gpumon.config.keymap import TAKEN, Keymap
 from gpumon.readings.format import cells, cut
 from gpumon.tui.keys import pressed
-from gpumon.tui.line import Piece, Row, wrapped
+from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.board import Board
 
@@ -298,7 +298,7 @@ class KeyLine(Board):
         return ()
 
     def _notice_rows(self, width: int, most: int = MOST_NOTICE) -> list[Row]:
-        return wrapped(self.notice, width, "warn" if self._urgent else "strong", most)
+        return wrap_line(self.notice, width, "warn" if self._urgent else "strong", most)
 
     def _hint_row(self, width: int) -> Row:
         *hints, leave = self._hints

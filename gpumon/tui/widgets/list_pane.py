@@ -11,11 +11,11 @@ from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
-from gpumon.tui.cells import FIRST, explained_columns
+from gpumon.tui.cells import FIRST_FIGURE, explained_columns
 from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, Order, matches, ordered
+from gpumon.tui.rows import Listing, Order, matches, order_rows
 from gpumon.tui.search import marked_cell
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.triage_words import tone_of_text, urgent_in
@@ -106,7 +106,7 @@ class ListPane(Pane, Generic[T]):
 
     def in_order(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
-        return ordered(items, self.order, turned=self.turned)
+        return order_rows(items, self.order, turned=self.turned)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
@@ -219,7 +219,7 @@ class ListPane(Pane, Generic[T]):
         self._in_view = len(rows)
         place = self._at - self._top
         if self.shows_cursor and 0 <= place < len(rows):
-            rows[place] = self._with_cell(marked(rows[place]))
+            rows[place] = self._with_cell(highlight_row(rows[place]))
         return rows, len(items)
 
     def _with_cell(self, row: Row) -> Row:
@@ -254,7 +254,7 @@ class ListPane(Pane, Generic[T]):
         if not names:
             return False
         if self.cell not in names:
-            self.cell = FIRST if FIRST in names else names[0]
+            self.cell = FIRST_FIGURE if FIRST_FIGURE in names else names[0]
         else:
             self.cell = names[(names.index(self.cell) + 1) % len(names)]
         self.update()
@@ -456,7 +456,7 @@ class ListPane(Pane, Generic[T]):
                 self.sort(order)
 
 
-def marked(row: Row) -> Row:
+def highlight_row(row: Row) -> Row:
     """The row under the cursor: on the selected background, and with a glyph, as colour alone is not enough.
 
     A mark in the glyph's place moves into the next cell, and the text behind it gives up a blank, or its last cell.

@@ -19,16 +19,16 @@ from gpumon.tui.triage_rows import (
     Item,
     Steady,
     TriageColumns,
-    changed,
     columns,
-    items,
-    lines,
+    item_lines,
     numbers,
     page_of,
+    recent_changes,
+    triage_items,
     unjudged,
 )
 from gpumon.tui.view import View
-from gpumon.tui.widgets.list_pane import ListPane, marked
+from gpumon.tui.widgets.list_pane import ListPane, highlight_row
 from gpumon.tui.widgets.pane import Pane
 
 _MOST_LOUD: Final = 16
@@ -135,7 +135,7 @@ class TriagePane(ListPane[Item]):
         made = (verdicts, snapshot.faults, happened, unfolded, coming, self._judged, self.palette.glyphs)
         if made != self._made:
             self._made = made
-            self._made_items = items(
+            self._made_items = triage_items(
                 *(snapshot, verdicts, happened, self.palette.glyphs),
                 unfolded=unfolded,
                 coming=coming,
@@ -254,10 +254,10 @@ class TriagePane(ListPane[Item]):
             if most == 1 and advised.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
             advised.update(item.actions[:1])
-            drawn, is_cut = lines(item, places, most, whole=True)
+            drawn, is_cut = item_lines(item, places, most, whole=True)
             self._cut = self._cut or is_cut
             if self.shows_cursor and place == self._at:
-                drawn = [marked(drawn[0]), *drawn[1:]]
+                drawn = [highlight_row(drawn[0]), *drawn[1:]]
             rows += drawn
             self._item_of += [place] * len(drawn)
         self._in_view = len(set(self._item_of))
@@ -273,7 +273,7 @@ class TriagePane(ListPane[Item]):
         if chosen[-1].past and sum(counts) <= room:
             return ()  # all that happened is listed
         events = self._history.events(snapshot.wall_s - CHANGED_S, snapshot.wall_s)
-        return (changed(events, snapshot.wall_s, width, self.palette.glyphs),)
+        return (recent_changes(events, snapshot.wall_s, width, self.palette.glyphs),)
 
     def _counts(self, chosen: Sequence[Item], places: TriageColumns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
@@ -282,9 +282,9 @@ class TriagePane(ListPane[Item]):
             if item.past:
                 counts.append(1)
             elif self.zoomed:
-                counts.append(len(lines(item, places, room, whole=True)[0]))
+                counts.append(len(item_lines(item, places, room, whole=True)[0]))
             else:
-                counts.append(len(lines(item, places, LINES[item.level])[0]))
+                counts.append(len(item_lines(item, places, LINES[item.level])[0]))
         return counts
 
     def _with_spare(self, chosen: Sequence[Item], places: TriageColumns, counts: list[int], room: int) -> list[int]:
@@ -292,7 +292,7 @@ class TriagePane(ListPane[Item]):
         spare = room - sum(counts[self._top :])
         for number in range(self._top, len(chosen)):
             if spare > 0 and not chosen[number].past:
-                whole = len(lines(chosen[number], places, _ALL, whole=True)[0])
+                whole = len(item_lines(chosen[number], places, _ALL, whole=True)[0])
                 more = max(0, min(spare, whole - counts[number]))
                 counts[number] += more
                 spare -= more
@@ -353,7 +353,7 @@ def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
     now = [item for item in listed if not item.past]
     loud = [item for item in now if not item.quiet]
     places = columns(now, width)
-    every = sum(len(lines(item, places, LINES[item.level])[0]) for item in loud)
+    every = sum(len(item_lines(item, places, LINES[item.level])[0]) for item in loud)
     evidence = sum(len(item.evidence) for item in loud if item.trouble)
     rest = evidence + len(listed) - len(loud)
     first = _FIRST[loud[0].level] if loud else 1

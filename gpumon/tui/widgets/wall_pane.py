@@ -12,16 +12,16 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.tui.charts.raster import RASTERS, Layer, area
+from gpumon.tui.charts.raster import RASTERS, RasterLayer, area
 from gpumon.tui.charts.series import ChartSeries, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import FIGURES, WallFigure, next_figure
+from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, next_figure
 from gpumon.tui.wall.plan import WallPlan, wall_plan
-from gpumon.tui.wall.tiles import Tile, TileSettings, explained, legend, wall_rows
+from gpumon.tui.wall.tiles import Tile, TileSettings, card_legend, explain_tile, wall_rows
 from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class WallPane(ListPane[T]):
         self._tile_of = tile_of
         self._host_of = host_of
         self.shape = WallShape.AUTO
-        self.figure: WallFigure = FIGURES[0]
+        self.figure: WallFigure = WALL_FIGURES[0]
         """The figure that colours the tiles."""
         self._planned: WallPlan | None = None
         """The tiles as they were painted last."""
@@ -112,7 +112,7 @@ class WallPane(ListPane[T]):
         item = self.selected
         if not self.walled or item is None or not self.shows_cursor:
             return super().aside(room)
-        return explained(self._tile_of(item, self), self._look(), room)
+        return explain_tile(self._tile_of(item, self), self._look(), room)
 
     def alarm(self) -> str:
         """The worst tile with trouble that is not in view, and how many more there are."""
@@ -174,11 +174,11 @@ class WallPane(ListPane[T]):
         if self.snapshot is None or gpu.parent_uuid or width < _LEAST_CHART or isinstance(full, Missing):
             return ()
         curves = self.figure.curves
-        layers: list[Layer] = []
+        layers: list[RasterLayer] = []
         for curve in curves:
             values = self._past(f"{curve.series}:{gpu.index}", width - 1, self.snapshot.wall_s)
             layers.append(([value / full for value in values], curve.hue))
-        caption = legend(curves, f"0-{self.figure.text(full, self.view)}", width, self.palette.glyphs)
+        caption = card_legend(curves, f"0-{self.figure.text(full, self.view)}", width, self.palette.glyphs)
         if height < _LEAST_CAPTION:
             chart = []
             for line in area(layers, height, self.palette.glyphs):

@@ -13,7 +13,7 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.roofline import InstanceSetting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Conditions, simulate
-from gpumon.sizing.simulate.setup import Setup, setup_of, split
+from gpumon.sizing.simulate.setup import Setup, setup_of, step_terms
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B
@@ -39,7 +39,7 @@ def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
     mix = Mix(2000.0, 400.0, 0.25)
     setting = InstanceSetting(llm, KNOWN.gpus.find("H100 SXM5 80GB"), 4, 4, mix)
     curve = roofline(setting)
-    cost = split(curve, setting)
+    cost = step_terms(curve, setting)
     new = mix.new_tokens
     prompt_s = cost.prompt_token_s * new + cost.pair_s * new * (new / 2.0 + mix.prompt_tokens - new)
     each_s = cost.sequence_s + cost.kv_token_s * mix.context_tokens + prompt_s / mix.answer_tokens

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.look import Look, server_in
+from gpumon.sources.discovery.look import DiscoveryLook, server_in
 from gpumon.sources.family import ProcessRecord, process
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port
@@ -66,12 +66,12 @@ def test_no_server_among_the_ancestors(lines: Sequence[str]) -> None:
 
 def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> None:
     started = engines.start("raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper"])
-    (chain,) = Look()(frozenset(started.workers))
+    (chain,) = DiscoveryLook()(frozenset(started.workers))
     assert "started through Ray by another server" in chain.broken
     serves = engines.start(
         "raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper", "ray::ServeReplica:app:LLM"]
     )
-    (chain,) = Look()(frozenset(serves.workers[:1]))
+    (chain,) = DiscoveryLook()(frozenset(serves.workers[:1]))
     assert (chain.broken, chain.server) == ("", process(serves.pid))
 
 
@@ -81,8 +81,8 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
     started = engines.start(
         "text-generation-launcher", "--model-id", "m", "--port", str(port), workers=["worker"], router=True
     )
-    assert wait_until(lambda: Look()(frozenset(started.workers))[0].listens)
-    (chain,) = Look()(frozenset(started.workers))
+    assert wait_until(lambda: DiscoveryLook()(frozenset(started.workers))[0].listens)
+    (chain,) = DiscoveryLook()(frozenset(started.workers))
     assert started.asked == []
     assert (chain.url, chain.listens, chain.model) == (f"http://127.0.0.1:{port}", True, "m")
 
@@ -90,5 +90,5 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
 def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
     for address in ("0.0.0.0", "127.0.0.9"):
         started = engines.start("vllm", "serve", "m", "--port", str(port := free_port()), address=address)
-        (chain,) = Look()(frozenset([started.pid]))
+        (chain,) = DiscoveryLook()(frozenset([started.pid]))
         assert chain.url == f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance
-from gpumon.sources.engines.registry import ROWS, EngineRow
+from gpumon.sources.engines.registry import ENGINE_ROWS, EngineRow
 from tests.sources.engines.contract import Case, Reader, cases
 
 DOC: Final = Path(__file__).parents[3] / "docs" / "engines.md"
@@ -47,7 +47,7 @@ def table() -> str:
     lines = [_line(head), "|" + "---|" * len(head)]
     lines += [
         _line([row.title, row.names_from, _basis(row), *_cells(row)])
-        for row in sorted(ROWS, key=lambda row: row.title.lower())
+        for row in sorted(ENGINE_ROWS, key=lambda row: row.title.lower())
     ]
     return "\n".join(lines) + "\n"
 

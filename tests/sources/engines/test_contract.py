@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.engines.adapter import EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
-from gpumon.sources.engines.registry import ROWS, claimed
+from gpumon.sources.engines.registry import ENGINE_ROWS, claimed
 from tests.sources.engines.contract import Case, Reader, cases, check, figures, sources, told, wanted
 from tests.sources.engines.table import DOC
 
@@ -90,7 +90,7 @@ def test_a_page_becomes_its_canonical_reading(case: Case):
 @pytest.mark.parametrize("case", WHOLE, ids=named)
 def test_a_page_is_claimed_by_its_own_engine(case: Case):
     page = case.page
-    assert claimed(page, tuple(row for row in ROWS if page.path in row.paths)) is case.row
+    assert claimed(page, tuple(row for row in ENGINE_ROWS if page.path in row.paths)) is case.row
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=named)

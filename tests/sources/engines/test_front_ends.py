@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.efficiency.backends import server_of, url_of
+from gpumon.efficiency.backends import backend_url, host_port_of
 from gpumon.efficiency.deriver import Derived, Deriver
-from gpumon.efficiency.service import ROUTERS, adding_up
+from gpumon.efficiency.service import ROUTER_KINDS, engines_in_sums
 from gpumon.outputs.json import as_object
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
@@ -193,7 +193,7 @@ async def test_a_front_ends_requests_and_tokens_are_those_of_its_backends_and_in
     assert number(front.load.running) == running
     assert isinstance(front.rates.decode_tokens_per_s, Missing)
     assert isinstance(front.efficiency.mfu_ratio, Missing)
-    assert adding_up(last.snapshot.engines) == servers
+    assert engines_in_sums(last.snapshot.engines) == servers
     assert last.points["decode"] == pytest.approx(2 * TOKENS)
     assert last.points["running"] == 8.0
     (replicas,) = last.snapshot.replicas
@@ -360,7 +360,7 @@ def named(reading: EngineReading) -> EngineReading:
 def test_an_address_is_the_same_server_however_it_is_written(
     address: str, server: tuple[str, int] | None, url: str
 ) -> None:
-    assert (server_of(address), url_of(address)) == (server, url)
+    assert (host_port_of(address), backend_url(address)) == (server, url)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,9 @@ def test_what_failed_is_told_from_what_was_wrong_by_the_status(status: str, quan
     assert kind_of_status(status) == quantity
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if case.row.kind in ROUTERS], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if case.row.kind in ROUTER_KINDS], ids=lambda case: case.name
+)
 def test_a_prometheus_that_scrapes_a_front_end_gives_the_same_figures(case: Case) -> None:
     reader = Reader(case.row)
     path = metrics_path(case.row, case.polls[0])

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.llamacpp import ASKED, PATIENT, PROPS, REFUSED
+from gpumon.sources.engines.llamacpp import PATIENT, PROPS, REFUSED, SLOTS_PAGE
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import Reader
@@ -85,9 +85,9 @@ def test_slots_that_do_not_answer_are_asked_rarely() -> None:
     read(reader, capture.at(30.0).body)
     assert reader.adapter.companions == (REFUSED, PROPS)
     read(reader, capture.at(31.0).body, capture.answer("slots", 31.01).body)
-    assert reader.adapter.companions == (ASKED, PROPS)
+    assert reader.adapter.companions == (SLOTS_PAGE, PROPS)
     for _ in range(PATIENT):
-        assert reader.adapter.companions == (ASKED, PROPS)
+        assert reader.adapter.companions == (SLOTS_PAGE, PROPS)
         read(reader, capture.at(31.0).body)
     assert reader.adapter.companions == (REFUSED, PROPS)
     reader.read({"/slots": capture.answer("slots", 31.01).body})

@@ -11,7 +11,7 @@ from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineRead
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import BY_KIND, claimed
-from gpumon.sources.prometheus.queries import signs
+from gpumon.sources.prometheus.queries import sign_names
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES, Reader, figures
@@ -283,7 +283,7 @@ async def test_another_fork_is_no_vllm() -> None:
 
 
 def test_a_prometheus_is_asked_for_the_names_that_forks_write() -> None:
-    found = signs()
+    found = sign_names()
     assert {"aphrodite:generation_tokens_total", "tokenspeed:num_requests_total"} <= found
     assert "tokenspeed:request_success_total" not in found, "its meaning is another"
     assert "trtllm:num_requests_running" in found

@@ -12,7 +12,7 @@ import pytest
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
-from gpumon.sources.engines.sglang import server_of
+from gpumon.sources.engines.sglang import parse_server_info
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES, Reader
 
@@ -106,7 +106,9 @@ def two_ranks(first: float, second: float, answers: float) -> str:
 
 def test_the_gpus_of_data_parallel_attention_are_counted_once() -> None:
     said = {"tp_size": 8, "dp_size": 2, "pp_size": 1}
-    plain, attention = (server_of(json.dumps({**said, "enable_dp_attention": on}).encode()) for on in (False, True))
+    plain, attention = (
+        parse_server_info(json.dumps({**said, "enable_dp_attention": on}).encode()) for on in (False, True)
+    )
     assert (plain.tp, plain.dp) == (8, 2)
     assert (attention.tp, attention.dp) == (4, 2)
 
@@ -114,7 +116,7 @@ def test_the_gpus_of_data_parallel_attention_are_counted_once() -> None:
 def test_no_secret_of_the_server_is_kept() -> None:
     body = (PAGES / "sglang" / "server_info.json").read_bytes()
     assert b"never-shown" in body
-    assert "never-shown" not in str(server_of(body))
+    assert "never-shown" not in str(parse_server_info(body))
 
 
 def test_first_tokens_are_shared_among_the_ranks_and_none_is_lost() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.sources.guest.processes import look
+from gpumon.sources.guest.processes import parse_look
 
 US = "\x1f"
 VLLM = US.join(
@@ -33,7 +33,7 @@ LINES = (
 
 
 def test_a_server_is_found_through_the_process_on_its_gpus() -> None:
-    (server,) = look([*LINES, listens(ANY, 8101, 1001)]).servers()
+    (server,) = parse_look([*LINES, listens(ANY, 8101, 1001)]).servers()
     assert server.pid == 4200
     assert server.url == "http://127.0.0.1:8101"
     assert server.target == "127.0.0.1:8101"
@@ -43,28 +43,28 @@ def test_a_server_is_found_through_the_process_on_its_gpus() -> None:
 
 def test_addresses_are_those_that_lead_there_on_the_host() -> None:
     for address, target in ((LOOPBACK, "127.0.0.1:8101"), (LOOPBACK_6, "[::1]:8101"), ("0501A8C0", "192.168.1.5:8101")):
-        (server,) = look([*LINES, listens(address, 8101, 1001)]).servers()
+        (server,) = parse_look([*LINES, listens(address, 8101, 1001)]).servers()
         assert server.target == target
-    (server,) = look([*LINES, listens("0501A8C0", 8101, 1001), listens(LOOPBACK, 8101, 1001)]).servers()
+    (server,) = parse_look([*LINES, listens("0501A8C0", 8101, 1001), listens(LOOPBACK, 8101, 1001)]).servers()
     assert server.target == "127.0.0.1:8101"
 
 
 def test_a_port_that_another_user_holds_is_not_the_servers() -> None:
-    (server,) = look([*LINES, listens(ANY, 8101, 1002)]).servers()
+    (server,) = parse_look([*LINES, listens(ANY, 8101, 1002)]).servers()
     assert server.url == ""
     assert "another user" in server.why
-    (server,) = look([*LINES, listens(ANY, 8101, 0)]).servers()
+    (server,) = parse_look([*LINES, listens(ANY, 8101, 0)]).servers()
     assert server.url, "root's proxy of a container's port"
 
 
 def test_a_port_that_is_not_open_is_said() -> None:
-    (server,) = look([*LINES, listens(ANY, 8000, 1001)]).servers()
+    (server,) = parse_look([*LINES, listens(ANY, 8000, 1001)]).servers()
     assert server.url == ""
     assert server.why.startswith("port 8101 is not open")
 
 
 def test_processes_stand_on_their_gpus_without_what_may_be_secret() -> None:
-    processes = look(LINES).by_uuid()
+    processes = parse_look(LINES).by_uuid()
     assert [process.pid for process in processes["GPU-b"]] == [4201, 4300]
     assert processes["GPU-a"][0].vram_bytes == 70000 * 2.0**20
     assert processes["GPU-a"][0].name == "python3"
@@ -73,16 +73,16 @@ def test_processes_stand_on_their_gpus_without_what_may_be_secret() -> None:
 
 def test_lines_that_are_none_of_it_are_left_out() -> None:
     junk = ("app x", "app 1", "process", "process a b c d", "listens", "listens 0: zz:1 0A", "\x00", "app -1, a, b, c")
-    found = look(junk)
+    found = parse_look(junk)
     assert (found.apps, found.processes, found.listeners) == ((), {}, ())
 
 
 def test_a_circle_of_parents_ends() -> None:
     lines = ("app 5, GPU-a, 1, x", f"process 5 6 0 a{US}", f"process 6 5 0 b{US}")
-    assert look(lines).servers() == ()
+    assert parse_look(lines).servers() == ()
 
 
 def test_digits_that_are_no_decimals_are_no_pids() -> None:
-    seen = look(["app \u00b2, GPU-a, 1, x", f"process \u00b2 1 1001 x{US}", f"process 7 1 \u00b2 x{US}"])
+    seen = parse_look(["app \u00b2, GPU-a, 1, x", f"process \u00b2 1 1001 x{US}", f"process 7 1 \u00b2 x{US}"])
     assert seen.apps == ()
     assert [process.uid for process in seen.processes.values()] == [-1]

@@ -156,6 +156,6 @@ async def test_a_shell_that_takes_no_archive_is_given_up(tmp_path: Path, monkeyp
     facts = msgspec.json.encode(python_here()).decode()
     answer = f"echo 'gpumon-python python3 {facts}'; echo 'gpumon-end 0'; exec sleep 600"
     pretend_ssh(tmp_path, monkeypatch, f'case "$WORDS" in *watch*) exit 127;; esac\n{answer}')
-    monkeypatch.setattr("gpumon.sources.remote.SEND_S", 0.5)
+    monkeypatch.setattr("gpumon.sources.remote._SEND_S", 0.5)
     remote = Remote(Host(address="gpu-07", install=True), 1.0, time.time)
     await run_until(remote, lambda: "it has not taken gpumon" in remote.fault)

@@ -6,8 +6,8 @@ import pytest
 
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.smi import FIGURES
-from gpumon.sources.guest.smi import COLUMNS, OLDER, THROTTLE, gpus_of, refused_column, without_column
+from gpumon.readings.smi import SMI_FIGURES
+from gpumon.sources.guest.smi import OLDER, SMI_COLUMNS, THROTTLE, parse_smi_gpus, refused_column, without_column
 
 TOLD = {
     "index": "0",
@@ -43,12 +43,12 @@ MIB = 2.0**20
 
 def line(**changes: str) -> str:
     """A line of nvidia-smi; `changes` by column, with `_` for a dot."""
-    told = {column: changes.get(column.replace(".", "_"), TOLD[column]) for column in COLUMNS}
+    told = {column: changes.get(column.replace(".", "_"), TOLD[column]) for column in SMI_COLUMNS}
     return ", ".join(told.values())
 
 
 def test_figures_are_in_base_units() -> None:
-    (gpu,) = gpus_of([line()], COLUMNS, 1000.0, {})
+    (gpu,) = parse_smi_gpus([line()], SMI_COLUMNS, 1000.0, {})
     assert (gpu.index, gpu.uuid, gpu.name) == (0, TOLD["uuid"], TOLD["name"])
     assert gpu.state is GpuState.OK
     assert gpu.busy_ratio == pytest.approx(0.97)
@@ -85,13 +85,13 @@ def test_figures_are_in_base_units() -> None:
     ],
 )
 def test_a_word_in_the_place_of_a_number_is_a_reason_and_never_a_zero(word: str, reason: Reason) -> None:
-    (gpu,) = gpus_of([line(utilization_gpu=word)], COLUMNS, 1000.0, {})
+    (gpu,) = parse_smi_gpus([line(utilization_gpu=word)], SMI_COLUMNS, 1000.0, {})
     assert isinstance(gpu.busy_ratio, Missing)
     assert gpu.busy_ratio.reason is reason
 
 
 def test_what_nvidia_smi_has_no_column_for_says_so() -> None:
-    (gpu,) = gpus_of([line()], COLUMNS, 1000.0, {})
+    (gpu,) = parse_smi_gpus([line()], SMI_COLUMNS, 1000.0, {})
     for field in ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio", "nvlink_tx_bytes_per_s", "energy_j"):
         value = getattr(gpu, field)
         assert isinstance(value, Missing)
@@ -100,21 +100,21 @@ def test_what_nvidia_smi_has_no_column_for_says_so() -> None:
 
 
 def test_a_gpu_that_is_gone_is_lost() -> None:
-    gone = {column.name.replace(".", "_"): "[GPU is lost]" for column in FIGURES}
-    (gpu,) = gpus_of([line(**gone)], COLUMNS, 1000.0, {})
+    gone = {column.name.replace(".", "_"): "[GPU is lost]" for column in SMI_FIGURES}
+    (gpu,) = parse_smi_gpus([line(**gone)], SMI_COLUMNS, 1000.0, {})
     assert gpu.state is GpuState.LOST
 
 
 def test_columns_of_an_older_nvidia_smi() -> None:
     refused = refused_column([f'Field "{THROTTLE}" is not a valid field to query.', ""])
     assert refused == THROTTLE
-    older = without_column(COLUMNS, refused)
-    assert len(older) == len(COLUMNS)
+    older = without_column(SMI_COLUMNS, refused)
+    assert len(older) == len(SMI_COLUMNS)
     assert OLDER[THROTTLE] in older
     oldest = without_column(older, "memory.reserved")
-    assert len(oldest) == len(COLUMNS) - 1
+    assert len(oldest) == len(SMI_COLUMNS) - 1
     told = {**TOLD, OLDER[THROTTLE]: "0x0000000000000008"}
-    (gpu,) = gpus_of([", ".join(told[column] for column in oldest)], oldest, 1000.0, {})
+    (gpu,) = parse_smi_gpus([", ".join(told[column] for column in oldest)], oldest, 1000.0, {})
     assert gpu.throttle == ("hw_slowdown",)
     assert isinstance(gpu.vram_reserved_bytes, Missing)
     assert "too old" in gpu.vram_reserved_bytes.detail
@@ -122,12 +122,12 @@ def test_columns_of_an_older_nvidia_smi() -> None:
 
 def test_lines_that_are_no_gpu_and_texts_that_a_terminal_would_read() -> None:
     lines = ["", "WARNING: infoROM is corrupted at gpu 0000:1A:00.0", "x" * 5000, line(index="one"), line(index="-1")]
-    assert gpus_of(lines, COLUMNS, 1000.0, {}) == ()
-    (gpu,) = gpus_of([line(name="H100\x1b[31m", compute_cap="\x1b]0;x\x07")], COLUMNS, 1000.0, {})
+    assert parse_smi_gpus(lines, SMI_COLUMNS, 1000.0, {}) == ()
+    (gpu,) = parse_smi_gpus([line(name="H100\x1b[31m", compute_cap="\x1b]0;x\x07")], SMI_COLUMNS, 1000.0, {})
     assert gpu.name == "H100[31m" or "\x1b" not in gpu.name
     assert gpu.compute_capability == ""
-    assert len(gpus_of([line()] * 500, COLUMNS, 1000.0, {})) == 128
+    assert len(parse_smi_gpus([line()] * 500, SMI_COLUMNS, 1000.0, {})) == 128
 
 
 def test_a_digit_that_is_no_decimal_is_no_gpu() -> None:
-    assert gpus_of([line(index="\u00b2")], COLUMNS, 0.0, {}) == ()
+    assert parse_smi_gpus([line(index="\u00b2")], SMI_COLUMNS, 0.0, {}) == ()

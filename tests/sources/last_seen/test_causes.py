@@ -15,9 +15,9 @@ import pytest
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.sources.family import process
 from gpumon.sources.last_seen import causes
-from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up, unit_cause
+from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up_cause, unit_cause
 from gpumon.sources.last_seen.memory import Cause
-from gpumon.sources.last_seen.processes import has_ended, look, origin_of, unit_of, works
+from gpumon.sources.last_seen.processes import has_ended, look_at_processes, origin_of, unit_of, works
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 from tests.records import replace
 
@@ -85,9 +85,9 @@ def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
     origin = EngineOrigin(pid=4121, started=1, gpu_pids=(4122,), unit="vllm.service")
     show = "Result=signal\nExecMainPID=4121\nExecMainCode=2\nExecMainStatus=9\nActiveState=failed\n"
     log = "Memory cgroup out of memory: Killed process 4122 (VLLM::EngineCor) total-vm:1kB\n"
-    assert look_up(served(origin), told({"systemctl": show, "journalctl": log}, [])).code == "oom"
+    assert look_up_cause(served(origin), told({"systemctl": show, "journalctl": log}, [])).code == "oom"
     other = log.replace("4122", "41220")
-    assert look_up(served(origin), told({"systemctl": show, "journalctl": other}, [])) == Cause(
+    assert look_up_cause(served(origin), told({"systemctl": show, "journalctl": other}, [])) == Cause(
         "signal", 9, source="systemd vllm.service"
     )
 
@@ -96,7 +96,7 @@ def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
 def test_a_unit_that_goes_on_tells_nothing_of_another_process() -> None:
     origin = EngineOrigin(pid=4121, started=1, unit="vllm.service")
     show = "Result=success\nExecMainPID=9\nExecMainCode=1\nExecMainStatus=0\nActiveState=active\n"
-    assert look_up(served(origin), told({"systemctl": show}, [])) == NO_CAUSE
+    assert look_up_cause(served(origin), told({"systemctl": show}, [])) == NO_CAUSE
 
 
 @pytest.mark.usefixtures("silent_kernel")
@@ -107,21 +107,21 @@ def test_names_from_outside_never_become_options() -> None:
         EngineOrigin(pid=1, container="--format"),
         EngineOrigin(pid=1, container=CONTAINER, unit=""),
     ):
-        look_up(served(origin), told({}, asked))
+        look_up_cause(served(origin), told({}, asked))
     assert [command for command in asked if command[0] != "journalctl"] == [
         (runtime, "inspect", "--format", "{{json .State}}", CONTAINER) for runtime in ("docker", "podman")
     ]
 
 
 def test_a_command_that_hangs_or_fails_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causes, "COMMAND_S", 0.3)
+    monkeypatch.setattr(causes, "_COMMAND_S", 0.3)
     for name, script in (("slow", "sleep 30"), ("wrong", "echo no; exit 3"), ("well", "echo yes")):
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     begun_s = time.monotonic()
-    assert [causes.run([name]) for name in ("slow", "wrong", "well", "not-there")] == ["", "", "yes\n", ""]
+    assert [causes.program_output([name]) for name in ("slow", "wrong", "well", "not-there")] == ["", "", "yes\n", ""]
     assert time.monotonic() - begun_s < 10.0
 
 
@@ -150,13 +150,13 @@ def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     origin = origin_of(server)
     assert origin.output == str(log)
     servers = {origin.id: (server, ())}
-    first = second = look(servers, {}, [origin], [origin.id])
+    first = second = look_at_processes(servers, {}, [origin], [origin.id])
     cores: float | None = 0.0
     end_s = time.monotonic() + 30.0
     while cores is not None and cores <= 0.05 and time.monotonic() < end_s:  # a full host may not let it run at first
         first = second
         time.sleep(0.5)
-        second = look(servers, first.origins, [origin], [origin.id])
+        second = look_at_processes(servers, first.origins, [origin], [origin.id])
         cores = works(first.uses, second.uses)[origin.id].cpu_cores
     assert cores is not None
     assert cores > 0.05
@@ -166,7 +166,7 @@ def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     end_s = time.monotonic() + 30.0
     while not has_ended(origin.id):  # a zombie, before anybody waits for it
         assert time.monotonic() < end_s
-    assert look({}, {}, [origin], []).ended == {origin.id}
+    assert look_at_processes({}, {}, [origin], []).ended == {origin.id}
     child.wait()
-    assert look({}, {}, [origin], []).ended == {origin.id}
+    assert look_at_processes({}, {}, [origin], []).ended == {origin.id}
     assert cause_of(served(replace(origin, unit="", container=""))) == NO_CAUSE

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpumon.readings.missing import Missing, number
-from gpumon.sources.driver.names import ProcessNames, groups, place_of
+from gpumon.sources.driver.names import ProcessNames, groups, pod_and_job
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -162,12 +162,12 @@ def test_a_pods_namespace_is_read_in_its_own_root_alone(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        honest = place_of(process.pid, in_pod=True)[0]
+        honest = pod_and_job(process.pid, in_pod=True)[0]
         (account / "namespace").unlink()
         (account / "namespace").symlink_to(secret)
-        forged = place_of(process.pid, in_pod=True)[0]
+        forged = pod_and_job(process.pid, in_pod=True)[0]
         (account / "namespace").unlink()
         os.mkfifo(account / "namespace")
-        waits = place_of(process.pid, in_pod=True)[0]
+        waits = pod_and_job(process.pid, in_pod=True)[0]
         process.communicate()
     assert (honest, forged, waits) == ("team-a/llm-0", "llm-0", "llm-0")

@@ -14,8 +14,8 @@ from gpumon.readings.fleet import FleetFrame
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.api import PrometheusApi
-from gpumon.sources.prometheus.past import FEWEST_STEPS, MOST_POINTS, PrometheusPast
-from gpumon.sources.prometheus.queries import dated, exporters_of_range, queries, targets_of_range
+from gpumon.sources.prometheus.past import FEWEST_STEPS, MOST_PAST_POINTS, PrometheusPast
+from gpumon.sources.prometheus.queries import exporters_of_range, queries, targets_of_range, with_scrape_times
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus
@@ -138,7 +138,7 @@ def test_lookups_are_promql_and_not_too_long(tmp_path: Path):
     with Prometheus(tmp_path) as prometheus:
         for match in ("", 'cluster="a",env=~"prod.*"'):
             asked_for = (
-                dated(queries(match).scraped, match),
+                with_scrape_times(queries(match).scraped, match),
                 targets_of_range(match, 3600.0),
                 exporters_of_range(["n", 'a"b.c'], match, 0.2),
             )
@@ -194,7 +194,7 @@ async def test_a_host_with_many_series_gets_fewer_moments_and_its_answers_are_fr
     asked_for = queries()
     # In whole milliseconds, as a query says them: a longer step would put the last moment behind the end.
     assert PrometheusPast(api, asked_for, 0.0, 6000.0, 1.0, 100).step_s == 10.016
-    few = PrometheusPast(api, asked_for, 0.0, 6000.0, 1.0, MOST_POINTS).step_s
+    few = PrometheusPast(api, asked_for, 0.0, 6000.0, 1.0, MOST_PAST_POINTS).step_s
     assert few == pytest.approx(6000.0 / (FEWEST_STEPS - 1), abs=0.001)
     assert few * (FEWEST_STEPS - 1) <= 6000.0
     points = [[float(at), "1"] for at in range(0, 60, 10)]

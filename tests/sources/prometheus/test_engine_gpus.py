@@ -12,7 +12,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.rows import by_model
-from gpumon.fleet.whole import whole
+from gpumon.fleet.whole import whole_fleet
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading, Frame, HostReading
 from gpumon.session.build import maker
@@ -208,7 +208,7 @@ async def test_gpus_of_engines_that_are_not_mapped_count_once_for_sizing():
     fleet = Fleet(maker(Config()))
     for _ in fleet.steps(await framed(api, gpus_per_engine={"*8B*": 4})):
         pass
-    everything = whole(fleet.snapshot)
+    everything = whole_fleet(fleet.snapshot)
     assert [engine.hardware.gpu_count for engine in everything.engines] == [4.0] * 4
     assert have(everything) == (("H100 SXM5 80GB", 16),)
 

@@ -20,7 +20,15 @@ from gpumon.sources.prometheus.hosts import HostLabels
 from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
-from gpumon.sources.prometheus.queries import ENGINE_NAMES, GPU_NAMES, joined, matchers, pattern, queries, scrapes
+from gpumon.sources.prometheus.queries import (
+    ENGINE_NAMES,
+    GPU_NAMES,
+    join_matchers,
+    matchers,
+    pattern,
+    queries,
+    scrapes,
+)
 from gpumon.sources.prometheus.targets import ReplicaChoice, Target
 from tests.fakes.http_server import LoopbackServer
 from tests.fakes.prometheus import Prometheus as Server
@@ -63,7 +71,7 @@ def test_any_address_is_matched_literally(value: str):
 
 
 def test_matchers_are_joined_without_empty_ones():
-    assert joined("", ' a="b", ', 'c="d"') == 'a="b",c="d"'
+    assert join_matchers("", ' a="b", ', 'c="d"') == 'a="b",c="d"'
 
 
 def target(labels: dict[str, str], replica: str = "") -> Target:

@@ -20,7 +20,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Limit
 from gpumon.session.build import build, open_hardware
 from gpumon.session.host import HostSession, ThisHost
-from gpumon.sources.simulator.past import PACES, moments
+from gpumon.sources.simulator.past import PACES, rounds
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
 from tests.virtual_time import Clock, played
@@ -84,7 +84,7 @@ def demo() -> Relived:
 
 
 def test_moments_follow_each_other_up_to_now_and_are_finer_the_nearer_they_are() -> None:
-    times = [*moments(-600.0)]
+    times = [*rounds(-600.0)]
     assert times[-1].at_s == 0.0
     assert [later.at_s - earlier.at_s for earlier, later in pairwise(times)] == [each.interval_s for each in times[1:]]
     paces = [each.interval_s for each in times]
@@ -93,7 +93,7 @@ def test_moments_follow_each_other_up_to_now_and_are_finer_the_nearer_they_are()
 
 
 def test_a_short_past_ends_now_too() -> None:
-    assert [each.at_s for each in moments(-7.0)] == [-1.0, 0.0]
+    assert [each.at_s for each in rounds(-7.0)] == [-1.0, 0.0]
 
 
 def test_it_goes_back_ten_minutes_without_a_gap(demo: Relived) -> None:

@@ -19,7 +19,7 @@ from gpumon.sources.simulator.scenario import (
     Leftover,
     Scenario,
     boundaries,
-    lasting,
+    effects_at,
 )
 from gpumon.sources.simulator.scenarios import DEMO, ENGINES, SCENARIOS, demand, host, near, scenario
 from gpumon.sources.simulator.serving import SimulatedEngine
@@ -55,9 +55,9 @@ def closed(server: SimulatedServer) -> None:
 
 def test_effects_last_from_their_beginning_to_before_their_end() -> None:
     effects = (GpuEffect(gpus=(0,), from_s=5.0, to_s=9.0), GpuEffect(gpus=(1,)))
-    assert lasting(effects, 4.9) == [effects[1]]
-    assert lasting(effects, 5.0) == [*effects]
-    assert lasting(effects, 9.0) == [effects[1]]
+    assert effects_at(effects, 4.9) == [effects[1]]
+    assert effects_at(effects, 5.0) == [*effects]
+    assert effects_at(effects, 9.0) == [effects[1]]
     assert boundaries(effects) == [5.0, 9.0]
 
 
