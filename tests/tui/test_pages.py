@@ -103,6 +103,13 @@ async def test_help_opens_at_its_first_line() -> None:
         assert text_of(app) == before
 
 
+async def test_a_key_typed_at_once_with_escape_moves_the_cursor_of_the_list_below() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "?")
+        await type_keys(app, pilot, "escape", "down", "down")
+        assert [line.split()[1] for line in text_of(app) if line.startswith("▸")] == ["2"]
+
+
 async def test_a_page_over_a_page_leads_back_to_it() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "j", "enter", "right")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from textual.pilot import Pilot
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
@@ -16,80 +17,108 @@ from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of
 from tests.tui.snapshot_files import compare, file_of, settled
+from tests.tui.test_keys import type_keys
 
 FOLDER = Path(__file__).parent / "snapshots"
 ALL = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 5))
 """The least one is the last: it closes what it cannot show."""
 SOME = ((120, 40), (80, 24))
-FITS = ((200, 60), (60, 15))
-"""The largest and the least one with panes: what fits into both fits between them."""
 SMALL = ((80, 24),)
+LARGEST = (200, 60)
+LEAST = (60, 15)
+"""The least one with panes."""
 
 
 class State(NamedTuple):
-    """What is on the screen: a scene, and the keys pressed in it."""
+    """What is on the screen: the keys that lead to it from the state before, and the sizes that have files."""
 
-    scene: str
-    keys: tuple[str, ...] = ()
+    keys: str = ""
     sizes: tuple[tuple[int, int], ...] = SMALL
+
+
+class Scene(NamedTuple):
+    """A scene with its states, in the order in which one screen walks through them."""
+
+    name: str
+    states: dict[str, State]
     ascii: bool = False
 
 
-STATES = {
-    "live": State("live", sizes=ALL),
-    "triage": State("triage", ("t",), ALL),
-    "crowded": State("crowded", sizes=SOME),
-    "empty": State("empty"),
-    "one_lost": State("one_lost"),
-    "stale": State("stale"),
-    "engines_down": State("engines_down"),
-    "unauthorised": State("unauthorised"),
-    "paused": State("live", ("space",)),
-    "help": State("live", ("question_mark",), SOME),
-    "detail_gpu": State("live", ("down", "enter"), SOME),
-    "detail_engine": State("live", ("2", "enter"), SOME),
-    "detail_process": State("live", ("4", "enter")),
-    "settings": State("live", ("f2",)),
-    "engines_only": State("engines_only"),
-    "wasted": State("wasted"),
-    "over_100": State("over_100"),
-    "other_kinds": State("other_kinds"),
-    "hostile": State("hostile"),
-    "ascii": State("other_kinds", sizes=SOME, ascii=True),
-    "ascii_help": State("live", ("question_mark",), ascii=True),
-    "filtered": State("live", ("slash", *"8001", "enter")),
-    "sort": State("wasted", ("o",)),
-    "palette": State("live", ("colon",)),
-    "detail_lost": State("one_lost", ("5", "1", *["down"] * 5, "enter")),
-    "detail_missing": State("wasted", ("2", "G", "enter")),
-    "detail_down": State("engines_down", ("2", "enter")),
-    "zoomed_gpus": State("crowded", ("1", "z")),
-    "zoomed_history": State("live", ("3", "z"), SOME),
-    "zoomed_processes": State("crowded", ("4", "z", "G")),
-    "zoomed_triage": State("triage", ("5", "z"), SOME),
-    "detail_verdict": State("live", ("t", "enter")),
-    "detail_critical": State("triage", ("t", "enter"), SOME),
-    "one_chart": State("live", ("3", "enter"), SOME),
-    "ascii_triage": State("triage", ("t", "z"), ascii=True),
+LIVE = {
+    "live": State(sizes=ALL),
+    "palette": State("colon"),
+    "paused": State("escape space"),
+    "help": State("space question_mark", SOME),
+    "detail_gpu": State("escape down enter", SOME),
+    "settings": State("escape up f2"),
+    "filtered": State("escape slash 8 0 0 1 enter"),
+    "detail_engine": State("escape 2 enter", SOME),
+    "zoomed_history": State("escape 3 z", SOME),
+    "one_chart": State("z 3 enter", SOME),
+    "detail_process": State("escape 4 enter"),
+    "detail_verdict": State("escape t enter"),
 }
+SCENES = [
+    Scene("live", LIVE),
+    Scene("live", {"ascii_help": State("question_mark")}, ascii=True),
+    Scene(
+        "triage",
+        {
+            "triage": State("t", ALL),
+            "zoomed_triage": State("z", SOME),
+            "detail_critical": State("z enter", SOME),
+        },
+    ),
+    Scene("triage", {"ascii_triage": State("t z")}, ascii=True),
+    Scene(
+        "crowded",
+        {
+            "crowded": State(sizes=SOME),
+            "zoomed_gpus": State("1 z"),
+            "zoomed_processes": State("z 4 z G"),
+        },
+    ),
+    Scene("empty", {"empty": State()}),
+    Scene("one_lost", {"one_lost": State(), "detail_lost": State("5 1 down down down down down enter")}),
+    Scene("stale", {"stale": State()}),
+    Scene("engines_down", {"engines_down": State(), "detail_down": State("2 enter")}),
+    Scene("unauthorised", {"unauthorised": State()}),
+    Scene("engines_only", {"engines_only": State()}),
+    Scene("wasted", {"wasted": State(), "sort": State("o"), "detail_missing": State("escape 2 G enter")}),
+    Scene("over_100", {"over_100": State()}),
+    Scene("other_kinds", {"other_kinds": State()}),
+    Scene("other_kinds", {"ascii": State(sizes=SOME)}, ascii=True),
+    Scene("hostile", {"hostile": State()}),
+]
 
 
-@pytest.mark.parametrize("name", STATES)
-async def test_a_state(name: str) -> None:
-    """It is at some sizes what its files say, and fits into the others."""
-    state = STATES[name]
-    async with running(state.scene, *state.sizes[0], ascii=state.ascii) as (app, pilot):
-        await pilot.press(*state.keys)
-        await compare(app, pilot, FOLDER, name, state.sizes)
-        assert not state.ascii or all(line.isascii() for line in text_of(app))
-        for width, height in FITS:
-            if (width, height) in state.sizes:
-                continue
-            await pilot.resize_terminal(width, height)
-            lines = await settled(app, pilot)
-            assert len(lines) == height
-            assert all(cells(line) <= width for line in lines)
-            assert "this pane failed" not in "\n".join(lines)
+@pytest.mark.parametrize("scene", SCENES, ids=[next(iter(scene.states)) for scene in SCENES])
+async def test_the_states_of_a_scene(scene: Scene) -> None:
+    """They are at some sizes what their files say, and fit into the least one.
+
+    The first state fits into the largest one, too: it has all columns, and pages have widths of their own in the tests
+    of pages.
+    """
+    async with running(scene.name, *SMALL[0], ascii=scene.ascii) as (app, pilot):
+        fits = [LEAST, LARGEST]
+        for name, state in scene.states.items():
+            await pilot.resize_terminal(*state.sizes[0])
+            await type_keys(app, pilot, *state.keys.split())
+            await compare(app, pilot, FOLDER, name, state.sizes)
+            assert not scene.ascii or all(line.isascii() for line in text_of(app))
+            for size in fits:
+                if size not in state.sizes:
+                    await _fits(app, pilot, size)
+            fits = [LEAST]
+
+
+async def _fits(app: MonitorApp, pilot: Pilot[int], size: tuple[int, int]) -> None:
+    """The state fits into a terminal of this size, and no pane fails there."""
+    await pilot.resize_terminal(*size)
+    lines = await settled(app, pilot)
+    assert len(lines) == size[1]
+    assert all(cells(line) <= size[0] for line in lines)
+    assert "this pane failed" not in "\n".join(lines)
 
 
 async def test_starting() -> None:
@@ -99,7 +128,10 @@ async def test_starting() -> None:
 
 
 def test_no_file_is_left_over() -> None:
-    named = {file_of(name, size) for name, state in STATES.items() for size in state.sizes}
+    named = set()
+    for scene in SCENES:
+        for name, state in scene.states.items():
+            named |= {file_of(name, size) for size in state.sizes}
     named |= {file_of("starting", size) for size in SMALL}
     assert {path.name for path in FOLDER.iterdir()} == named
 

@@ -194,8 +194,11 @@ class ListPane(Pane, Generic[T]):
 
     @property
     def shows_cursor(self) -> bool:
-        """Whether the cursor is marked, and kept in view."""
-        return self.has_focus
+        """Whether the cursor is marked, and kept in view.
+
+        `has_focus` waits for a message: a key typed at once with the one that closes a page comes before it.
+        """
+        return self.has_focus or (self.is_attached and self.screen.focused is self)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows in view."""
