@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 WORKERS ?= 4
 WAITERS ?= 6
 
-.PHONY: mutants demo fleet-demo run test test-noisy properties lint check wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -21,7 +21,7 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync check lint wheel
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint wheel check
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -29,15 +29,24 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: $(VENV)/.dev  ## the tests; WORKERS forks for those that compute, WAITERS for those that wait for real time
-	+$(BIN)/python -m pytest --workers $(WORKERS) --waiters $(WAITERS) -m "not gpu and not perf and not wide"  # `+`: its output isn't held back
+check: $(VENV)/.compiled
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-waiting check-working
+
+CHECK := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -m "not gpu and not perf and not wide"
+
+check-waiting: $(VENV)/.compiled  ## the modules of `make check` that wait for real time, more at a time than there are cores
+	@mkdir -p build
+	@$(CHECK) -n $(WAITERS) --waiting only >build/waiting.txt 2>&1; status=$$?; cat build/waiting.txt; exit $$status  # in one piece
+
+check-working: $(VENV)/.compiled  ## all others
+	$(CHECK) -n $(WORKERS) --waiting none
 
 test-noisy: $(VENV)/.dev  ## the same tests beside eight busy loops of the same priority
 	@for loop in 1 2 3 4 5 6 7 8; do nice sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 	trap "kill $$loops" EXIT; nice $(MAKE) --no-print-directory check
 
 properties: $(VENV)/.dev  ## the tests over generated input, with new examples, all cases of wide matrices, all scenarios to their end
-	$(BIN)/python -m pytest --workers $$(nproc) -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
+	$(BIN)/python -m pytest -n auto -m "(hypothesis or wide) and not gpu and not perf" --hypothesis-profile=random
 	$(BIN)/python -m tests.accuracy.triage
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
@@ -120,6 +129,11 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# The bytecode of all tests: without it, each worker of `make check` compiles all of them for itself.
+$(VENV)/.compiled: $(VENV)/.dev $(shell find gpumon tests -name '*.py')
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || :  # `make check` says what is wrong
 	@touch $@
 
 # Linux's torch of the default index brings CUDA along, which isn't used: spare the download with

@@ -14,17 +14,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import forks, program
+from tests import program
 from tests.fakes.nvml.driver import FakeDriver
-from tests.forks import pytest_addoption, pytest_runtestloop
 from tests.hangs import pytest_configure, pytest_runtest_protocol
+from tests.schedule import pytest_xdist_make_scheduler
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_runtest_protocol", "pytest_runtestloop"]
+__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_xdist_make_scheduler"]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ os.environ["XDG_STATE_HOME"] = f"{_STATES}/first"
 @pytest.fixture(autouse=True)
 def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that one test ends are not those of the next one, nor of the user who runs the tests."""
-    monkeypatch.setenv("XDG_STATE_HOME", f"{_STATES}/{os.getpid()}-{next(_NUMBERS)}")
+    monkeypatch.setenv("XDG_STATE_HOME", f"{_STATES}/{next(_NUMBERS)}")
 
 
 # Bytecode is kept, whatever the shell says: hundreds of tests start gpumon, each worker loads hundreds of test modules,
@@ -90,13 +90,12 @@ WAITS_S: Final = {
     "commands/test_fleet.py": 40,
     "end_to_end/test_hostile_peers.py": 40,
     "end_to_end/test_hosts.py": 40,
-    "end_to_end/test_terminal_sizes.py": 25,
-    "end_to_end/test_terminals.py": 15,
     "exporter/test_serve_metrics.py": 40,
     "sources/prometheus/test_fleet_source.py": 40,
     "end_to_end/test_screen.py": 30,
     "sources/nvml/test_faults.py": 30,
     "sources/test_dcgm.py": 30,
+    "end_to_end/test_terminal_sizes.py": 25,
     "end_to_end/test_hosts_without_gpumon.py": 25,
     "tui/test_fleet_hung.py": 25,
     "tui/test_slow_line.py": 25,
@@ -109,6 +108,7 @@ WAITS_S: Final = {
     "rules/test_accuracy.py": 20,
     "rules/test_served.py": 20,
     "sources/test_key_recipient.py": 20,
+    "end_to_end/test_terminals.py": 15,
     "tui/test_process.py": 15,
     "commands/test_web.py": 15,
     "end_to_end/test_feeds.py": 15,
@@ -117,6 +117,25 @@ WAITS_S: Final = {
     "history/test_kill.py": 5,
 }
 """Seconds that the tests of a module wait for real time to pass, if they do little else; longest first."""
+
+KINDS: Final = ("only", "none")
+"""Choices of `--waiting`: the modules of WAITS_S alone, or all others."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make check` runs the modules that wait beside those that work: no worker reads the modules of the others."""
+    parser.addoption("--waiting", choices=KINDS, help="run the modules that wait for real time only, or all others")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a module is left to the other run."""
+    kind = config.getoption("--waiting")
+    if kind is None or collection_path.suffix != ".py":
+        return None
+    if (collection_path in WAITING) == (kind == "only"):
+        return None
+    return True
+
 
 WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAITS_S.items()}
 
@@ -130,6 +149,9 @@ WORKS_S: Final = {
 
 WORKING: Final = {Path(__file__).parent / name: seconds for name, seconds in WORKS_S.items()}
 
+BEHIND: Final = 10
+"""Niceness of a worker that computes: it yields to those whose tests keep time."""
+
 # The objects of ten thousand tests all stay: to look through them for garbage, again and again, is a third of the
 # time that collecting takes.
 gc.disable()
@@ -139,18 +161,18 @@ gc.disable()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules that wait go first, the longest before all others, then those that work long.
 
-    Workers take whole modules from the head: what a module sets up for all of its tests is set up once, and none begins
-    with a long wait when the others are through.
+    Workers take whole modules from the head (`--dist loadfile --no-loadscope-reorder`): what a module sets up for all
+    of its tests is set up once, and none begins with a long wait when the others are through.
     """
     items.sort(key=lambda item: (-WAITING.get(item.path, 0), -WORKING.get(item.path, 0)))
-    for item in items:
-        item.stash[forks.WAITS] = item.path in WAITING
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note when the test began, by processor time."""
+    """A worker that is done with waiting, or never had to, steps back."""
     item.stash[BEGUN_S] = processor_s()
+    if item.path not in WAITING and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
+        os.nice(BEHIND - os.nice(0))
 
 
 BEGUN_S: Final = pytest.StashKey[float]()
@@ -217,6 +239,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("by folder, all workers together: seconds of processor time (of time that passed)")
         terminalreporter.write_line("  ".join(folders.lines()))
         terminalreporter.write_line(f"all tests {folders.processor.total():.0f}, without collecting them")
+
+
+PROGRAMS: Final = "programs"
+"""What a worker is told: where the process listens that has loaded the commands, in hexadecimal digits."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """One process loads the commands for all workers."""
+    node.workerinput[PROGRAMS] = program.address().hex()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A worker asks the process that serves all of them."""
+    told = getattr(session.config, "workerinput", {}).get(PROGRAMS)
+    if told:
+        program.share(bytes.fromhex(told))
 
 
 def pytest_sessionfinish() -> None:

@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """End the process, with the stack of each thread on stderr, when the test lasts too long.
 
-    With `--workers` the report then says `worker crashed while running` and the name of the test, and a new worker
-    takes the tests that are left.
+    Under pytest-xdist the report then says `worker 'gw0' crashed while running` and the name of the test, and a new
+    worker takes the tests that are left.
     """
     timeout_s = float(item.config.getini("timeout") or 0.0)
     if timeout_s:

@@ -122,7 +122,7 @@ def failing_without_a_fault(chosen: Sequence[Mutant]) -> list[str]:
     """Tests of these mutants that do not pass as the code stands: they would notice anything."""
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     with copied() as copy:
-        done = run_tests(copy, ["--workers", str(AT_ONCE), *tests])
+        done = run_tests(copy, ["-n", str(AT_ONCE), *tests])
     found = failures(done)
     if done.returncode and not found:
         found.append(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-300:]}")

@@ -308,32 +308,23 @@ def _read_all(pipe: IO[str], read: list[str], number: int) -> None:
 
 
 class Server:
-    """The process that has loaded the commands; it forks one for each process of the tests that connects to it."""
+    """The process that has loaded the commands; it forks one for each process of the tests that connects to it.
+
+    It ends when its stdin is closed, by `close` or with the process of the tests that has started it.
+    """
 
     def __init__(self) -> None:
-        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listening.bind("")
-        self.listening.listen()
-        self.address: bytes = self.listening.getsockname()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it. It ends when its stdin is closed, by `close` or with the processes of the tests."""
-        descriptor = self.listening.fileno()
-        command = [sys.executable, "-m", "tests.program", str(descriptor)]
-        self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.PIPE)
-        self.listening.close()
-
-    @property
-    def is_started(self) -> bool:
-        """Whether it was started."""
-        return self._process is not None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind("")
+            listening.listen()
+            self.address: bytes = listening.getsockname()
+            descriptor = listening.fileno()
+            command = [sys.executable, "-m", "tests.program", str(descriptor)]
+            self._process = subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.PIPE)
 
     def close(self) -> None:
         """End it."""
-        self.listening.close()
-        if self._process is not None:
-            self._process.communicate(timeout=60.0)
+        self._process.communicate(timeout=60.0)
 
 
 class Loaded:
@@ -371,14 +362,17 @@ def share(address: bytes) -> None:
     _ADDRESSES[:] = [address]
 
 
-def _loaded() -> Loaded:
+def address() -> bytes:
+    """Where the server listens; it is started if there is none."""
     if not _ADDRESSES:
-        server = Server()
-        server.start()
-        _SERVERS.append(server)
-        _ADDRESSES.append(server.address)
+        _SERVERS.append(Server())
+        share(_SERVERS[0].address)
+    return _ADDRESSES[0]
+
+
+def _loaded() -> Loaded:
     if not _LOADED:
-        _LOADED.append(Loaded(_ADDRESSES[0]))
+        _LOADED.append(Loaded(address()))
     return _LOADED[0]
 
 

@@ -1,10 +1,12 @@
-"""Which tests a worker takes at a time: whole modules, but for long ones, which go out in parts."""
+"""Which worker of pytest-xdist takes which tests: whole modules, but for long ones, which go out in parts."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
 
 PARTS: Final = {"tests/accuracy/test_triage.py": 3, "tests/tui/test_keys.py": 2}
 """Number of parts of a module that works for long, so that it is not the last one to run. The tests of one parameter
@@ -19,19 +21,34 @@ TOGETHER: Final = {
 """Modules that one worker takes together, because what they look at is parsed once in a process."""
 
 
-def units(tests: Sequence[str]) -> list[list[int]]:
-    """Places of the tests that one worker takes together, in the order of their first ones."""
-    by_name: dict[str, list[int]] = {}
-    for place, test in enumerate(tests):
-        by_name.setdefault(_unit(test), []).append(place)
-    return list(by_name.values())
+class Scheduler(LoadFileScheduling):
+    """Hands out whole modules and parts of them, and never the test again that ended its worker.
+
+    The scheduler of pytest-xdist hands that test to the next worker, which ends as well, and so on: a hang for each.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = str(super()._split_scope(nodeid))
+        module = TOGETHER.get(module, module)
+        parameter = nodeid.partition("[")[2]
+        if module in PARTS and parameter:
+            return f"{module} {zlib.crc32(parameter.encode()) % PARTS[module]}"
+        return module
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a worker out. Returns the test that it was in."""
+        for unit in self.assigned_work[node].values():
+            for test, completed in unit.items():
+                if not completed:
+                    unit[test] = True
+                    super().remove_node(node)
+                    return str(test)
+        return super().remove_node(node)
 
 
-def _unit(test: str) -> str:
-    """Name of the unit that a test belongs to."""
-    path = test.partition("::")[0]
-    module = TOGETHER.get(path, path)
-    parameter = test.partition("[")[2]
-    if module in PARTS and parameter:
-        return f"{module} {zlib.crc32(parameter.encode()) % PARTS[module]}"
-    return module
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """Return the scheduler above for `--dist loadfile`."""
+    if config.getoption("dist") == "loadfile":
+        return Scheduler(config, log)
+    return None

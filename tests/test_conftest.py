@@ -1,17 +1,15 @@
-"""How the tests are run: in forks, of which none takes others along, and those that wait begin first."""
+"""How the tests are run: nothing that one leaves behind ends pytest, and those that wait begin first."""
 
 from __future__ import annotations
 
 import ast
 import gc
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import WAITING, WORKING
-from tests.schedule import PARTS, TOGETHER, units
+from tests.conftest import KINDS, WAITING, WORKING
+from tests.schedule import PARTS
 
 
 class Parser:
@@ -45,19 +43,18 @@ def test_no_garbage_is_collected_while_a_source_is_parsed() -> None:
 
 
 def test_modules_that_wait_begin_first() -> None:
-    assert all(path.exists() for path in (*WAITING, *WORKING, *map(Path, [*PARTS, *TOGETHER])))
+    assert all(path.exists() for path in (*WAITING, *WORKING, *map(Path, PARTS)))
     assert list(WAITING.values()) == sorted(WAITING.values(), reverse=True)
 
 
-def test_a_worker_takes_whole_modules_and_parts_of_long_ones() -> None:
-    long = next(iter(PARTS))
-    joined, first = next(iter(TOGETHER.items()))
-    tests = ["a.py::test_1", "b.py::test_1", "a.py::test_2[x]", f"{joined}::test_1", f"{first}::test_1"]
-    assert units(tests) == [[0, 2], [1], [3, 4]]
-    cases = [f"{long}::test_{number}[{case}]" for number in range(2) for case in range(40)]
-    parts = units(cases)
-    assert len(parts) == PARTS[long]
-    assert all(place + 40 in part for part in parts for place in part if place < 40), "cases stay together"
+def test_each_module_is_in_one_of_the_two_runs() -> None:
+    collected = {}
+    for kind in KINDS:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--waiting", kind, "tests/history"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        collected[kind] = {line.partition("::")[0] for line in listed.splitlines() if "::" in line}
+    everything = {f"tests/history/{path.name}" for path in Path("tests/history").glob("test_*.py")}
+    assert collected == {"only": {"tests/history/test_kill.py"}, "none": everything - {"tests/history/test_kill.py"}}
 
 
 ENDLESS = """
@@ -72,66 +69,20 @@ def test_after_it():
     pass
 """
 
-MIXED = """
-import os
-import warnings
 
-import pytest
-
-def test_that_passes(tmp_path):
-    (tmp_path / "file").touch()
-
-def test_that_fails():
-    print("what it printed")
-    assert 2 + 2 == 5
-
-def test_that_warns():
-    warnings.warn("this is deprecated")
-
-@pytest.fixture
-def broken():
-    yield
-    raise ValueError("at its end")
-
-def test_that_ends_badly(broken):
-    pass
-
-def test_that_ends_its_process():
-    os._exit(3)
-
-def test_behind_it():
-    pytest.skip("with a reason")
-"""
-
-
-def test_a_test_that_ends_its_process_or_never_ends_is_named_and_the_others_run(tmp_path: Path) -> None:
+def test_a_property_that_never_ends_names_itself_and_the_next_test_runs(tmp_path: Path) -> None:
     """Hypothesis takes pytest's timeout for a failing example, and shrinks it: the loop begins again."""
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 0.2\n")
-    (tmp_path / "conftest.py").write_text("from tests.hangs import *\nfrom tests.forks import *\n")
+    (tmp_path / "conftest.py").write_text("from tests.hangs import *\nfrom tests.schedule import *\n")
     (tmp_path / "test_endless.py").write_text(ENDLESS)
-    (tmp_path / "test_mixed.py").write_text(MIXED)
-    command = [sys.executable, "-m", "pytest", "--workers", "2", "-rA", "-p", "no:asyncio", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadfile", "-W", "ignore", "-p", "no:asyncio"]
     run = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", str(tmp_path)],
-        env={**os.environ, "COLUMNS": "500"},
+        [*command, "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert re.search(r"3 failed, 4 passed, 1 skipped, \d warnings, 1 error in", run.stdout)
-    outcomes = dict(re.findall(r"^(?:FAILED|ERROR|PASSED) \S*/(test_\S+)(?: - (.*))?$", run.stdout, re.MULTILINE))
-    assert outcomes == {
-        "test_endless.py::test_that_never_ends": "worker crashed while running 'test_endless.py::test_that_never_ends'",
-        "test_endless.py::test_after_it": "",
-        "test_mixed.py::test_that_passes": "",
-        "test_mixed.py::test_that_fails": "assert (2 + 2) == 5",
-        "test_mixed.py::test_that_warns": "",
-        "test_mixed.py::test_that_ends_badly": "ValueError: at its end",
-        "test_mixed.py::test_that_ends_its_process": (
-            "worker crashed while running 'test_mixed.py::test_that_ends_its_process'"
-        ),
-    }
-    assert "what it printed" in run.stdout
-    assert "UserWarning: this is deprecated" in run.stdout
+    assert "crashed while running 'test_endless.py::test_that_never_ends'" in run.stdout
+    assert "1 failed, 1 passed" in run.stdout
     assert "in test_that_never_ends" in run.stderr, "the stack"
