@@ -10,7 +10,7 @@ import pytest
 from gpumon.history.recorder import Recorder
 from gpumon.outputs import before_after
 from tests.accuracy.triage import frames
-from tests.history.changed import MORE_SLOTS
+from tests.history.changed import EVERY_S, MORE_SLOTS
 from tests.history.pasts import lived
 from tests.outputs.validator import problems
 from tests.program import run_gpumon
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("comparing") / "a.gpumon"
     recorder = Recorder(path, {"host": "box"})
-    lived((frame for _, frame in frames(MORE_SLOTS, 240.0)), recorder)
+    lived((frame for _, frame in frames(MORE_SLOTS, 240.0, every_s=EVERY_S)), recorder)
     recorder.close()
     return path
 

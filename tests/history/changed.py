@@ -7,14 +7,11 @@ How many figures are called changes in plays of steady load, of all that are jud
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpumon.history.compared import compare_spans
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.before_after import BeforeAfter, Judgement, ThingChange
-from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Kind
 from gpumon.readings.when import Stretch
 from gpumon.sources.simulator.scenario import Actor, EngineEffect, GpuEffect, Scenario
@@ -28,6 +25,8 @@ from tests.records import replace
 CHANGE_S: Final = 100.0
 BEFORE: Final = Stretch(WALL_S + 5.0, WALL_S + 95.0)
 AFTER: Final = Stretch(WALL_S + 150.0, WALL_S + 240.0)
+EVERY_S: Final = 4
+"""Seconds between two frames, and two polls of an engine."""
 RATE: Final = 5.0
 CHAT: Final[Actor] = replace(ENGINES["llama-8b"], demand=demand(RATE, 1800, 240))
 
@@ -62,13 +61,8 @@ RESTARTED: Final = restarted(CHAT, CHAT)
 def store_of(scenario: Scenario, seed: int = 1) -> MemoryStore:
     """The play as the collector keeps it."""
     store = MemoryStore(3600.0, 1e9)
-    lived(every_other(frame for _, frame in frames(scenario, 240.0, seed)), store)
+    lived((frame for _, frame in frames(scenario, 240.0, seed, EVERY_S)), store)
     return store
-
-
-def every_other(played: Iterable[Frame]) -> Iterator[Frame]:
-    """Frames with new readings of engines, which are polled every 2 s: those between have new ones of GPUs alone."""
-    return itertools.islice(played, 0, None, 2)
 
 
 def answer_of(scenario: Scenario, seed: int = 1) -> BeforeAfter:

@@ -26,9 +26,9 @@ FOURTH = replace(DEMO.cast[1], name="qwen-agent", ranks=((7,),))
 def served(
     seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*DEMO.cast, FOURTH), every: int = 1
 ) -> Iterator[Frame]:
-    """A frame a second: eight simulated GPUs, their engines' pages read by the real adapter every other second.
+    """A frame every so many seconds: eight simulated GPUs, their engines' pages read by the real adapter.
 
-    `every`: a frame every so many seconds; pages that none of these frames shows are not read.
+    Pages are read in even seconds; those that no frame shows are not read.
 
     The physics is the simulator's. Laid on it: jitter of every clock, of the activity counters (real ones differ
     between GPUs in their last digits), and a host at work.
@@ -41,14 +41,21 @@ def served(
     engines: tuple[EngineReading, ...] = ()
     for at in range(seconds):
         at_s = at + noise.uniform(0.0, 0.004)
+        is_shown = at % every == 0
+        if at % 2 == 0 and (is_shown or (at + 1) % every == 0):
+            engines = tuple(poll.read(at_s, noise) for poll in polls)
+        if not is_shown:
+            continue
         server.advance(at_s)
-        if at % 2 == 0:
-            shown = at % every == 0 or (at + 1) % every == 0
-            engines = tuple(poll.read(at_s, noise, shown=shown) for poll in polls)
         gpus = tuple(_noisy(gpu.reading(at_s - noise.uniform(0.0, 0.05)), noise) for gpu in server.gpus)
         host = _host(noise)
-        if at % every == 0:
-            yield Frame(at + 1, WALL_S + at_s, 5000.0 + at_s, 1.0, host, gpus, engines, simulated=True)
+        yield Frame(at + 1, WALL_S + at_s, 5000.0 + at_s, 1.0, host, gpus, engines, simulated=True)
+
+
+def silent(frame: Frame) -> Frame:
+    """The frame of a moment at which the first engine does not answer."""
+    gone = replace(frame.engines[0], state=EndpointState.REFUSED, fault="refused", ranks=())
+    return replace(frame, engines=(gone, *frame.engines[1:]))
 
 
 class _Poll:
@@ -68,11 +75,9 @@ class _Poll:
             gpus_source="config",
         )
 
-    def read(self, at_s: float, noise: random.Random, *, shown: bool = True) -> EngineReading:
+    def read(self, at_s: float, noise: random.Random) -> EngineReading:
         self._engine.advance(at_s)
         latency_s = noise.uniform(2e-3, 6e-3)
-        if not shown:
-            return self._blank
         body = self._engine.answer("/metrics").body
         return page_reading(self._blank, body, at_s, latency_s, self._adapter, self._scanner)
 

@@ -47,10 +47,14 @@ def standing(snapshot: Snapshot) -> Standing:
     return frozenset((each.scope, each.code.value, each.level.value, each.since) for each in snapshot.verdicts)
 
 
-def opened(played: Scenario, every: int = 1) -> Opened:
-    """Open a scenario at the beginning of its segments, or of one in `every`, and take the frames of that segment."""
+def opened(played: Scenario, every: int = 1, every_s: int = 1) -> Opened:
+    """Open a scenario at the beginning of its segments, or of one in `every`, and take the frames of that segment.
+
+    There is a frame every `every_s` seconds.
+    """
     ring = MemoryStore(3600.0, 1e9)
-    shown = {each.wall_s: each for each in lived((frame for _, frame in frames(played, MOST_S)), ring)}
+    played_frames = (frame for _, frame in frames(played, MOST_S, every_s=every_s))
+    shown = {snapshot.wall_s: snapshot for snapshot in lived(played_frames, ring)}
     first_s, last_s = min(shown), max(shown)
     moments, apart = 0, []
     for number in range(int(first_s // SEGMENT_S) + 1, int(last_s // SEGMENT_S), every):

@@ -34,10 +34,10 @@ ODD = (1e300, -1e300, float("inf"), "text", b"blob", 0, -5, 2**62, WALL_S + 1e7,
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A minute with points, events and eight GPUs."""
+    """A minute with points, events and eight GPUs, a frame every other second."""
     path: Path = tmp_path_factory.mktemp("damaged") / "whole.gpumon"
     recorder = Recorder(path, FACTS)
-    lived(served(50, cast=DEMO.cast[:2]), recorder)
+    lived(served(60, cast=DEMO.cast[:2], every=2), recorder)
     recorder.close()
     return path
 

@@ -108,16 +108,18 @@ def test_it_is_read_while_another_process_writes(tmp_path: Path) -> None:
     try:
         until(lambda: path.exists() and Recording(path).span())
         past = Recording(path)
-        seen = []
-        for _ in range(40):
+        seen: list[int] = []
+
+        def is_a_minute_joined() -> bool:
             found = past.frames(0.0, EVER)
-            assert [each.seq for each in found] == list(range(len(found)))
+            assert [frame.seq for frame in found] == list(range(len(found)))
             span = past.span()
             assert span is not None
             assert past.before(span[1]) is not None or len(found) == 1
             seen.append(len(found))
-            time.sleep(0.02)
-        assert seen[-1] > seen[0] + 60, "a minute was joined meanwhile"
+            return len(seen) >= 10 and seen[-1] > seen[0] + 60
+
+        until(is_a_minute_joined)
         assert past.damaged == 0
     finally:
         writer.kill()

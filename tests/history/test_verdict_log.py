@@ -25,14 +25,16 @@ from tests.history.ticks import FACTS, tick
 from tests.records import replace
 
 SECONDS = 260
-"""With a frame every other second: what stood in the first minute is older than the warm-up of the last moments."""
+"""What stood in the first minute is older than the warm-up of the last moments."""
+EVERY_S = 4
+"""Seconds between two frames."""
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, FrameStore], dict[float, Snapshot]]:
     folder: Path = tmp_path_factory.mktemp("log")
     ring, recorder = MemoryStore(3600.0, 1e9), Recorder(folder / "recorded", FACTS)
-    shown = lived(served(SECONDS, cast=DEMO.cast[:2], every=2), ring, Patient(recorder))
+    shown = lived(served(SECONDS, cast=DEMO.cast[:2], every=EVERY_S), ring, Patient(recorder))
     recorder.close()
     ring.settle()
     write_recording(folder / "copy", ring, FACTS)
@@ -65,7 +67,7 @@ def test_wherever_it_is_opened_the_verdicts_that_stood_stand(
     past, shown = stores[0][kind], stores[1]
     derivation = begun(past, WALL_S + at)
     frames = past.frames(WALL_S + at, WALL_S + at + 9.0)
-    assert len(frames) == 5
+    assert len(frames) >= 2
     for frame in frames:
         found = derivation.take(frame).snapshot
         assert standing(found) == standing(shown[frame.wall_s])
@@ -82,7 +84,7 @@ def test_without_a_log_the_verdicts_are_those_of_the_warm_up(
     connection.close()
     past = Recording(tmp_path / "old")
     assert past.notes(0.0, math.inf) == []
-    frame = past.frames(WALL_S + 250.0, WALL_S + 251.0)[0]
+    frame = past.frames(WALL_S + 250.0, WALL_S + 250.0 + EVERY_S)[0]
     assert begun(past, frame.wall_s).take(frame).snapshot.verdicts
 
 
@@ -123,7 +125,7 @@ def test_a_log_of_another_shape_is_passed_over(
 
 def test_a_derivation_without_a_beginning_has_no_log() -> None:
     ring = MemoryStore(3600.0, 1e9)
-    shown = lived(served(30), ring)
+    shown = lived(served(30, every=2), ring)
     derivation = Derivation(ring, make)
     found = [derivation.take(frame).snapshot for frame in ring.frames(0.0, 4e9)]
     assert [standing(each) for each in found] == [standing(each) for each in shown]

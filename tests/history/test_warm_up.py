@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.history.frame_store import SEGMENT_S
 from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, Frame
+from gpumon.readings.frame import Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.simulator.scenarios import DEMO, scenario
-from tests.history.frames import FOURTH, WALL_S, captured, served
+from tests.history.frames import FOURTH, WALL_S, captured, served, silent
 from tests.history.opened import begun, opened
 from tests.history.pasts import apart, lived, without_longer
 from tests.records import replace
 
-EVERY_S = 2
+EVERY_S = 4
 """Seconds between two frames."""
 FIRST_EDITION = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
@@ -31,15 +32,9 @@ def frames() -> list[Frame]:
     for served_frame in served(60 * 6 + 5, cast=(DEMO.cast[1], FOURTH), every=EVERY_S):
         frame = replace(served_frame, gpus=(served_frame.gpus[4], *served_frame.gpus[6:]))
         if 130 <= frame.wall_s - WALL_S < 230:
-            frame = _silent(frame)
+            frame = silent(frame)
         frames.append(frame)
     return frames
-
-
-def _silent(frame: Frame) -> Frame:
-    last = frame.engines[0]
-    gone = replace(last, state=EndpointState.REFUSED, fault="refused", ranks=())
-    return replace(frame, engines=(gone, *frame.engines[1:]))
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +64,11 @@ def test_from_a_minute_on_all_is_as_it_was(past: tuple[MemoryStore, list[Snapsho
 def test_sums_begin_with_the_warm_up_and_say_so(past: tuple[MemoryStore, list[Snapshot]]) -> None:
     ring, shown = past
     at_s = WALL_S + 60.0 * 5
-    frame = ring.frames(at_s, at_s + 1.5)[0]
+    frame = ring.frames(at_s, at_s + EVERY_S)[0]
     found = begun(ring, at_s).take(frame).snapshot
     live = {snapshot.wall_s: snapshot for snapshot in shown}
     since_s = wall_of(found.counted_since)
-    assert at_s - 180.0 - EVERY_S < since_s < at_s - 178.0
+    assert at_s - 180.0 - EVERY_S < since_s < at_s - 180.0 + EVERY_S
     began = next(snapshot for snapshot in shown if abs(snapshot.wall_s - since_s) < 0.01)
     made, before = (each.engines[1].tokens_total.decode for each in (live[frame.wall_s], began))
     assert not isinstance(made, Missing)
@@ -102,18 +97,18 @@ def test_a_real_server_is_as_it_was() -> None:
 )
 def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str) -> None:
     played = scenario(name)
-    of = opened(played, every=6)
+    of = opened(played, every=6, every_s=EVERY_S)
     assert of.apart == []
-    assert of.moments >= 25
+    assert of.moments >= 3 * int(SEGMENT_S / EVERY_S)
     assert of.limits
 
 
 def test_a_process_that_began_anew_takes_nothing_from_the_one_before(frames: list[Frame]) -> None:
     ring = MemoryStore(3600.0, 1e9)
     later = [
-        replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:45]
+        replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:23]
     ]
-    lived(frames[150:], ring)
+    lived(frames[75:], ring)
     live = {snapshot.wall_s: snapshot for snapshot in lived(later, ring)}
     at_s = later[0].wall_s
     course = begun(ring, at_s - 30.0)

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.history.recorder import Recorder
 from tests.accuracy.triage import frames
-from tests.history.changed import STEADY, every_other
+from tests.history.changed import EVERY_S, STEADY
 from tests.history.pasts import lived
 from tests.program import run_gpumon
 
@@ -36,7 +36,7 @@ answer_tokens = 240
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("planned")
     recorder = Recorder(path / "a.gpumon", {"host": "box"})
-    lived(every_other(frame for _, frame in frames(STEADY, 120.0)), recorder)
+    lived((frame for _, frame in frames(STEADY, 120.0, every_s=EVERY_S)), recorder)
     recorder.close()
     (path / "plan.toml").write_text(PLAN)
     return path

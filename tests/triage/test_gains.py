@@ -10,7 +10,7 @@ from gpumon.sources.simulator.scenarios import demand
 from gpumon.triage.render import event_text
 from tests.accuracy.triage import WALL_S, frames
 from tests.each_row import each_row
-from tests.history.changed import CHAT, MORE_SLOTS, RATE, RESTARTED, every_other, play, restarted
+from tests.history.changed import CHAT, EVERY_S, MORE_SLOTS, RATE, RESTARTED, play, restarted
 from tests.history.pasts import lived
 from tests.records import replace
 
@@ -25,7 +25,7 @@ LESS_LOAD = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=64, demand=demand(RA
 
 def gains(scenario: Scenario, seconds: float = SECONDS) -> list[Event]:
     """The events of the play that say what an action brought."""
-    snapshots = lived(every_other(frame for _, frame in frames(scenario, seconds)))
+    snapshots = lived(frame for _, frame in frames(scenario, seconds, every_s=EVERY_S))
     return [event for snapshot in snapshots for event in snapshot.events if event.kind is EventKind.GAIN]
 
 
