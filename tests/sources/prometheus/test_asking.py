@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -17,10 +18,10 @@ from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.past import FEWEST_STEPS, MOST_PAST_POINTS, PrometheusPast
 from gpumon.sources.prometheus.queries import exporters_of_range, queries, targets_of_range, with_scrape_times
 from gpumon.sources.prometheus.source import FleetSource
+from tests.fakes.backfill import Scraped, store
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus
 from tests.sources.prometheus.answering import Api, asked, success, vector
-from tests.sources.prometheus.test_fleet_source import framed, item, one, steady
 
 LONG_S = 30.0
 
@@ -117,35 +118,52 @@ async def test_another_times_faults_do_not_change_since_when_the_present_has_its
     assert [fault.since_wall_s for fault in second.faults] == [fault.since_wall_s for fault in first.faults]
 
 
-async def test_a_page_without_up_is_dated_by_its_own_series(tmp_path: Path):
-    with (
-        LoopbackServer(steady(10.0)) as server,
-        Prometheus(tmp_path, [item("vllm", server.port, node="a")]) as prometheus,
-    ):
-        source = FleetSource(Settings(url=prometheus.url, match='model_name="tiny-llama"', interval_s=15.0))
-        frame = await framed(source, lambda frame: frame.hosts)
-        found = prometheus.query("timestamp(vllm:num_requests_running)", frame.wall_s)
-        again = await source.frame()
-        await source.close()
-    (reading,) = one(frame).engines
-    assert [float(each["value"][1]) for each in found] == [reading.monotonic_s]  # type: ignore[index]
-    assert reading.monotonic_s < frame.wall_s
-    assert "1 targets have no series `up`" in texts(frame)
-    assert again.queries == 7
+class Left(NamedTuple):
+    """A Prometheus that has scraped nothing for two days."""
+
+    prometheus: Prometheus
+    begin_s: float
+    """The first scrape of the host `a`, which answered for half a minute."""
 
 
-def test_lookups_are_promql_and_not_too_long(tmp_path: Path):
-    with Prometheus(tmp_path) as prometheus:
-        for match in ("", 'cluster="a",env=~"prod.*"'):
-            asked_for = (
-                with_scrape_times(queries(match).scraped, match),
-                targets_of_range(match, 3600.0),
-                exporters_of_range(["n", 'a"b.c'], match, 0.2),
-            )
-            for query in asked_for:
-                assert prometheus.query(query) == []
-                assert len(query) < 8 * 1024
-                assert ('cluster="a"' in query) is bool(match)
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+    folder = tmp_path_factory.mktemp("left")
+    begin_s = round(time.time() - 2 * 86400.0)
+    page = b'vllm:num_requests_running{engine="0",model_name="m"} 4\n'
+    labels = {"job": "vllm", "instance": "10.0.0.1:8000", "node": "a"}
+    store(folder, [Scraped(labels, lambda _: page, begin_s, begin_s + 30.0)], 1.0)
+    with Prometheus(folder) as prometheus:
+        yield Left(prometheus, begin_s)
+
+
+def test_lookups_are_promql_and_not_too_long(left: Left):
+    for match in ("", 'cluster="a",env=~"prod.*"'):
+        asked_for = (
+            with_scrape_times(queries(match).scraped, match),
+            targets_of_range(match, 3600.0),
+            exporters_of_range(["n", 'a"b.c'], match, 0.2),
+        )
+        for query in asked_for:
+            assert left.prometheus.query(query) == []
+            assert len(query) < 8 * 1024
+            assert ('cluster="a"' in query) is bool(match)
+
+
+async def test_the_past_of_a_host_that_is_gone_is_found(left: Left):
+    source = FleetSource(Settings(url=left.prometheus.url, interval_s=1.0))
+    past = await source.past("a", left.begin_s + 5.0, left.begin_s + 25.0, 1.0)
+    await source.close()
+    assert past
+    assert {host.name for _, host in past} == {"a"}
+
+
+async def test_a_prometheus_without_gpus_and_engines_says_so(left: Left):
+    source = FleetSource(Settings(url=left.prometheus.url, interval_s=1.0))
+    frame = await source.frame()
+    await source.close()
+    assert frame.hosts == ()
+    assert "no engine, no GPU and no gpumon is among its series" in texts(frame)
 
 
 async def test_a_past_is_asked_for_at_the_addresses_of_then():
@@ -169,23 +187,6 @@ async def test_a_past_is_asked_for_at_the_addresses_of_then():
     ranges = [query for query in api.queries if query.startswith("up{instance=") and "[" not in query]
     assert [query.count(":8000") + query.count(":9400") for query in ranges] == [4, 1]
     assert all(f"10\\\\.0\\\\.0\\\\.{last}:" in ranges[0] for last in (1, 2, 4, 5))
-
-
-async def test_the_past_of_a_host_that_is_gone_is_found(tmp_path: Path):
-    with LoopbackServer(steady(10.0)) as server:
-        jobs = [item("vllm", server.port, node="a")]
-        with Prometheus(tmp_path, jobs) as prometheus:
-            source = FleetSource(Settings(url=prometheus.url, interval_s=1.0))
-            frame = await framed(source, lambda frame: frame.hosts)
-            await source.close()
-            prometheus.until("count_over_time(vllm:num_requests_running[1m]) > 3")
-            (tmp_path / "prometheus.yml").write_text("global: {}\n")
-        with Prometheus(tmp_path) as prometheus:
-            source = FleetSource(Settings(url=prometheus.url, interval_s=1.0))
-            past = await source.past("a", frame.wall_s - 5.0, time.time(), 1.0)
-            await source.close()
-    assert past
-    assert {host.name for _, host in past} == {"a"}
 
 
 async def test_a_host_with_many_series_gets_fewer_moments_and_its_answers_are_freed():
