@@ -89,10 +89,11 @@ class Case:
 class Reader:
     """An adapter with its scanner, as an endpoint holds them."""
 
-    def __init__(self, row: EngineRow) -> None:
+    def __init__(self, row: EngineRow, scanner: Scanner | None = None) -> None:
+        """`scanner`: one that has read pages of the engine before, which is faster."""
         self.row = row
         self.adapter: Adapter = row.adapter()
-        self.scanner = Scanner(self.adapter.wanted)
+        self.scanner = scanner or Scanner(self.adapter.wanted)
 
     def read(self, bodies: Bodies) -> tuple[EngineReading, ...]:
         """All parts of one poll."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gpumon.sources.engines.adapter import EngineRow, FirstAnswer
@@ -21,8 +21,10 @@ from tests.sources.engines.table import DOC
 CASES: Final = cases()
 WHOLE: Final = [case for case in CASES if case.expected]
 """Those whose page is one of a running engine."""
-EXAMPLES: Final = settings.default.max_examples // 6
-"""Of each case; its pages are broken in other ways than in tests/accuracy, where each is shown to its end."""
+EXAMPLES: Final = settings.default.max_examples // 12
+"""Examples of each case; its pages are broken in other ways than in tests/accuracy, where each is shown to its end."""
+ANY: Final = st.integers(0, 1 << 16)
+"""Drawn first, and not 0: hypothesis begins with the least of each choice, which is the same fault for every page."""
 BROKEN_TEXTS: Final = (
     b"NaN",
     b"nan",
@@ -78,6 +80,7 @@ def named(case: Case) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_a_page_becomes_its_canonical_reading(case: Case):
+    """A companion of its page that does not answer takes nothing but its own."""
     reader = Reader(case.row)
     for bodies in case.polls:
         parts = reader.read(bodies)
@@ -85,23 +88,26 @@ def test_a_page_becomes_its_canonical_reading(case: Case):
     assert len(parts) == len(case.expected)
     for part, expected in zip(parts, case.expected, strict=True):
         assert told(part, expected) == wanted(expected)
-
-
-@pytest.mark.parametrize("case", WHOLE, ids=named)
-def test_a_page_is_claimed_by_its_own_engine(case: Case):
-    page = case.page
-    assert claimed(page, tuple(row for row in ENGINE_ROWS if page.path in row.paths)) is case.row
+    if case.expected:
+        assert claimed(case.page, tuple(row for row in ENGINE_ROWS if case.page.path in row.paths)) is case.row
+    for bodies in case.polls:
+        for path in bodies.keys() - set(case.row.paths[:1]):
+            rest = {other: body for other, body in bodies.items() if other != path}
+            if any(other in rest for other in case.row.paths):
+                check(Reader(case.row, reader.scanner).read(rest))
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=named)
 def test_a_metric_that_is_not_there_is_no_zero(case: Case):
     bodies = case.polls[0]
-    whole = Reader(case.row).read(bodies)
-    before, from_ = figures(whole), sources(whole)
+    reader = Reader(case.row)
+    whole = reader.read(bodies)
+    before = figures(whole)
+    from_ = sources(whole)
     for path, body in bodies.items():
         for name in _names_read(case, body):
             lines = [line for line in body.splitlines(keepends=True) if _name(line) != name]
-            parts = Reader(case.row).read({**bodies, path: b"".join(lines)})
+            parts = Reader(case.row, reader.scanner).read({**bodies, path: b"".join(lines)})
             check(parts)
             now_from = sources(parts)
             for (part, rank, quantity), value in figures(parts).items():
@@ -111,19 +117,11 @@ def test_a_metric_that_is_not_there_is_no_zero(case: Case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_a_companion_that_does_not_answer_takes_nothing_but_its_own(case: Case):
-    for bodies in case.polls:
-        for path in bodies.keys() - set(case.row.paths[:1]):
-            rest = {other: body for other, body in bodies.items() if other != path}
-            if any(other in rest for other in case.row.paths):
-                check(Reader(case.row).read(rest))
-
-
-@pytest.mark.parametrize("case", CASES, ids=named)
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_broken_page_is_read_without_a_fault(case: Case, data: st.DataObject):
     """Lines dropped, doubled, moved, cut or replaced; JSON values dropped, doubled or replaced; bytes cut."""
+    assume(data.draw(ANY))
     reader = Reader(case.row)
     for bodies in case.polls[-2:]:
         broken = dict(bodies)
