@@ -132,7 +132,8 @@ async def test_held_values_grow_old_however_often_they_are_asked_for() -> None:
 
 async def test_the_exporters_interval_is_learnt_from_its_changes() -> None:
     make = moving(ALL, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_PROF_DRAM_ACTIVE")
-    began_s, pages = time.monotonic(), [make() for _ in range(200)]
+    pages = [make() for _ in range(400)]
+    began_s = time.monotonic()
     with LoopbackServer(lambda _: Reply(body=pages[int((time.monotonic() - began_s) / 0.2)])) as server:
         async with polling(server.url) as source:
 
@@ -306,7 +307,7 @@ async def test_a_hanging_exporter_holds_nothing_up() -> None:
         await source.start()
         assert (await source.poll(0.0)).gpus == ()
         await source.close()
-        assert time.monotonic() - began_s < 20.0
+        assert time.monotonic() - began_s < 55.0
 
 
 def test_a_malformed_url_is_an_error_that_does_not_repeat_it() -> None:

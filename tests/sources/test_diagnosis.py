@@ -228,7 +228,7 @@ async def test_a_worker_whose_memory_map_hangs_does_not_hold_up_the_doctor(tmp_p
     os.mkfifo(tmp_path / "4711" / "maps")
     began = time.monotonic()
     checks = await driver_checks(Contribution(gpus=_one_gpu(), driver="580.95.05", pids=(4711,)), proc=tmp_path)
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0
     assert [(check.state, check.text) for check in checks if check.name == "library"] == [
         (WARN, "not known: the worker process hangs inside the driver")
     ]

@@ -71,7 +71,7 @@ async def test_a_line_that_only_looks_like_a_sample_takes_no_time() -> None:
     began = time.monotonic()
     source = await first(always(page(b"a " + b"1" * 400_000 + b" x\n" + b"b " + b"1" * 120_000 + b" x")))
     shows(source, S.NOT_METRICS, "no metrics text")
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0
 
 
 @pytest.mark.parametrize("raw", [b"\x15\x03\x01\x00\x02\x02\x16", b""])
@@ -110,7 +110,7 @@ async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     async with polling("http://gpu-07:8000", limits=QUICK) as source:
         shows(source, S.DNS, "gpu-07", "name server")
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0
     over.set()
 
 
@@ -130,7 +130,7 @@ async def test_a_body_that_drips_without_end_is_cut_off_in_time() -> None:
     with LoopbackServer(always(Reply(200, drip(), delay_s=0.05))) as server:
         async with polling(server.url, limits=QUICK) as source:
             shows(source, S.TIMEOUT, "no complete answer")
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0
 
 
 def flood() -> Iterator[bytes]:

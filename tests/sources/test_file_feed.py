@@ -231,7 +231,7 @@ async def test_a_file_system_that_hangs_costs_the_row_and_not_the_loop(
         began_s = time.monotonic()
         await source.poll(began_s)
         await asyncio.sleep(0.6)
-        assert time.monotonic() - began_s < 20.0
+        assert time.monotonic() - began_s < 55.0
         assert source.reading.ranks[0].counters == {q.TRAINED_TOKENS: 1.0}, "what was read stays until it is stale"
         os.close(os.open(hangs, os.O_RDONLY | os.O_NONBLOCK))
 

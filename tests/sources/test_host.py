@@ -90,7 +90,7 @@ def test_a_worker_that_holds_its_memory_lock_does_not_hold_up_the_reading(
     meter, began = ProcMeter(pss_s=0.0), time.monotonic()
     assert meter.read(()).self_pss_bytes == WARMING_UP
     assert meter.read(()).self_pss_bytes == WARMING_UP
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0
     looked(meter, (), lambda pss: isinstance(pss, Missing) and pss.reason is Reason.STALE)
     (tmp_path / str(pid) / "smaps_rollup").write_text("Pss:    2048 kB\n")
     assert looked(meter, (), lambda pss: not isinstance(pss, Missing)).self_pss_bytes == 2048 * 1024

@@ -73,4 +73,4 @@ def test_the_program_ends_while_calls_hang() -> None:
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("through\n", "")
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 55.0

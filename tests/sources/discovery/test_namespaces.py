@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+import psutil
 import pytest
 
 from gpumon.readings.check import CheckState
@@ -125,18 +125,18 @@ async def test_a_container_with_pids_of_its_own_is_seen_from_the_host(engines: S
 
 def _child(pid: int) -> int:
     """The child that `unshare` forked."""
-    stats = (path.read_text().split() for path in Path("/proc").glob("[0-9]*/stat"))
-    return next(int(words[0]) for words in stats if words[3] == str(pid))
+    (child,) = psutil.Process(pid).children()
+    return child.pid
 
 
 @needs_pids
 def test_processes_of_the_host_are_named_inside_a_container(engines: Servers) -> None:
     server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
     code = (
-        "import asyncio\nfrom gpumon.sources.discovery.source import Discovery\n"
+        "import asyncio\nfrom gpumon.sources.discovery.source import EngineDiscovery\n"
         "from tests.sources.discovery.servers import gpus\n"
         "async def main():\n"
-        "    found = Discovery(0.1, again_s=0.1, soonest_s=0.05)\n"
+        "    found = EngineDiscovery(0.1, again_s=0.1, soonest_s=0.05)\n"
         f"    found.see(gpus({server.workers!r}))\n"
         "    await found.start()\n"
         "    await found.ready(60.0)\n"

@@ -114,15 +114,15 @@ def test_names_from_outside_never_become_options() -> None:
 
 
 def test_a_command_that_hangs_or_fails_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causes, "_COMMAND_S", 0.3)
-    for name, script in (("slow", "sleep 30"), ("wrong", "echo no; exit 3"), ("well", "echo yes")):
+    for name, script in (("slow", "sleep 600"), ("wrong", "echo no; exit 3"), ("well", "echo yes")):
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    begun_s = time.monotonic()
-    assert [causes.program_output([name]) for name in ("slow", "wrong", "well", "not-there")] == ["", "", "yes\n", ""]
-    assert time.monotonic() - begun_s < 10.0
+    monkeypatch.setattr(causes, "_COMMAND_S", 60.0)
+    assert [causes.program_output([name]) for name in ("wrong", "well", "not-there")] == ["", "yes\n", ""]
+    monkeypatch.setattr(causes, "_COMMAND_S", 0.3)
+    assert causes.program_output(["slow"]) == ""
 
 
 @pytest.mark.parametrize(

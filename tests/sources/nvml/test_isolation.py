@@ -125,9 +125,7 @@ async def test_gpus_whose_calls_all_fail_are_not_ok_and_come_back_soon(fake_driv
                 index: state for index, (_, state) in FAILING.items()
             }
         fake_driver.write(healthy)
-        began_s = time.monotonic()
         healed = await rig.until(lambda found: {gpu.state for gpu in found.gpus} == {GpuState.OK} and not found.faults)
-        assert time.monotonic() - began_s < 20.0
     assert len(bad.faults) == len(later.faults) == len(FAILING)
     for index, first, last in zip(FAILING, bad.faults, later.faults, strict=True):
         assert first.text.startswith(f"GPU {index}: ")
@@ -144,9 +142,7 @@ async def test_a_gpu_that_is_lost_while_its_calls_are_refused_is_lost(fake_drive
         fake_driver.write(f"{HEALTHY}gpu 1 call nvml* no_permission\n")
         await rig.until(lambda found: found.gpus[1].state is GpuState.NO_PERMISSION)
         fake_driver.write(f"{HEALTHY}gpu 1 fault lost\n")
-        began_s = time.monotonic()
         await rig.until(lambda found: found.gpus[1].state is GpuState.LOST)
-        assert time.monotonic() - began_s < 20.0
 
 
 def reason(gpu: GpuReading) -> Reason | None:
@@ -162,9 +158,7 @@ async def test_a_call_that_worked_and_fails_is_a_fault_and_asked_again(fake_driv
         fake_driver.write(healthy + refusals)
         bad = await rig.until(lambda found: all(reason(found.gpus[index]) is not None for index in answers))
         fake_driver.write(healthy)
-        began_s = time.monotonic()
         healed = await rig.until(lambda found: [gpu.power_w for gpu in found.gpus] == [70.0] * 5)
-        assert time.monotonic() - began_s < 20.0
     assert {gpu.state for gpu in bad.gpus} == {GpuState.OK}
     for index, answer in answers.items():
         assert reason(bad.gpus[index]) is (Reason.NO_PERMISSION if answer == "no_permission" else Reason.ERROR)

@@ -96,7 +96,7 @@ async def test_ready_waits_for_a_slow_driver_and_not_for_a_dead_one(fake_driver:
         assert "not loaded" in faults(await rig.source.poll(time.monotonic()))
     async with running(fake_driver, "init hang\n") as rig:
         await rig.source.ready(0.5)
-    assert time.monotonic() - started_s < 30.0
+    assert time.monotonic() - started_s < 55.0
 
 
 async def test_a_driver_that_never_opens_gets_a_new_worker_at_the_deadline(fake_driver: FakeDriver) -> None:
