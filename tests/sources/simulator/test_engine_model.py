@@ -89,20 +89,20 @@ def test_one_request_by_hand() -> None:
 
 @pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) -> None:
-    """Little's law over 20 minutes; the time that a prompt computes belongs to `running` too, not to any ITL."""
+    """Little's law over ten minutes; the time that a prompt computes belongs to `running` too, not to any ITL."""
     demand = replace(actor.demand, swing=0.0)
     model = EngineModel(actor.instance, actor.limits, Traffic(demand, 5, 0.0))
-    model.advance(299.5)
+    model.advance(199.5)
     counters = model.counters
     before = (counters.generation_tokens, counters.itl.total, counters.itl.count, counters.prefill.total)
     running: list[int] = []
-    for tick in range(300 * 4, 1500 * 4):
+    for tick in range(200 * 4, 800 * 4):
         model.advance(tick / 4)
         running.append(model.running)
-    tokens_per_s = (counters.generation_tokens - before[0]) / 1200
+    tokens_per_s = (counters.generation_tokens - before[0]) / 600
     itl_s = (counters.itl.total - before[1]) / (counters.itl.count - before[2])
-    prefilling = (counters.prefill.total - before[3]) / 1200
-    first_tokens_per_s = counters.ttft.count / 1500
+    prefilling = (counters.prefill.total - before[3]) / 600
+    first_tokens_per_s = counters.ttft.count / 800
     mean = sum(running) / len(running)
     assert mean == pytest.approx((tokens_per_s - first_tokens_per_s) * itl_s + prefilling, rel=0.02)
     if actor.name != "llama-8b":
@@ -113,8 +113,8 @@ def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) ->
 @pytest.mark.parametrize(
     ("load", "seconds", "most_beside"),
     [
-        (1.0, 1200, 1.15),
-        (6.0, 600, 1.3),
+        (1.0, 400, 1.15),
+        (6.0, 300, 1.3),
         pytest.param(1.0, 7200, 1.15, marks=pytest.mark.wide),
         pytest.param(6.0, 3600, 1.3, marks=pytest.mark.wide),
     ],
@@ -159,7 +159,7 @@ def test_the_pool_holds_what_the_running_requests_hold() -> None:
         assert ROOMY.kv_pool_blocks - 1 - model.blocks.free == held
         highest = max(highest, model.blocks.usage_ratio)
 
-    run(model, 1, 900, look)
+    run(model, 1, 300, look)
     assert highest > 0.02
 
 
@@ -203,8 +203,8 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
     def outcome(seed: int) -> tuple[float, int, int]:
         actor = DEMO.cast[0]
         model = EngineModel(actor.instance, actor.limits, Traffic(actor.demand, seed, 0.0))
-        model.advance(600.0)
-        return model.meter(600.0).flops, model.counters.generation_tokens, model.counters.prompt_tokens
+        model.advance(200.0)
+        return model.meter(200.0).flops, model.counters.generation_tokens, model.counters.prompt_tokens
 
     assert outcome(1) == outcome(1)
     assert outcome(1) != outcome(2)
@@ -213,10 +213,10 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
 @pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
 def test_how_often_it_is_looked_at_changes_nothing(actor: Actor) -> None:
     models = [EngineModel(actor.instance, actor.limits, Traffic(actor.demand, 9, 0.0)) for _ in range(2)]
-    models[0].advance(400.0)
-    for tick in range(1, 400 * 13 + 1):
+    models[0].advance(200.0)
+    for tick in range(1, 200 * 13 + 1):
         models[1].advance(tick / 13)
-    one, other = (model.meter(400.0) for model in models)
+    one, other = (model.meter(200.0) for model in models)
     assert models[0].counters.generation_tokens == pytest.approx(models[1].counters.generation_tokens, abs=200)
     assert one.flops == pytest.approx(other.flops, rel=2e-3)
     assert one.dram_bytes == pytest.approx(other.dram_bytes, rel=2e-3)

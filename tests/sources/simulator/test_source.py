@@ -207,10 +207,10 @@ async def test_the_seed_decides(clock: Clock) -> None:
     assert totals[0] != totals[2]
 
 
-def test_gpus_stay_plausible_for_ten_minutes() -> None:
+def test_gpus_stay_plausible_for_five_minutes() -> None:
     server = SimulatedServer(warmed(60.0))
     hottest = most_w = 0.0
-    for second in range(0, 600, 2):
+    for second in range(0, 300, 2):
         server.advance(float(second))
         for gpu in server.gpus:
             reading = gpu.reading(0.0)
