@@ -211,25 +211,32 @@ import asyncio, sys
 from tests.sources.discovery.servers import gpus
 from tests.sources.discovery.test_following import following
 
-async def main():
-    configured = sys.argv[2:]
+async def look(pids, configured):
     async with following(*configured) as followed:
-        followed.see(gpus(*eval(sys.argv[1])))
+        followed.see(gpus(pids))
         polled = followed.polled
         await followed.until(lambda: followed.faults or configured or [s.value for s in followed.states()] == ["ok"])
         await followed.until(lambda: not configured or followed.owner.gpus_of(polled[0].url.base, followed.gpus)[1])
         if configured:
             print(followed.owner.gpus_of(polled[0].url.base, followed.gpus)[0])
         print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults)
+
+async def main():
+    for pids, configured in eval(sys.argv[1]):
+        await look(pids, configured)
 asyncio.run(main())
 """
 
 
-def seen_beside(server: Server, pids: list[int], *configured: str, code: str = BESIDE) -> list[str]:
-    """What gpumon finds that was started inside the container of this server (`docker exec`)."""
+def seen_beside(server: Server, *looks: tuple[Sequence[int], Sequence[str]]) -> list[str]:
+    """What gpumon finds, look by look, that was started inside the container of this server (`docker exec`).
+
+    Each look has the processes on the GPU, and the configured URLs.
+    """
     inside = ["nsenter", "--target", str(_child(server.process.pid)), "--pid", "--mount"]
-    words = [*inside, sys.executable, "-c", code, repr([pids]), *configured]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(
+        [*inside, sys.executable, "-c", BESIDE, repr(looks)], capture_output=True, text=True, timeout=90
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -240,9 +247,9 @@ def test_the_first_process_of_a_container_is_the_server_of_its_workers(engines: 
     alone = ["unshare", "--pid", "--fork", "--mount-proc"]
     server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE, inside=alone)
     assert server.pid == 1
-    assert seen_beside(server, server.workers) == [f"[({server.url!r}, ('GPU-0',))] []"]
-    assert seen_beside(server, [1]) == [f"[({server.url!r}, ('GPU-0',))] []"]
-    assert seen_beside(server, server.workers, server.url) == ["('GPU-0',)", "[] []"]
+    found = f"[({server.url!r}, ('GPU-0',))] []"
+    seen = seen_beside(server, (server.workers, []), ([1], []), (server.workers, [server.url]))
+    assert seen == [found, found, "('GPU-0',)", "[] []"]
 
 
 POD = (ROOT / "docs" / "kubernetes.yaml").read_text()
