@@ -106,7 +106,7 @@ def looked(meter: ProcMeter, pids: tuple[int, ...], accept: Callable[[Reading], 
 
 
 def test_psutil_is_not_loaded_before_the_first_reading() -> None:
-    code = "import sys; from gpumon.sources.host import HostMeter; HostMeter(); print('psutil' in sys.modules)"
+    code = "import sys; from gpumon.sources.host import ProcMeter; ProcMeter(); print('psutil' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -58,7 +58,7 @@ def test_both_ends_are_those_of_proc(bound: str, to: str) -> None:
 HIDDEN = """
 import ctypes, socket, sys
 from gpumon.config.schema import Endpoint
-from gpumon.sources.api_key import UNVERIFIED, recipient
+from gpumon.sources.api_key import recipient
 from gpumon.sources.sockets import connection_of, peer_of
 
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import os
@@ -172,13 +173,19 @@ def test_every_snapshot_that_is_printed_is_read_back(name: str) -> None:
         assert read["gpus"] == json.loads(told)["gpus"]
 
 
-@pytest.mark.parametrize("value", [5, "x", "nan", [5], {"a": 5}, True, [[]], 10**40])
-def test_what_is_of_another_type_costs_its_own_host_alone(value: Any) -> None:
+OTHER_VALUES = (5, "x", "nan", [5], {"a": 5}, True, [[]], 10**40)
+
+
+@pytest.mark.parametrize("begin", [0, 3, 6, *(pytest.param(wide, marks=pytest.mark.wide) for wide in (1, 2, 4, 5, 7))])
+def test_what_is_of_another_type_costs_its_own_host_alone(begin: int) -> None:
+    """Each place gets the next value; the run of all beginnings puts every value into every place."""
+    values = itertools.islice(itertools.cycle(OTHER_VALUES), begin, None)
     told = json.loads(encode(shots.snapshot()))
     places = [(told, key) for key in told]
     places += [(part[0], key) for part in (told["gpus"], told["engines"]) for key in part[0]]
     for place, key in places:
-        before, place[key] = place[key], value
+        before = place[key]
+        place[key] = next(values)
         remote = Remote(Host(address="gpu-07"), 1.0, time.time)
         try:
             remote.take(json.dumps(told).encode(), 1e9)

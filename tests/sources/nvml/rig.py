@@ -74,11 +74,17 @@ class Rig:
             assert time.monotonic() < end_s, f"not within {within_s} s: {found}"
 
     async def gpus(self, ticks: int = 3) -> tuple[GpuReading, ...]:
-        """The readings once the driver is open and `ticks` more polls were made: GPM needs two samples."""
+        """The readings once the driver is open and was read `ticks` more times: GPM needs two samples."""
         found = await self.until(lambda found: bool(found.gpus))
         for _ in range(ticks):
-            found = await self.poll()
+            last_s = newest_s(found)
+            found = await self.until(lambda found, last_s=last_s: newest_s(found) > last_s)  # type: ignore[misc]
         return found.gpus
+
+
+def newest_s(found: Contribution) -> float:
+    """When the GPU was read that was read last."""
+    return max(gpu.monotonic_s for gpu in found.gpus)
 
 
 @asynccontextmanager

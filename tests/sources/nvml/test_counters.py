@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -10,7 +12,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.nvml.driver import FakeDriver
-from tests.sources.nvml.rig import Rig, running
+from tests.sources.nvml.rig import INTERVAL_S, Rig, running
 
 CAUSES = {
     "sw_power_cap",
@@ -78,9 +80,9 @@ async def test_fields_that_the_driver_refuses_cost_only_themselves(fake_driver: 
 
 async def derived(rig: Rig, deriver: Deriver, ticks: int) -> dict[str, float]:
     for seq in range(ticks):
-        found = await rig.poll()
-        at_s = found.gpus[0].monotonic_s
-        shown = deriver.derive(Frame(seq, at_s, at_s, 1.0, HostReading(), found.gpus)).snapshot.gpus[0]
+        gpus = await rig.gpus(1)
+        at_s = gpus[0].monotonic_s
+        shown = deriver.derive(Frame(seq, at_s, at_s, 1.0, HostReading(), gpus)).snapshot.gpus[0]
     return shown.throttle_s
 
 
@@ -88,14 +90,20 @@ async def test_a_counter_that_falls_takes_nothing_from_the_time_shown(fake_drive
     deriver = Deriver(gpu_catalogue())
     async with running(fake_driver, "gpu 0 throttled_power_cap 1\n", timings=QUICK) as rig:
         await rig.gpus(0)
-        up = await derived(rig, deriver, 6)
+        begun_s = time.monotonic()
+        up = await derived(rig, deriver, 3)
+        up_s = time.monotonic()
         fake_driver.write("gpu 0 throttled_power_cap -1000\n")
-        fallen = await derived(rig, deriver, 6)
+        written_s = time.monotonic()
+        fallen = await derived(rig, deriver, 3)
+        fallen_s = time.monotonic()
         fake_driver.write("gpu 0 throttled_power_cap 1\n")
-        again = await derived(rig, deriver, 6)
-    assert 0.5 < up["sw_power_cap"] < 10.0
-    assert up["sw_power_cap"] <= fallen["sw_power_cap"] <= up["sw_power_cap"] + 1.0
-    assert fallen["sw_power_cap"] + 0.5 < again["sw_power_cap"] < fallen["sw_power_cap"] + 10.0
+        again = await derived(rig, deriver, 3)
+        again_s = time.monotonic()
+    late_s = 2 * INTERVAL_S
+    assert 0.5 < up["sw_power_cap"] < up_s - begun_s + late_s
+    assert up["sw_power_cap"] <= fallen["sw_power_cap"] <= up["sw_power_cap"] + written_s - up_s + late_s
+    assert fallen["sw_power_cap"] + 0.5 < again["sw_power_cap"] < fallen["sw_power_cap"] + again_s - fallen_s + late_s
 
 
 async def test_the_link_is_read_often_and_its_best_rarely(fake_driver: FakeDriver) -> None:

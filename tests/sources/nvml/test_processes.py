@@ -114,7 +114,7 @@ def test_a_process_says_what_it_takes_of_the_host_and_in_which_job_it_runs() -> 
             process.kill()
     assert isinstance(first.cpu_ratio, Missing)
     assert isinstance(second.cpu_ratio, float)
-    assert 0.0 < second.cpu_ratio < 1.5
+    assert 0.0 < second.cpu_ratio < 3.0, "one core, and what a busy machine does between two files of /proc"
     assert second.rss_bytes > 1 << 26
     assert abs(second.started_s - time.time()) < 600.0
     assert (second.job, second.pod_name) == ("4711", "")

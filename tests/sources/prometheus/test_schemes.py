@@ -64,7 +64,7 @@ async def test_scrapes_of_a_minute_give_rates_that_are_right_and_nothing_is_old(
     api.scrape_s = 60.0
     exporter(api, "n1", range(2), held=range(2))
     engine(api, "n1", SMALL)
-    host = await host_after(api, 12.0, counted)
+    host = await host_after(api, 8.0, counted)
     (row,) = host.snapshot.engines
     assert row.rates.decode_tokens_per_s == pytest.approx(TOKENS_PER_S, rel=0.01)
     assert {gpu.state for gpu in host.snapshot.gpus} == {GpuState.OK}
@@ -91,7 +91,7 @@ async def test_gpus_without_work_are_idle_and_have_no_engine():
         for labels, value in api.series["gpus"]
     ]
     engine(api, "n1", SMALL)
-    host = await host_after(api, 4.0, counted)
+    host = await host_after(api, 3.0, counted)
     assert host.snapshot.engines[0].hardware.gpus == (0,)
     assert [gpu.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.0, 0.0, 0.0]
     assert [bool(gpu.engines) for gpu in host.snapshot.gpus] == [True, False, False, False]
@@ -131,7 +131,7 @@ async def test_an_engine_whose_requests_queue_is_named_so_with_its_figures():
         for labels, value in api.series["gpus"]
     ]
     engine(api, "n1", SMALL)
-    host = await host_after(api, 6.0, queueing)
+    host = await host_after(api, 4.0, queueing)
     (row,) = host.snapshot.engines
     assert (row.load.running, row.load.waiting) == (256.0, 300.0)
     (verdict,) = host.snapshot.verdicts
