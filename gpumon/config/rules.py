@@ -123,8 +123,17 @@ def _exporter(table: Exporter) -> Wrong:
 
 def _webhook(table: Webhook) -> Wrong:
     yield from _keyed(table)
-    given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
+    yield from _webhook_url(table)
     has_key = bool(table.api_key_env or table.api_key_file)
+    if table.kind == "slack" and has_key:
+        yield "kind", "has its key in its URL: leave api_key_env and api_key_file out"
+    if table.kind == "pagerduty" and not has_key:
+        yield "kind", "needs the routing key: give api_key_env or api_key_file"
+
+
+def _webhook_url(table: Webhook) -> Wrong:
+    """Problems of the URL of a webhook."""
+    given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
     if len(given) > 1:
         yield given[1], "give one: url, url_env or url_file"
     if not given and table.kind != "pagerduty":
@@ -134,10 +143,6 @@ def _webhook(table: Webhook) -> Wrong:
             "url",
             "is a secret of Slack's: put it into a file and name that as url_file, or name a variable as url_env",
         )
-    if table.kind == "slack" and has_key:
-        yield "kind", "has its key in its URL: leave api_key_env and api_key_file out"
-    if table.kind == "pagerduty" and not has_key:
-        yield "kind", "needs the routing key: give api_key_env or api_key_file"
 
 
 def _gpu(table: Gpu) -> Wrong:

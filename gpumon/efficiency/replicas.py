@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.goodput import share_of_all
@@ -77,13 +77,10 @@ def _grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
 def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
-    mapped = []
-    for member in members:
-        if not isinstance(member.engine.hardware.gpu_count, Missing):
-            mapped.append(member)
+    mapped = _with_known_gpus(members)
     return Replicas(
         model=group[0].engine.model,
-        engines=tuple(member.engine.name for member in group),
+        engines=_names(group),
         answering=len(members),
         running=_sum(_figures(members, "load.running")),
         waiting=_sum(_figures(members, "load.waiting")),
@@ -95,17 +92,31 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
         itl_s=_latency(members, q.ITL),
         queue_s=_latency(members, q.QUEUE),
         e2e_s=_latency(members, q.E2E),
-        ttft_goal=share_of_all(member.engine.goodput.ttft_goal for member in members),
-        itl_goal=share_of_all(member.engine.goodput.itl_goal for member in members),
-        tpot_goal=share_of_all(member.engine.goodput.tpot_goal for member in members),
+        ttft_goal=share_of_all(_figures(members, "goodput.ttft_goal")),
+        itl_goal=share_of_all(_figures(members, "goodput.itl_goal")),
+        tpot_goal=share_of_all(_figures(members, "goodput.tpot_goal")),
         mfu_ratio=_share(mapped or members, "efficiency.flops_per_s", "efficiency.peak_flops_per_s"),
         mbu_ratio=_share(mapped or members, "efficiency.bytes_per_s", "efficiency.peak_bandwidth_bytes_per_s"),
         mapped=len(mapped),
-        deviating=tuple(member.engine.name for member in group if member.reading.key in apart),
+        deviating=_names([member for member in group if member.reading.key in apart]),
     )
 
 
-def _figures(members: Sequence[Member], path: str) -> list[Reading]:
+def _names(members: Iterable[Member]) -> tuple[str, ...]:
+    """Names of the engines, in their order."""
+    return tuple(member.engine.name for member in members)
+
+
+def _with_known_gpus(members: Iterable[Member]) -> list[Member]:
+    """The engines whose number of GPUs is known."""
+    mapped = []
+    for member in members:
+        if not isinstance(member.engine.hardware.gpu_count, Missing):
+            mapped.append(member)
+    return mapped
+
+
+def _figures(members: Sequence[Member], path: str) -> list[Any]:
     """One figure of every engine, by its attribute path."""
     figure = attrgetter(path)
     return [figure(member.engine) for member in members]

@@ -27,7 +27,7 @@ _GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
 """Fields of `Goodput` and of `GoodputPeriod`."""
 
 
-class Mean:
+class TimeMean:
     """Mean of a figure, weighted by the seconds (or GPU-seconds) that its values stand for."""
 
     __slots__ = ("seconds", "total")
@@ -42,7 +42,7 @@ class Mean:
             self.total += value * seconds
             self.seconds += seconds
 
-    def add_mean(self, other: Mean) -> None:
+    def add_mean(self, other: TimeMean) -> None:
         """Take in all that another mean is made of."""
         self.total += other.total
         self.seconds += other.seconds

@@ -44,7 +44,7 @@ ALERT_KIND: Final = "alert"
 """Sources of incidents."""
 LABELS: Final = {BY_MODEL: "model_name"}
 """Grouping -> label of an alert that names its group."""
-_MOSTLY: Final = 0.98
+_MEASURED_THROUGHOUT: Final = 0.98
 """Share of the time from which on a host counts as measured throughout."""
 
 
@@ -446,7 +446,7 @@ def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCove
     """Hosts of which a part of the time that others tell of is not known, the least known first."""
     partial = []
     for name, sums in hosts.items():
-        if sums.told_s < _MOSTLY * measured_s:
+        if sums.told_s < _MEASURED_THROUGHOUT * measured_s:
             partial.append(HostCoverage(name, sums.told_s))
     partial.sort(key=_least_measured_first)
     return tuple(partial)

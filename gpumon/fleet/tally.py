@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gpumon.efficiency.costs import MILLION, SHARED_GPU, cost_of
 from gpumon.efficiency.ratio import per, plus, times
-from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, Mean, all_tokens, quotient, sum_of_known
+from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, TimeMean, all_tokens, quotient, sum_of_known
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
@@ -32,11 +32,11 @@ class GpuTally:
         self.unused = 0.0
         """Seconds in which it was unused, of the `unused_s` of which that is known."""
         self.unused_s = 0.0
-        self.busy = Mean()
-        self.mfu = Mean()
+        self.busy = TimeMean()
+        self.mfu = TimeMean()
         """Weighted with seconds x peak; `mfu_s` are the seconds. So `mbu`."""
         self.mfu_s = 0.0
-        self.mbu = Mean()
+        self.mbu = TimeMean()
         self.mbu_s = 0.0
         self.energy_j = 0.0
         self.energy_s = 0.0
@@ -188,9 +188,9 @@ def _seconds(cards: Iterable[GpuTally]) -> float:
     return sum(card.seconds for card in cards)
 
 
-def _mean(means: Iterable[Mean]) -> Reading:
+def _mean(means: Iterable[TimeMean]) -> Reading:
     """The mean over all that the means are made of."""
-    whole = Mean()
+    whole = TimeMean()
     for mean in means:
         whole.add_mean(mean)
     return whole.reading(NOT_SUPPORTED)

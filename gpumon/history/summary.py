@@ -18,7 +18,7 @@ from gpumon.efficiency.sums import (
     CounterGrowth,
     GoodputCount,
     GoodputSum,
-    Mean,
+    TimeMean,
     UnusedTime,
     all_tokens,
     quotient,
@@ -59,7 +59,7 @@ _MEANS: Final = {
 class _Means(NamedTuple):
     """Figures of the points: mean of each series, seconds covered, gaps."""
 
-    means: Mapping[str, Mean]
+    means: Mapping[str, TimeMean]
     covered_s: float
     gaps: tuple[tuple[float, float], ...]
     """Unix times from which to which nothing is recorded."""
@@ -182,7 +182,7 @@ def summary_of(
 
 
 def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
-    means: dict[str, Mean] = {}
+    means: dict[str, TimeMean] = {}
     gaps: list[tuple[float, float]] = []
     covered_s = 0.0
     last_s = math.nan
@@ -195,7 +195,7 @@ def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
         last_s = points.wall_s
         covered_s += seconds
         for series, value in points.values.items():
-            means.setdefault(series, Mean()).add(value, seconds)
+            means.setdefault(series, TimeMean()).add(value, seconds)
     covered_s += _tail_s(past, from_s, to_s, last_s)
     return _Means(means, min(covered_s, to_s - from_s), tuple(gaps))
 

@@ -13,7 +13,7 @@ from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
 from gpumon.outputs.json import as_object
 from gpumon.outputs.period import (
-    MOSTLY_COVERED,
+    COVERED_THROUGHOUT,
     duration_text,
     how_long,
     local_time,
@@ -152,7 +152,7 @@ def _unused_share(group: GroupPeriod) -> str:
 
 def _known(group: GroupPeriod, known_s: float) -> str:
     """` (known for 80% of the GPU-hours)`, where that is not all."""
-    if not group.gpu_s or known_s >= MOSTLY_COVERED * group.gpu_s:
+    if not group.gpu_s or known_s >= COVERED_THROUGHOUT * group.gpu_s:
         return ""
     return f" (known for {quantities['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
 

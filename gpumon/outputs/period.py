@@ -22,7 +22,7 @@ from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
-MOSTLY_COVERED: Final = 0.98
+COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
 
 
@@ -156,7 +156,7 @@ def _use(period: Period, field: str) -> str:
     limits = []
     if 0 < known_cards < cards:
         limits.append(f"{known_cards} of {cards} GPUs")
-    if 0.0 < known_s < MOSTLY_COVERED * period.covered_s:
+    if 0.0 < known_s < COVERED_THROUGHOUT * period.covered_s:
         limits.append(f"known for {duration_text(known_s)}")
     if limits and mean != NONE:
         return f"{mean} ({', '.join(limits)})"

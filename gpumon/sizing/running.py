@@ -38,8 +38,8 @@ class ModelEngines(NamedTuple):
     ttft_s: float | None
 
 
-class _Mean:
-    """Mean of values that are known now and then, weighted."""
+class _RequestMean:
+    """Mean of figures that are known at some moments, weighted by the requests that they are of."""
 
     def __init__(self) -> None:
         self._total = 0.0
@@ -62,7 +62,7 @@ class ServedMeans:
 
     def __init__(self) -> None:
         self._last: Mapping[ModelKey, ModelEngines] = {}
-        self._means: dict[ModelKey, dict[str, _Mean]] = {}
+        self._means: dict[ModelKey, dict[str, _RequestMean]] = {}
 
     def take(self, snapshot: Snapshot) -> None:
         """Take in a moment. Latencies count by the requests that ran."""
@@ -70,9 +70,9 @@ class ServedMeans:
         for model, now in self._last.items():
             means = self._means.setdefault(model, {})
             for field in ("in_flight", "running"):
-                means.setdefault(field, _Mean()).add(getattr(now, field))
+                means.setdefault(field, _RequestMean()).add(getattr(now, field))
             for field in ("itl_s", "ttft_s"):
-                means.setdefault(field, _Mean()).add(getattr(now, field), now.running or 0.0)
+                means.setdefault(field, _RequestMean()).add(getattr(now, field), now.running or 0.0)
 
     def found(self) -> dict[ModelKey, ModelEngines]:
         """The models that are served at the last moment."""
@@ -105,8 +105,8 @@ def _served(engines: list[Engine]) -> ModelEngines:
     gpus: float | None = 0.0
     in_flight = None
     running = None
-    itl = _Mean()
-    ttft = _Mean()
+    itl = _RequestMean()
+    ttft = _RequestMean()
     for engine in engines:
         count = credible(engine.hardware.gpu_count)
         gpus = None if gpus is None or count is None else gpus + count

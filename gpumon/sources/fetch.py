@@ -140,9 +140,8 @@ class Fetcher:
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
         self._clock = clock
-        self._transport: httpx.AsyncHTTPTransport | None = None
-        self._keyed_transport: httpx.AsyncHTTPTransport | None = None
-        """For requests with a secret alone: each of its connections is checked before anything is sent on it."""
+        self._transports: dict[bool, httpx.AsyncHTTPTransport] = {}
+        """By whether requests have a secret: those have a transport of their own, whose connections are checked."""
         self._looking = False
         self._resolved = False
         self._answered = False
@@ -161,17 +160,7 @@ class Fetcher:
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
     ) -> HttpAnswer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
-        has_secret = self._always_checked or "Authorization" in headers
-        if has_secret:
-            if self._keyed_transport is None:
-                built = await self._build()
-                self._keyed_transport = self._keyed_transport or built  # one that was built meanwhile is in use
-            transport = self._keyed_transport
-        else:
-            if self._transport is None:
-                built = await self._build()
-                self._transport = self._transport or built
-            transport = self._transport
+        transport = await self._transport_for(has_secret=self._has_secret(headers))
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
         try:
@@ -184,14 +173,22 @@ class Fetcher:
             self._resolved = False
             raise
 
+    def _has_secret(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request holds a secret: the other end of its connection is checked before it is sent."""
+        return self._always_checked or "Authorization" in headers
+
+    async def _transport_for(self, *, has_secret: bool) -> httpx.AsyncHTTPTransport:
+        """The transport of requests with a secret, or of those without; built when it is first needed."""
+        transport = self._transports.get(has_secret)
+        if transport is None:
+            built = await self._build()
+            transport = self._transports.setdefault(has_secret, built)  # one that was built meanwhile is in use
+        return transport
+
     async def close(self) -> None:
         """Close the connection; at most a tenth of a second."""
-        transports = []
-        for transport in (self._transport, self._keyed_transport):
-            if transport is not None:
-                transports.append(transport)
-        self._transport = None
-        self._keyed_transport = None
+        transports = list(self._transports.values())
+        self._transports.clear()
         with contextlib.suppress(Exception):
             await asyncio.wait_for(asyncio.gather(*(transport.aclose() for transport in transports)), 0.1)
 
@@ -277,7 +274,7 @@ class Fetcher:
         connect_s, total_s, _ = self._limits
         # The whole has an end of its own: no timer for each read and write.
         extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
-        if self._always_checked or "Authorization" in more:
+        if self._has_secret(more):
             extensions["trace"] = self._check_peer
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
@@ -345,7 +342,8 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     else:
         unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)
     parts: list[bytes] = []
-    raw = size = 0
+    raw = 0
+    size = 0
     async for chunk in response.aiter_raw():
         raw += len(chunk)
         part = chunk

@@ -34,7 +34,7 @@ MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """Largest memory for the data that are read of one model."""
 MOST_LINKS: Final = 40
 """Followed for one path (Linux: MAXSYMLINKS)."""
-MOST_SHARDS: Final = 256
+MOST_PATH_PARTS: Final = 256
 """Folders and links of one path: each is a file descriptor until its end is reached."""
 FOLDERS: Final = frozenset(
     ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME", "OLLAMA_MODELS")
@@ -406,20 +406,13 @@ def _resolved(path: Path, reader: ReadingUser | None) -> Iterator[int]:
 
 def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int]:
     """Descriptors of the folders that a path leads through, links resolved, and of its end; closed with `opened`."""
-
-    def entered(name: str, at: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
-        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=at)
-        opened.callback(os.close, descriptor)
-        return descriptor
-
+    begin = 1
     if _process_of(path):
         begin = 4
-    else:
-        begin = 1
-    folders = [entered(str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
+    folders = [_entered(opened, str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
     waiting = list(reversed(path.parts[begin:]))
     links = 0
-    for _ in range(MOST_SHARDS):
+    for _ in range(MOST_PATH_PARTS):
         if not waiting:
             return folders
         part = waiting.pop()
@@ -429,7 +422,7 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
         if len(folders) == 1 and part in _SYSTEM:
             raise NotTheModelsError(f"/{part} holds no models", path)
         _permit(reader, os.fstat(folders[-1]), 1, path)
-        entry = entered(part, folders[-1])
+        entry = _entered(opened, part, folders[-1])
         if not stat.S_ISLNK(os.fstat(entry).st_mode):
             folders.append(entry)
             continue
@@ -437,9 +430,17 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
         if links > MOST_LINKS:
             break
         target = Path(os.readlink("", dir_fd=entry))
-        folders = folders[:1] if target.is_absolute() else folders
+        if target.is_absolute():
+            folders = folders[:1]
         waiting += [name for name in reversed(target.parts) if name != target.anchor]
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _entered(opened: ExitStack, name: str, folder: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
+    """The descriptor of an entry of a folder, for questions only; closed with `opened`."""
+    descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+    opened.callback(os.close, descriptor)
+    return descriptor
 
 
 def _permit(reader: ReadingUser | None, status: os.stat_result, wanted: int, path: Path) -> None:

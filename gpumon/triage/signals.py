@@ -373,19 +373,22 @@ class Case(NamedTuple):
         """
         limit_s = goal_s or default_s
         p95_s = finite(latency.p95)
-        low_s = finite(latency.p95_low)
-        kept = None
+        within_ratio = None
         if goal_s is not None:
-            kept = self._kept(field, goal_s)
-        if limit_s and p95_s is not None and p95_s > limit_s and (low_s is None or low_s >= limit_s):
-            chart = "" if field == "e2e_s" else field.removesuffix("_s")
-            said = {"goal": "yes" if goal_s else None, "kept": kept}
-            yield self.evidence(quantity, field, p95_s, chart, limit_s, **said)
-        elif kept is not None and kept < PROMISED and (p95_s is None or p95_s > (goal_s or 0.0)):
-            name = field.removesuffix("_s")
-            yield self.evidence(f"{name}_kept", f"{name}_goal", kept, f"{name}_ok", PROMISED, goal_s=goal_s)
+            within_ratio = self._share_within(field, goal_s)
+        name = field.removesuffix("_s")
+        if limit_s and p95_s is not None and _is_surely_above(latency, limit_s):
+            goal = None
+            chart = name
+            if goal_s:
+                goal = "yes"
+            if field == "e2e_s":
+                chart = ""
+            yield self.evidence(quantity, field, p95_s, chart, limit_s, goal=goal, kept=within_ratio)
+        elif within_ratio is not None and within_ratio < PROMISED and (p95_s is None or p95_s > (goal_s or 0.0)):
+            yield self.evidence(f"{name}_kept", f"{name}_goal", within_ratio, f"{name}_ok", PROMISED, goal_s=goal_s)
 
-    def _kept(self, field: str, goal_s: float) -> float | None:
+    def _share_within(self, field: str, goal_s: float) -> float | None:
         """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
         engine = self.engine
         if engine is None:
@@ -624,6 +627,13 @@ def first_known(*figures: float | None) -> float | None:
 def _is_read_along(engine: Engine) -> bool:
     """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
     return (finite(engine.load.answer_tokens_mean) or _READ) >= _READ
+
+
+def _is_surely_above(latency: Quantiles, limit_s: float) -> bool:
+    """Whether the p95 of a latency is above a limit, and of a histogram all of its bucket."""
+    p95_s = finite(latency.p95)
+    low_s = finite(latency.p95_low)
+    return p95_s is not None and p95_s > limit_s and (low_s is None or low_s >= limit_s)
 
 
 def _excess(late: Evidence) -> float:

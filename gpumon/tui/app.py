@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import ClassVar, Final, Generic, TextIO
+from typing import ClassVar, Final, Generic, TextIO, TypeVar
 
 from rich.text import Text
 from textual import constants, events
@@ -39,6 +39,8 @@ from gpumon.tui.screens.travel import S
 from gpumon.tui.terminal import MOST_CELLS, depth, drawn_with, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
+C = TypeVar("C", bound=Collecting)
+"""Source of the snapshots: a machine, a recording, or a fleet."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
@@ -47,8 +49,8 @@ _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
 
 
-class ScreenApp(App[int], Generic[S], inherit_bindings=False):
-    """The application of a screen, whatever that shows."""
+class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
+    """The application of a screen, whatever that shows, and whatever brings its snapshots."""
 
     BINDINGS: ClassVar = ALWAYS
     ENABLE_COMMAND_PALETTE = False
@@ -63,7 +65,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
 
     def __init__(
         self,
-        control: Collecting,
+        control: C,
         theme: Theme,
         config: Config | None = None,
         files: Files | None = None,
@@ -76,7 +78,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
         super().__init__()
         self.animation_level = "none"
         self.wall = wall
-        self._source = control
+        self.control = control
         self.files = files
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
@@ -105,7 +107,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
 
     def sources(self) -> Sequence[Collecting]:
         """All that collects now, in the order in which it is to be stopped."""
-        return (self._source,)
+        return (self.control,)
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -139,7 +141,7 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
         try:
             await self.begin_to_collect()
-            await self._source.ended()
+            await self.control.ended()
         except Exception as error:  # whatever ended the collecting, the user has to see it
             self.exit(
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
@@ -191,20 +193,8 @@ class ScreenApp(App[int], Generic[S], inherit_bindings=False):
                 await asyncio.wait_for(control.stop(), _STOP_S)
 
 
-class MonitorApp(ScreenApp[Snapshot]):
+class MonitorApp(ScreenApp[Snapshot, Control]):
     """The screen of this machine, or of a recording."""
-
-    def __init__(
-        self,
-        control: Control,
-        theme: Theme,
-        config: Config | None = None,
-        files: Files | None = None,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(control, theme, config, files, wall=wall)
-        self.control = control
 
     @cached_property
     def monitor(self) -> MonitorScreen[Snapshot]:
@@ -222,12 +212,12 @@ class MonitorApp(ScreenApp[Snapshot]):
         self.monitor.post_message(SnapshotReady(snapshot))
 
 
-def run(app: ScreenApp[S], mouse: bool = True) -> int:
+def run(app: ScreenApp[S, C], mouse: bool = True) -> int:
     """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
     return asyncio.run(_run(app, mouse))
 
 
-async def _run(app: ScreenApp[S], mouse: bool) -> int:
+async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
     """Run the screen, with the process's signals and streams set for it meanwhile; returns the exit code."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
@@ -248,7 +238,7 @@ async def _run(app: ScreenApp[S], mouse: bool) -> int:
     return app.return_code or 0
 
 
-def _draw_on(terminal: TextIO, app: ScreenApp[S]) -> None:
+def _draw_on(terminal: TextIO, app: ScreenApp[S, C]) -> None:
     """Have Textual draw on a terminal, in the size that this has at any time."""
     # Textual draws on this stream: a log of stderr is not to get the screen.
     gone = partial(asyncio.get_running_loop().call_soon_threadsafe, app.exit)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.model_files import (
-    MOST_SHARDS,
+    MOST_PATH_PARTS,
     entries,
     gguf_paths,
     is_file,
@@ -83,7 +83,7 @@ def test_links_that_never_end_are_an_error_and_leave_nothing_open(root: Path) ->
     (root / "round").symlink_to("/round")
     (root / "long").symlink_to("/models/../" * 300 + "models/m")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for name in ("round", "long", "/".join([".."] * (MOST_SHARDS + 1))):
+    for name in ("round", "long", "/".join([".."] * (MOST_PATH_PARTS + 1))):
         assert not is_file(root / name / "config.json")
         with pytest.raises(OSError, match="Too many levels"):
             open_file(root / name)

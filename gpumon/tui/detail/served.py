@@ -38,7 +38,6 @@ _OUTCOMES: Final = (
 )
 """Name as engines call a finish reason, and field."""
 _BAD: Final = frozenset({"failed", "rejected"})
-_LONGEST: Final = ("prompt", "answer")
 _PHASES: Final = (
     ("queue", "warn", "queue_s"),
     ("KV transfer", "mbu", "transfer_s"),
@@ -134,30 +133,39 @@ def outcomes(engine: Engine, figures: FigureMaker) -> list[Section]:
     ever = engine.served.outcomes_since_start
     if recent == Outcomes():
         return []
-    came = _came(recent)
-    titles = "".join(right(title, _COLUMN) for title in ("last 2 min", "share", "since its start"))
-    entries: list[Entry] = [ReadyLine(((" " * (2 + _NAME) + titles, "muted"),))]
+    sent = _requests_sent(recent)
+    entries: list[Entry] = [_titles(("last 2 min", "share", "since its start"), _COLUMN)]
     for name, field in _OUTCOMES:
         now: Reading = getattr(recent, field)
-        since: Reading = getattr(ever, field)
-        if isinstance(now, Missing) and isinstance(since, Missing) and now.reason is Reason.NOT_EXPOSED:
+        since_start: Reading = getattr(ever, field)
+        if isinstance(now, Missing) and isinstance(since_start, Missing) and now.reason is Reason.NOT_EXPOSED:
             continue
-        share = per(now, came, Missing(Reason.IDLE))
-        cells = (_count(now), _percent(share), _count(since))
+        share = per(now, sent, Missing(Reason.IDLE))
         tone = "text"
         if field in _BAD and number(now):
             tone = "warn"
-        numbers = "".join(right(text, _COLUMN) for text in cells)
-        entries.append(ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, tone))))
-    if number(recent.rejected) and not isinstance(came, Missing):
-        entries.append(Sentence(f"shares of the {came:,.0f} requests that ended or were turned away"))
+        entries.append(_numbers(name, (_count(now), _percent(share), _count(since_start)), _COLUMN, tone))
+    if number(recent.rejected) and not isinstance(sent, Missing):
+        entries.append(Sentence(f"shares of the {sent:,.0f} requests that ended or were turned away"))
     missing = []
     for name, why in _not_yet(recent):
         missing.append((name, figures.explain(why, "requests_per_s")))
     return [Section("how requests ended", entries, missing=missing)]
 
 
-def _came(outcomes: Outcomes) -> Reading:
+def _titles(titles: Iterable[str], width: int) -> ReadyLine:
+    """The line over columns of numbers that stand behind a name."""
+    texts = "".join(right(title, width) for title in titles)
+    return ReadyLine(((" " * (2 + _NAME) + texts, "muted"),))
+
+
+def _numbers(name: str, texts: Iterable[str], width: int, tone: str = "text") -> ReadyLine:
+    """A name, and its numbers in columns of `width` cells."""
+    numbers = "".join(right(text, width) for text in texts)
+    return ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, tone)))
+
+
+def _requests_sent(outcomes: Outcomes) -> Reading:
     """Requests that ended, and those turned away where the engine counts them: all that its clients sent."""
     rejected = outcomes.rejected
     if isinstance(rejected, Missing) and rejected.reason is Reason.NOT_EXPOSED:
@@ -189,30 +197,26 @@ def _percent(reading: Reading) -> str:
 
 def lengths(engine: Engine) -> list[Section]:
     """Lengths of prompts and answers, with the bucket of each; no section of an engine that observes neither."""
-    rows = []
-    for name, of in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens)):
-        if of != Lengths():
-            rows.append((name, of))
-    if not rows:
+    observed = []
+    for name, tokens in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens)):
+        if tokens != Lengths():
+            observed.append((name, tokens))
+    if not observed:
         return []
-    titles = "".join(right(title, _WIDE) for title in ("mean", "p50", "p95", "longest ever"))
-    entries: list[Entry] = [ReadyLine(((" " * (2 + _NAME) + titles, "muted"),))]
-    for name, of in rows:
+    entries: list[Entry] = [_titles(("mean", "p50", "p95", "longest ever"), _WIDE)]
+    for name, tokens in observed:
         texts = (
-            _count(of.mean),
-            _bucket(of.p50_low, of.p50_high),
-            _bucket(of.p95_low, of.p95_high),
-            _bucket(of.longest_low, of.longest_high),
+            _count(tokens.mean),
+            _bucket(tokens.p50_low, tokens.p50_high),
+            _bucket(tokens.p95_low, tokens.p95_high),
+            _bucket(tokens.longest_low, tokens.longest_high),
         )
-        numbers = "".join(right(text, _WIDE) for text in texts)
-        entries.append(ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, "text"))))
+        entries.append(_numbers(name, texts, _WIDE))
     entries.append(Sentence("tokens of the requests that ended in the last 2 min, by bucket; longest: since its start"))
-    if len(rows) == len(_LONGEST):
-        longest = [of.longest_high for _, of in rows]
-        known = [bound for bound in longest if not isinstance(bound, Missing)]
-        if len(known) == len(longest):
-            text = f"a --max-model-len of {sum(known):,.0f} would have held every request since its start"
-            entries.append(Sentence(text))
+    longest = plus(engine.served.prompt_tokens.longest_high, engine.served.answer_tokens.longest_high)
+    if not isinstance(longest, Missing):
+        text = f"a --max-model-len of {longest:,.0f} would have held every request since its start"
+        entries.append(Sentence(text))
     return [Section("lengths", entries)]
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Final
 
 from textual.worker import WorkType
 
-from gpumon.config.schema import Config
-from gpumon.config.themes import Theme
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.app import ScreenApp
-from gpumon.tui.control import Collecting, Files, FleetControl, HostControl
+from gpumon.tui.control import Collecting, FleetControl, HostControl
 from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.fleet import FleetBody
@@ -31,25 +30,15 @@ _COLLECT_EVERY_S: Final = 3600.0
 """Screens that were left are in cycles: so often all is looked at, which takes some tenths of a second."""
 
 
-class FleetApp(ScreenApp[FleetMoment]):
+class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     """The screen of a fleet, and over that the screen of one of its hosts."""
 
-    def __init__(
-        self,
-        control: FleetControl,
-        theme: Theme,
-        config: Config | None = None,
-        files: Files | None = None,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(control, theme, config, files, wall=wall)
-        self.control = control
-        self.host: MonitorScreen[Snapshot] | None = None
-        """The host of the fleet that is looked at."""
-        self._due: FleetSnapshot | None = None
-        """Result of a refresh that is not worked out yet."""
-        self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
+    host: MonitorScreen[Snapshot] | None = None
+    """The host of the fleet that is looked at."""
+    _due: FleetSnapshot | None = None
+    """Result of a refresh that is not worked out yet."""
+    _collect_at_s = math.inf
+    """Monotonic time of the next look of the garbage collector at all objects."""
 
     @cached_property
     def fleet_body(self) -> FleetBody:
@@ -69,6 +58,7 @@ class FleetApp(ScreenApp[FleetMoment]):
 
     async def begin_to_collect(self) -> None:
         """Start to ask."""
+        self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         await self.control.start(self.sink)
 
     def sources(self) -> Sequence[Collecting]:
