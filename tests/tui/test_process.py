@@ -164,9 +164,10 @@ def state_of(process: PtyProcess) -> str:
 
 def test_nothing_is_left_of_what_stood_there_before_the_first_figures() -> None:
     width, height = 80, 24
-    process = PtyProcess([sys.executable, "-m", "gpumon", "demo"], width, height)
+    command = [sys.executable, "-m", "gpumon", "demo", "--scenario", "healthy-chat"]
+    process = PtyProcess(command, width, height, loaded=True)
     process.read(60.0, lambda written: b"SIMULATED" in written and b"llama" in written)
-    process.read(2.0)
+    process.read(1.0)
     process.close()
     terminal = pyte.Screen(width, height)
     pyte.ByteStream(terminal).feed(re.sub(rb"\x1b\[[>?][0-9;]*[$]?[pu]", b"", process.written))
@@ -184,17 +185,22 @@ def test_many_patches_leave_what_a_fresh_paint_shows() -> None:
     for keys in (b"2", b"j", b"?", b"\x1b", b"3", b"z", b"z", b"\t"):
         process.type(keys)
         process.read(0.3)
-    process.read(1.0)
-    process.type(b" ")
     process.read(0.5)
+    process.type(b" ")
+    process.read(60.0, lambda written: b"PAUSED" in written)
+    process.read(0.4)
     at = len(process.written)
     stream.feed(process.written)
     patched = [dict(terminal.buffer[y]) for y in range(height)]
     shown = list(terminal.display)
+    terminal.reset()
     process.type(b"r")
-    process.read(60.0, lambda written: PAINTED in written[at:])
-    process.read(0.3)
-    stream.feed(process.written[at:])
+    fed = at
+    end_s = time.monotonic() + 60.0
+    while list(terminal.display) != shown and time.monotonic() < end_s:
+        process.read(0.2)
+        stream.feed(process.written[fed:])
+        fed = len(process.written)
     process.close()
     assert list(terminal.display) == shown
     assert "PAUSED" in shown[0]
@@ -284,17 +290,26 @@ def test_the_mouse_reports_no_motion() -> None:
     assert (modes[b"1000"], modes[b"1003"]) == (b"h", b"l")
 
 
+def rows_painted(written: bytes) -> set[int]:
+    """Rows of the screen that something was written to."""
+    return {int(row) for row in re.findall(rb"\x1b\[(\d+);\d+H", written)}
+
+
 def test_a_still_server_costs_the_clock_alone() -> None:
     process = screen(120, 40, "still", "0.25")
     process.read(60.0, lambda written: b"vllm:8002" in written)
-    process.read(1.5)
-    before, began_s = len(process.written), time.monotonic()
-    process.read(3.0)
-    spent, took_s = process.written[before:], time.monotonic() - began_s
+    before = 0
+    while rows_painted(process.written[before:]) - {1}:  # the first paint, on a busy machine in pieces
+        before = len(process.written)
+        process.read(0.7)
+    before = len(process.written)
+    began_s = time.monotonic()
+    process.read(2.0)
+    spent = process.written[before:]
+    took_s = time.monotonic() - began_s
     process.close()
     assert 0 < len(spent) < 120 * (took_s + 1.0)
-    rows = {int(row) for row in re.findall(rb"\x1b\[(\d+);\d+H", spent)}
-    assert rows == {1}
+    assert rows_painted(spent) == {1}
 
 
 def test_the_bytes_of_a_busy_server_stay_in_their_budget() -> None:
@@ -303,7 +318,7 @@ def test_the_bytes_of_a_busy_server_stay_in_their_budget() -> None:
     process.read(60.0, lambda written: b"vllm:8002" in written)
     process.read(1.0)
     before = len(process.written)
-    process.read(3.0)
-    per_tick = (len(process.written) - before) / 30
+    process.read(2.0)
+    per_tick = (len(process.written) - before) / 20
     process.close()
     assert 100 < per_tick < 3000
