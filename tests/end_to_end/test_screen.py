@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -20,6 +21,10 @@ from tests.fakes.nvml.driver import FakeDriver
 from tests.terminal import Terminal
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
+
+
+WIDE = pytest.mark.wide
+"""Cases for `make properties`: tests/tui/test_process.py has all signals, test_terminal_sizes.py another size in tmux."""
 
 
 @pytest.fixture
@@ -57,8 +62,25 @@ def gpu_rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if re.match(r"^.?\s*\d+ .*(W|%|–|LOST|STALE)", line)]
 
 
+def powered(text: str) -> list[str]:
+    """Rows of GPUs whose power is known."""
+    return [row for row in gpu_rows(text) if "LOST" not in row and re.search(r"\d+W", row)]
+
+
 def worker_of(terminal: Terminal) -> psutil.Process:
-    return next(process for process in terminal.tree() if "gpumon.sources.driver.worker" in process.cmdline())
+    for process in terminal.tree():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "gpumon.sources.driver.worker" in process.cmdline():
+                return process
+    raise AssertionError("no worker of the driver")
+
+
+def assert_all_end(processes: list[psutil.Process]) -> None:
+    """None of them outlives the program."""
+    _, alive = psutil.wait_procs(processes, timeout=60.0)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert process.status() == psutil.STATUS_ZOMBIE
 
 
 def ended(terminal: Terminal, seconds: float = 60.0) -> None:
@@ -94,18 +116,15 @@ def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, 
         wait(terminal, lambda text: "tiny-lla" in text and text != before)
         terminal.type(b"q")
         ended(terminal)
-        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+        assert_all_end([worker])
 
 
 def test_one_lost_gpu_of_eight_costs_one_row(driver: FakeDriver):
     with Terminal([GPUMON], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         driver.write(driver.busy_h100s(8) + "\ngpu 5 fault lost\n")
-        text = wait(terminal, lambda text: "LOST" in text)
-        lost = [row for row in gpu_rows(text) if "LOST" in row]
-        fine = [row for row in gpu_rows(text) if "LOST" not in row and re.search(r"\d+W", row)]
-        assert len(lost) == 1
-        assert len(fine) >= 7
+        text = wait(terminal, lambda text: "LOST" in text and len(powered(text)) >= 7)
+        assert len([row for row in gpu_rows(text) if "LOST" in row]) == 1
 
 
 def test_without_a_driver_the_screen_starts_and_says_why(tmp_path: Path, engine: FakeEngine):
@@ -115,7 +134,9 @@ def test_without_a_driver_the_screen_starts_and_says_why(tmp_path: Path, engine:
         wait(terminal, lambda text: "tiny-lla" in text and "libnvidia-ml" in text)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(number, marks=WIDE) for number in (signal.SIGHUP, signal.SIGINT))]
+)
 def test_a_signal_leaves_the_terminal_as_found(driver: FakeDriver, number: signal.Signals):
     with Terminal([GPUMON], environment(driver), loaded=True) as terminal:
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
@@ -126,7 +147,7 @@ def test_a_signal_leaves_the_terminal_as_found(driver: FakeDriver, number: signa
         assert written.rfind(b"\x1b[?1049l") > written.rfind(b"\x1b[?1049h") > -1, "the alternate screen was left"
         assert written.rfind(b"\x1b[?1000l") > written.rfind(b"\x1b[?1000h"), "mouse reporting is off"
         assert written.rfind(b"\x1b[?25h") > written.rfind(b"\x1b[?25l"), "the cursor is back"
-        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+        assert_all_end([worker])
 
 
 def test_a_closed_terminal_ends_it_and_its_worker(driver: FakeDriver):
@@ -134,8 +155,7 @@ def test_a_closed_terminal_ends_it_and_its_worker(driver: FakeDriver):
         wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
         processes = terminal.tree()
         terminal.hang_up()
-        _, alive = psutil.wait_procs(processes, timeout=60.0)
-        assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+        assert_all_end(processes)
 
 
 def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeEngine):
@@ -144,9 +164,7 @@ def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeE
         with Terminal([GPUMON, *endpoints], environment(driver), loaded=True) as terminal:
             wait(terminal, lambda text: text.count("tiny-lla") >= 2)
             other.close()
-            text = wait(terminal, lambda text: "REFUSED" in text)
-            assert text.count("tiny-lla") >= 1
-            assert len(re.findall(r"\d+W", text)) >= 8
+            wait(terminal, lambda text: "REFUSED" in text and "tiny-lla" in text and len(powered(text)) >= 8)
 
 
 def test_resizing_in_a_storm_ends_in_a_sane_screen(driver: FakeDriver):
@@ -161,7 +179,7 @@ def test_resizing_in_a_storm_ends_in_a_sane_screen(driver: FakeDriver):
         assert len(gpu_rows(text)) >= 8
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 60)])
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), pytest.param(200, 60, marks=WIDE)])
 def test_tmux_shows_the_demo(tmp_path: Path, columns: int, lines: int):
     tmux = ["tmux", "-L", f"gpumon-test-{os.getpid()}-{columns}", "-f", "/dev/null"]
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "LANG": "C.UTF-8"}
