@@ -24,7 +24,7 @@ GPUMON = str(Path(sys.executable).with_name("gpumon"))
 
 
 WIDE = pytest.mark.wide
-"""Cases for `make properties`: tests/tui/test_process.py has all signals, test_terminal_sizes.py another size in tmux."""
+"""Cases for `make properties`: test_process.py has all signals, test_terminal_sizes.py another size in tmux."""
 
 
 @pytest.fixture
