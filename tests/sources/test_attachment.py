@@ -31,7 +31,7 @@ HUNG = """
 import asyncio, os, time
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading
-from gpumon.sources import attachment
+from gpumon.sources import attachment, model_facts
 
 real = os.open
 def hanging(path, *args, **how):
@@ -46,7 +46,8 @@ def reading(n, root):
     return EngineReading("e", url, EndpointState.OK, 0.0, model="meta-llama/Llama-3.1-8B", model_root=root, info=info)
 
 async def main():
-    attachment.SILENT_S = 0.2
+    attachment._SILENT_S = 0.2
+    model_facts.TURN_S = 0.2
     facts = attachment.EngineFacts({}, (), None)
     dead = [reading(n, f"/dead/{n}") for n in range(1, 41)]
     for one in dead:

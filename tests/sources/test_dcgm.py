@@ -18,7 +18,7 @@ from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_gpus import EXPORTER_S, ChangePace
 from gpumon.sources.fetch import Limits
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
-from tests.sources.polling import HURRIED, PATIENT, always, until
+from tests.sources.polling import HURRIED, PATIENT, QUICK, always, until
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
 ALL = (PAGES / "a100-all.prom").read_bytes()
@@ -224,8 +224,9 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_what_is_no_page_of_it_is_named_with_the_fix(name: str) -> None:
     reply, words = ANSWERS[name]
+    limits = QUICK if name == "endless" else PATIENT
     with LoopbackServer(always(reply)) as server:
-        async with polling(server.url, interval_s=60.0) as source:
+        async with polling(server.url, interval_s=60.0, limits=limits) as source:
             text = await faults(source)
             assert all(word in text for word in words), text
             assert "pw" not in text
