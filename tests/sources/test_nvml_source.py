@@ -121,22 +121,31 @@ def python_that(tmp_path: Path, script: str) -> str:
     return str(program)
 
 
-@pytest.mark.parametrize(
-    ("script", "text"),
-    [
-        ("read x; printf '\\377\\377\\377\\377garbage'; exec sleep 30", "no report"),
-        ("read x; printf '\\000\\000\\000\\005abcdefgh'; exec sleep 30", "no report"),
-        ("read x; printf '\\000\\000\\001\\000truncated'; exit 3", "status 3"),
-        ("echo 'cannot open shared object' >&2; exit 1", "cannot open shared object"),
-        ("read x; exec >&-; exec sleep 30", "closed its pipe"),
-        ("exec <&- >&-; exec sleep 30", "pipe"),
-        ("printf '\\033[31mred\\n' >&2; exit 7", "\\x1b[31mred"),
-    ],
-)
-async def test_a_worker_that_talks_nonsense_is_replaced(
-    fake_driver: FakeDriver, tmp_path: Path, script: str, text: str
-) -> None:
-    source = DriverSource(INTERVAL_S, python=python_that(tmp_path, script), env=fake_driver.env(), limits=LIMITS)
+NONSENSE = {
+    "read x; printf '\\377\\377\\377\\377garbage'; exec sleep 60": "no report",
+    "read x; printf '\\000\\000\\000\\005abcdefgh'; exec sleep 60": "no report",
+    "read x; printf '\\000\\000\\001\\000truncated'; exit 3": "status 3",
+    "echo 'cannot open shared object' >&2; exit 1": "cannot open shared object",
+    "read x; exec >&-; exec sleep 60": "closed its pipe",
+    "exec <&- >&-; exec sleep 60": "pipe",
+    "printf '\\033[31mred\\n' >&2; exit 7": "\\x1b[31mred",
+}
+"""What a worker does, and what is said of it."""
+
+
+async def test_a_worker_that_talks_nonsense_is_replaced(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    """All of them at once, each with a source of its own."""
+    replaced = []
+    for number, (script, text) in enumerate(NONSENSE.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        replaced.append(assert_is_replaced(fake_driver, python_that(folder, script), text))
+    await asyncio.gather(*replaced)
+
+
+async def assert_is_replaced(driver: FakeDriver, python: str, text: str) -> None:
+    """Another worker takes the place of one that this interpreter runs, and this text is said of it."""
+    source = DriverSource(INTERVAL_S, python=python, env=driver.env(), limits=LIMITS)
     rig = Rig(source)
     await source.start()
     try:
