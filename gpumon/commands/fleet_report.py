@@ -131,7 +131,8 @@ async def _hosts(
     failed = 0
     for number, name in enumerate(names):
         tell_progress(number, len(names))
-        sums = hosts[name] = HostSums(work.basis)
+        sums = HostSums(work.basis)
+        hosts[name] = sums
         try:
             await _sum_up(source, name, span, work, sums)
             failed = 0

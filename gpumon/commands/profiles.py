@@ -154,7 +154,8 @@ def _files(words: Sequence[str]) -> dict[str, bytes]:
         raise UsageError(f"profiles add takes 1 to {MOST_FILES} files")
     for word in dict.fromkeys(words):
         if total <= MOST_IMPORT_BYTES:
-            files["standard input" if word == "-" else word] = content = _content(word)
+            content = _content(word)
+            files["standard input" if word == "-" else word] = content
             total += len(content)
     return files
 

@@ -127,7 +127,8 @@ class Replay:
     def _take(self, snapshot: Snapshot) -> None:
         self._interval_s = snapshot.interval_s
         self._learn(snapshot)
-        if damaged := self._recording.damaged:
+        damaged = self._recording.damaged
+        if damaged:
             fault = FaultShown("recording", f"damaged: {counted(damaged, 'part')} left out so far", snapshot.time)
             snapshot = msgspec.structs.replace(snapshot, faults=(*snapshot.faults, fault))
         self._show(snapshot)

@@ -42,7 +42,8 @@ def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
     from gpumon.tui.terminal import refusal
 
     isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
-    if refused := refusal(os.environ, isatty, demo=demo, recording=recording):
+    refused = refusal(os.environ, isatty, demo=demo, recording=recording)
+    if refused:
         raise UsageError(refused)
 
 

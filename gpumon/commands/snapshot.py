@@ -61,7 +61,8 @@ def run(chosen: argparse.Namespace) -> int:
         write("\n" + report(snapshot))
     general = config.general
     slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
-    if hint := too_soon(snapshot, given.window_s, slowest_s):
+    hint = too_soon(snapshot, given.window_s, slowest_s)
+    if hint:
         complain(hint, EXIT_OK)
     return EXIT_OK
 
@@ -91,7 +92,8 @@ async def take_snapshot(config: Config, given: Options, enough: Callable[[Snapsh
             snapshot = await collector.tick()
         if not has_nothing_to_show(snapshot):
             return snapshot
-        if why := failed_worker(snapshot):
+        why = failed_worker(snapshot)
+        if why:
             raise Failed(f"{WORKER_FAILED}{why}")
         return None
     finally:

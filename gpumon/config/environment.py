@@ -46,7 +46,8 @@ _WORDS: Final = {
 def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     """The settings that the environment overrides. An empty variable counts as not set. Raises ConfigError."""
     for variable, (path, _) in CONFIG_VARIABLES.items():
-        if text := environ.get(variable, "").strip():
+        text = environ.get(variable, "").strip()
+        if text:
             yield from_text(variable, path, text.split() if path == ("endpoint",) else text)
 
 

@@ -34,7 +34,8 @@ def end_of(text: str, table: str) -> int:
     inside = False
     end = 0
     for number, line in enumerate(text.split("\n"), start=1):
-        if header := _HEADER.fullmatch(line.rstrip("\r")):
+        header = _HEADER.fullmatch(line.rstrip("\r"))
+        if header:
             inside = header[1] == "[" and _names(header[2]) == (table,)
         if inside and line.strip() and not line.lstrip().startswith("#"):
             end = number
@@ -45,7 +46,8 @@ def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
-        if header := _HEADER.fullmatch(line.rstrip("\r")):
+        header = _HEADER.fullmatch(line.rstrip("\r"))
+        if header:
             names = _names(header[2])
             if header[1] == "[[":
                 counts[names] = counts.get(names, -1) + 1

@@ -72,7 +72,8 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
 
 def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     """The config file's path, and whether it was asked for by name."""
-    if named := file or environ.get("GPUMON_CONFIG", ""):
+    named = file or environ.get("GPUMON_CONFIG", "")
+    if named:
         if "://" in named:
             raise ConfigError(f"{'--config' if file else 'GPUMON_CONFIG'}: must be a file, not a URL")
         return Path(named), True

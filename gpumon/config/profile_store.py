@@ -54,7 +54,8 @@ class ProfileFolder(NamedTuple):
 
 def folder(environ: Mapping[str, str]) -> Path | None:
     """`GPUMON_PROFILES`, else `gpumon/profiles` in the user's XDG data folder; None where no home is known."""
-    if place := environ.get("GPUMON_PROFILES", ""):
+    place = environ.get("GPUMON_PROFILES", "")
+    if place:
         return Path(place)
     base = environ.get("XDG_DATA_HOME", "")
     home = environ.get("HOME", "")
@@ -254,7 +255,8 @@ def _read(path: Path) -> Profile | str:
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
             return "is no profile: larger than 4 MiB"
-        if (schema := _schema(content)) > _SCHEMA:
+        schema = _schema(content)
+        if schema > _SCHEMA:
             return f"was written by a newer gpumon (schema {schema}; this one reads {_SCHEMA})"
         read = msgspec.json.decode(content, type=Profile)
     except OSError as failure:

@@ -130,7 +130,8 @@ def _speculation(speculation: Speculation) -> Wrong:
 
 def _lengths(lengths: Lengths) -> Wrong:
     for name in Lengths.__struct_fields__:
-        if wrong := problem_of(getattr(lengths, name)):
+        wrong = problem_of(getattr(lengths, name))
+        if wrong:
             yield name, wrong
 
 

@@ -98,16 +98,17 @@ def themes_folder(config: str) -> Path | None:
 
 def _found(name: str, own: Path | None, above: tuple[Path, ...]) -> Theme | str:
     """A theme, or why there is none. `above`: the files that start from it, the nearest last."""
-    for folder in _folders(own) if _NAME.fullmatch(name) else ():
-        path = folder / f"{name}.toml"
-        if above[-1:] == (path,):
-            continue
-        if path in above:
-            names = [place.stem for place in above[above.index(path) :]]
-            return f"these themes start from each other: {' -> '.join([*names, name])}"
-        text = _text(path)
-        if text is not None:
-            return read_theme(text, str(path), partial(_found, own=own, above=(*above, path)))
+    if _NAME.fullmatch(name):
+        for folder in _folders(own):
+            path = folder / f"{name}.toml"
+            if above[-1:] == (path,):
+                continue
+            if path in above:
+                names = [place.stem for place in above[above.index(path) :]]
+                return f"these themes start from each other: {' -> '.join([*names, name])}"
+            text = _text(path)
+            if text is not None:
+                return read_theme(text, str(path), partial(_found, own=own, above=(*above, path)))
     return f"themes: {', '.join(known_themes(own)) or 'none is installed'}"
 
 

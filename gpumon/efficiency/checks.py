@@ -344,11 +344,12 @@ def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
     """
     claims: dict[_Claim, tuple[bool, Evidence]] = {}
     starved = set[str]()
-    for replica in minutes if len(minutes) > 1 else ():
-        is_starved, shown = _traffic(replica, minutes)
-        claims[replica.key, "traffic"] = (is_starved, shown)
-        if is_starved:
-            starved.add(replica.key)
+    if len(minutes) > 1:
+        for replica in minutes:
+            is_starved, shown = _traffic(replica, minutes)
+            claims[replica.key, "traffic"] = (is_starved, shown)
+            if is_starved:
+                starved.add(replica.key)
     fed = [replica for replica in minutes if replica.key not in starved]
     loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
     for row in _ROWS:

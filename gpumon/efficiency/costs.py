@@ -121,7 +121,8 @@ class CostLedger:
         count = self._gpus.get(gpu.uuid)
         elapsed_s = self._elapsed_s
         if count is None:
-            count = self._gpus[gpu.uuid] = _Count()
+            count = _Count()
+            self._gpus[gpu.uuid] = count
             elapsed_s = 0.0
         grown = self._growth(gpu.uuid, track.energy_j)
         self._grown[gpu.uuid] = grown
@@ -141,7 +142,8 @@ class CostLedger:
         count = self._engines.get(reading.key)
         elapsed_s = self._elapsed_s
         if count is None:
-            count = self._engines[reading.key] = _Count()
+            count = _Count()
+            self._engines[reading.key] = count
             elapsed_s = 0.0
         unused_s = count.add_time(_is_engine_unused(engine), elapsed_s)
         per_hour = _engine_per_hour(reading, engine, cards, sharers, self._prices)

@@ -141,7 +141,8 @@ class Deriver:
         """One engine on these GPUs of the host, and its decode rate of this tick."""
         view = self._engines.get(reading.key)
         if view is None:
-            view = self._engines[reading.key] = EngineView(self._goals)
+            view = EngineView(self._goals)
+            self._engines[reading.key] = view
         track = view.track
         polled_wall_s = frame.wall_s - (frame.monotonic_s - reading.monotonic_s)
         track.add(reading, polled_wall_s, frame.interval_s)

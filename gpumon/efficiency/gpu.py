@@ -243,7 +243,8 @@ class GpuTrack:
         if isinstance(newest, Missing):
             return newest
         before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - self.window_s)
-        total = seen_s = 0.0
+        total = 0.0
+        seen_s = 0.0
         for reading in islice(self._recent, 1, None):
             value = getattr(reading, field)
             length_s = reading.monotonic_s - before_s

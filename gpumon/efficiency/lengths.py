@@ -95,7 +95,10 @@ def _booked(track: Track, window: CounterWindow) -> _Booked:
     chunks belongs to the poll that has its first token.
     """
     names = _prompt_counters(track)
-    tokens = square = count = held = 0.0
+    tokens = 0.0
+    square = 0.0
+    count = 0.0
+    held = 0.0
     for old, new in pairwise(window.points if names else ()):
         firsts = 0.0
         for name, rank in new.ranks.items():

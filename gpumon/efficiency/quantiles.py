@@ -186,7 +186,10 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
     """
     if window is None or window.count <= 0 or window.sum <= 0:
         return None
-    first = second = low = below = 0.0
+    first = 0.0
+    second = 0.0
+    low = 0.0
+    below = 0.0
     for bound, cumulative in zip(window.bounds, window.counts, strict=True):
         inside = cumulative - below
         if bound == float("inf"):

@@ -8,6 +8,7 @@ bytes/s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,6 +74,6 @@ def trail(mbu: Sequence[float], mfu: Sequence[float]) -> list[tuple[float, float
     pairs = zip(mbu, mfu, strict=True)
     trail = []
     for x, y in pairs:
-        if x == x and y == y:
+        if not math.isnan(x) and not math.isnan(y):
             trail.append((x, y))
     return trail

@@ -321,7 +321,8 @@ class TakenSpan:
         thing = ThingKey(kind, key)
         observed = self.things.get(thing)
         if observed is None:
-            observed = self.things[thing] = ThingSpan(name, self._parts)
+            observed = ThingSpan(name, self._parts)
+            self.things[thing] = observed
         return observed
 
     def _take_host(self, place: int, snapshot: Snapshot, host: str) -> None:

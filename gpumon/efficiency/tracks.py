@@ -274,7 +274,9 @@ class Track:
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
         self._old_points: list[PollPoint] = []
         """Polls older than those of `points`, one per `MINUTES_MARK_S`."""
-        self.short = self.long = self.minutes = CounterWindow(self, 0.0)
+        self.minutes = CounterWindow(self, 0.0)
+        self.short = self.minutes
+        self.long = self.minutes
         """The windows of the rates, of the quantiles and of shares of requests at this cadence."""
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
@@ -318,8 +320,9 @@ class Track:
         self.reading = reading
         self._frames_s = frames_s
         earlier = False
-        for before in reading.earlier if reading.state is EndpointState.OK else ():
-            earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
+        if reading.state is EndpointState.OK:
+            for before in reading.earlier:
+                earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
         self._add_before_first_count(reading, wall_s, frames_s)
         total = self.totals.get(q.DECODE_TOKENS, 0.0)
         last_s = self.last_s

@@ -81,7 +81,8 @@ class Fleet:
     def _take(self, host: HostFrame, wall_s: float) -> None:
         course = self._courses.get(host.name)
         if course is None:
-            course = self._courses[host.name] = HostCourse(self._make, charted=False)
+            course = HostCourse(self._make, charted=False)
+            self._courses[host.name] = course
         moment = course.take(host, wall_s, max(host.interval_s, self.interval_s))
         self._shown[host.name] = HostShown(
             name=host.name,

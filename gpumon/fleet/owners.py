@@ -77,7 +77,8 @@ def _group(owned: dict[str, _Owned], name: str, host: HostShown) -> _Owned:
     """The things of an owner, which has some on this host."""
     group = owned.get(name)
     if group is None:
-        group = owned[name] = _Owned({}, [], [])
+        group = _Owned({}, [], [])
+        owned[name] = group
     group.hosts[host.name] = host
     return group
 

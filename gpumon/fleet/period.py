@@ -169,7 +169,8 @@ class HostSums:
         card = self.cards.get((gpu.uuid, group))
         if card is None:
             per_hour = price_of_hour(gpu.gpu_type, self._basis.prices.per_gpu_hour)
-            card = self.cards[gpu.uuid, group] = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
+            card = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
+            self.cards[gpu.uuid, group] = card
         self.things[gpu.uuid] = group
         self.things[f"gpu {gpu.index}"] = group
         card.seconds += seconds
@@ -213,7 +214,8 @@ class HostSums:
         self.things[engine.name] = group
         tally = self.engines.get(group)
         if tally is None:
-            tally = self.engines[group] = GroupTally(group)
+            tally = GroupTally(group)
+            self.engines[group] = tally
         tally.hosts.add(shown.name)
         grown = {}
         for field, total in TOKEN_FIELDS.items():

@@ -290,7 +290,7 @@ def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
         return dict(zip(keys, values, strict=True))
     result = {}
     for key, value in zip(keys, values, strict=True):
-        if value == value:
+        if not math.isnan(value):
             result[key] = value
     return result
 

@@ -127,7 +127,8 @@ class PointsCell:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
-        self._last_s = self._seconds = 0.0
+        self._last_s = 0.0
+        self._seconds = 0.0
 
     def ends(self, wall_s: float) -> bool:
         """Whether a tick of that time belongs to another cell."""
@@ -138,7 +139,7 @@ class PointsCell:
         self._last_s = wall_s
         self._seconds += seconds
         for key, value in points.items():
-            if value == value:
+            if not math.isnan(value):
                 self._sums[key] = self._sums.get(key, 0.0) + value
                 self._counts[key] = self._counts.get(key, 0) + 1
 

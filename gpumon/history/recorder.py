@@ -125,7 +125,8 @@ class Recorder:
         check(self._path)
         single(self._path)
         # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
-        self._connection = connection = connected(self._path, "rw")
+        connection = connected(self._path, "rw")
+        self._connection = connection
         theirs = identified(connection, self._path)
         for name, text in _OTHERS.items():
             if theirs.get(name, "") != self._facts.get(name, ""):
@@ -378,7 +379,8 @@ class Writer:
             self._insert(PieceKind.VERDICTS, note.wall_s, note.wall_s, codec.noted(note))
 
     def _end_cell(self) -> None:
-        if (point := self._cell.taken()) is not None:
+        point = self._cell.taken()
+        if point is not None:
             row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.pack_cells([point]))
             self._points.add(row, point.wall_s, point)
 
@@ -456,7 +458,8 @@ class _Tail(Generic[T]):
         self._items_of = items_of
         self.rows: list[int] = []
         self.items: list[T] = []
-        self.first_s = self.last_s = 0.0
+        self.first_s = 0.0
+        self.last_s = 0.0
 
     @property
     def full(self) -> bool:
@@ -494,7 +497,8 @@ class _Clock:
     """Whether the wall clock has kept step with the monotonic one."""
 
     def __init__(self) -> None:
-        self._offset_s = self._since_s = math.inf
+        self._offset_s = math.inf
+        self._since_s = math.inf
         self.steady = False
 
     def tick(self, wall_s: float, monotonic_s: float) -> None:

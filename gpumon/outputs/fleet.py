@@ -119,7 +119,8 @@ def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 16
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
     snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
-    if trouble := count_troubles(rows):
+    trouble = count_troubles(rows)
+    if trouble:
         yield f"{MARKS[worst_level(rows)].glyph} {', '.join(trouble)}"
     if snapshot.queries:
         queries = "queries"

@@ -188,7 +188,8 @@ class HttpServer:
         """End a connection. Its transport, too: `wait_for` may lose a cancellation before Python 3.12."""
         self._open.pop(task, None)
         task.cancel()
-        if (transport := self._transports.pop(task, None)) is not None:
+        transport = self._transports.pop(task, None)
+        if transport is not None:
             transport.abort()
 
     def _unserved(self, task: asyncio.Task[None]) -> None:
@@ -211,7 +212,8 @@ class HttpServer:
                 lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=hello_s
             )
             del self._raw[task]
-            transport = self._transports[task] = cast("asyncio.WriteTransport", opened)
+            transport = cast("asyncio.WriteTransport", opened)
+            self._transports[task] = transport
             writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
             while await self._exchange(reader, writer):
                 if task not in self._open:

@@ -163,7 +163,8 @@ class MetricsPage:
             series = [*self._own(), *self._more(), *_page(snapshot, events, restarts)]
             if snapshot is not None:
                 series += histograms(self._engines, snapshot)
-            plain = self._pages[form, ""] = _rendered(form, _Families(tuple(_families(series))))
+            plain = _rendered(form, _Families(tuple(_families(series))))
+            self._pages[form, ""] = plain
         if not encoding:
             return plain
         return PageBody(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)

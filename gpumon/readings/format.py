@@ -427,7 +427,7 @@ def rfc3339(wall_s: float) -> str:
 
     A damaged recording may have any number in the place of a time.
     """
-    if wall_s == wall_s:
+    if not math.isnan(wall_s):
         wall_s = min(max(wall_s, _FIRST_S), _LAST_S)
     else:
         wall_s = _FIRST_S

@@ -106,7 +106,7 @@ class History:
             if fresh:
                 values.sums[cell] = 0.0
                 values.counts[cell] = 0
-            if value == value:
+            if not math.isnan(value):
                 values.sums[cell] += value
                 values.counts[cell] += 1
 
@@ -132,7 +132,8 @@ class History:
                 self._series[key] = _Values(len(self._times), len(self._numbers))
 
     def _forget(self) -> None:
-        self._next = self._size = 0
+        self._next = 0
+        self._size = 0
         self._numbers = array("q", [-1]) * len(self._numbers)
         self._events.clear()
 
@@ -153,18 +154,19 @@ class History:
         values = self._series.get(key)
         if values is None:
             return math.nan
-        found: list[float] = []
+        inside: list[float] = []
         for tick in self._backwards():
             time_s = self._times[tick]
             value = values.ticks[tick]
-            if time_s == wall_s and not found:
-                found.append(value)
-            elif found and time_s > wall_s - mean_s:
-                found += [value] if value == value else []
+            if time_s == wall_s and not inside:
+                inside.append(value)
+            elif inside and time_s > wall_s - mean_s:
+                if not math.isnan(value):
+                    inside.append(value)
             elif time_s < wall_s - _STEP_BACK_S:
                 break
-        if found:
-            return sum(found) / len(found)
+        if inside:
+            return sum(inside) / len(inside)
         return math.nan
 
     def buckets(
@@ -186,14 +188,15 @@ class History:
         counts = [0] * count
         values = self._series.get(key)
         later: _Read | None = None
-        for read in self._reads(values, first * width_s, until_s, width_s) if values is not None else ():
-            at = math.floor(read.bucket_s / width_s) - first
-            if later is not None:
-                _hold(later, read.last_s, sums, counts, first, width_s)
-            if 0 <= at < count:
-                sums[at] += read.total
-                counts[at] += read.number
-            later = read
+        if values is not None:
+            for read in self._reads(values, first * width_s, until_s, width_s):
+                at = math.floor(read.bucket_s / width_s) - first
+                if later is not None:
+                    _hold(later, read.last_s, sums, counts, first, width_s)
+                if 0 <= at < count:
+                    sums[at] += read.total
+                    counts[at] += read.number
+                later = read
         if later is not None:
             _hold(later, -math.inf, sums, counts, first, width_s)
         buckets = []
@@ -223,7 +226,7 @@ class History:
             if not edge_s <= time_s <= until_s:
                 continue
             value = values.ticks[tick]
-            known = value == value
+            known = not math.isnan(value)
             yield _Read(time_s, time_s, time_s, value if known else 0.0, int(known), self._intervals[tick])
             if time_s < since_s - _STEP_BACK_S:
                 return

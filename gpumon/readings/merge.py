@@ -144,7 +144,8 @@ def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
     named = []
     for engine in engines:
         if counts[engine.name] > 1:
-            name = wanted = _placed(engine)
+            name = _placed(engine)
+            wanted = name
             number = 1
             while name in taken:
                 number += 1
@@ -160,8 +161,9 @@ def _renamed(
 ) -> tuple[Fault, ...]:
     """One source's faults under the names that its engines have now; a name that became several stays as it was."""
     names: dict[str, set[str]] = {}
-    for old, new in zip(before, after, strict=True) if faults else ():
-        names.setdefault(old.name, set()).add(new.name)
+    if faults:
+        for old, new in zip(before, after, strict=True):
+            names.setdefault(old.name, set()).add(new.name)
     renamed = []
     for fault in faults:
         sources = names.get(fault.source, set())

@@ -36,9 +36,11 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
     if text.startswith("-") and (before_s := length_of(text[1:])) is not None:
         return _inside(text, span[1] - before_s, 0.0, span, zone)
     try:
-        if clock := _CLOCK.fullmatch(text):
+        clock = _CLOCK.fullmatch(text)
+        if clock:
             return _newest(text, time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), not clock[1], span, zone)
-        if dated := _DATED.fullmatch(text):
+        dated = _DATED.fullmatch(text)
+        if dated:
             at = datetime.fromisoformat(text.replace("Z", "+00:00"))
             if at.tzinfo is None:
                 at = _local(at, zone)

@@ -23,6 +23,7 @@ from gpumon.readings.history import History, PastMoment
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Family, Limit
 from gpumon.readings.when import Stretch
 from gpumon.session.turns import Turns
 from gpumon.sources.prometheus.api import ApiFault
@@ -231,8 +232,12 @@ def _differs(before: HostMoment, now: HostMoment) -> bool:
     """Whether something happened; of what its own gpumon worked out events are not known, but verdicts are."""
     if now.snapshot.events:
         return True
-    said = ({(verdict.key, verdict.family, verdict.code) for verdict in one.snapshot.verdicts} for one in (before, now))
-    return next(said) != next(said)
+    return _standing_codes(before) != _standing_codes(now)
+
+
+def _standing_codes(moment: HostMoment) -> set[tuple[str, Family, Limit]]:
+    """What the verdicts of a moment say of which thing."""
+    return {(verdict.key, verdict.family, verdict.code) for verdict in moment.snapshot.verdicts}
 
 
 class HostOfFleet:
@@ -255,7 +260,8 @@ class HostOfFleet:
         self._seen = seen
         self._show: Callable[[Snapshot], None] = _nobody
         self._learn: Callable[[Snapshot], None] = _nobody
-        self._taken_s = self._charted_s = float("-inf")
+        self._charted_s = float("-inf")
+        self._taken_s = self._charted_s
         self._fault: Fault | None = None
         """Why the past could not be had."""
 
@@ -329,7 +335,8 @@ class HostOfFleet:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                if (snapshot := self._take(self._waiting.popleft())) is not None:
+                snapshot = self._take(self._waiting.popleft())
+                if snapshot is not None:
                     self._show(self._told(snapshot))
 
     async def _read_past(self, end_s: float) -> None:

@@ -465,7 +465,8 @@ class Calibration:
         for engine in snapshot.engines:
             look = self._looks.get(engine.key)
             if look is None:
-                look = self._looks[engine.key] = _Look()
+                look = _Look()
+                self._looks[engine.key] = look
             if not _serving(engine):
                 look.ticks.clear()
                 continue
@@ -506,7 +507,8 @@ class Calibration:
     def _look(self, look: _Look, engine: Engine, here: list[Gpu], snapshot: Snapshot) -> None:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
-            look.end_s = look.noticed_s = -math.inf  # the clock was set back
+            look.end_s = -math.inf  # the clock was set back
+            look.noticed_s = -math.inf
         waiting = credible(engine.load.waiting)
         kv_ratio = credible(engine.load.kv_usage_ratio)
         look.ticks.append(_Tick(at_s, credible(engine.load.running), _busy(engine, here), waiting, kv_ratio))

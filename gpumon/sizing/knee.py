@@ -70,7 +70,8 @@ def knee(points: Sequence[Point]) -> Knee:
     advice = _bend(rising)
     for rule_of, loads in ((_queued, rising), (_saturated, _spaced(rising))):
         for before, after in pairwise(loads):
-            if rule := rule_of(before, after):
+            rule = rule_of(before, after)
+            if rule:
                 return Knee(before, after, rule, plateau, advice)
     rule = "a single point"
     if len(rising) > 1:

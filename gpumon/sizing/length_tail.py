@@ -74,8 +74,11 @@ def problem_of(steps: Sequence[LengthShare]) -> str:
 
 def moments_of(steps: Sequence[LengthShare]) -> Moments:
     """Moments of a cumulative histogram, whose requests lie evenly inside each step."""
-    mean = square = cube = 0.0
-    low = before = 0.0
+    mean = 0.0
+    square = 0.0
+    cube = 0.0
+    low = 0.0
+    before = 0.0
     for step in steps:
         high = step.tokens
         part = step.share - before

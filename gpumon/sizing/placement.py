@@ -534,7 +534,8 @@ def _topped(kinds: Sequence[SlotKind], counts: Mapping[int, int], content: SlotC
     held = {kind: min(number, counts[kind]) for kind, number in content}
     memory, share = (_ROOM - sum(kinds[kind][by] * number for kind, number in held.items()) for by in (0, 1))
     for kind, count in counts.items():
-        if more := _most(kinds[kind], count - held.get(kind, 0), memory, share):
+        more = _most(kinds[kind], count - held.get(kind, 0), memory, share)
+        if more:
             held[kind] = held.get(kind, 0) + more
             memory = memory - more * kinds[kind][0]
             share = share - more * kinds[kind][1]

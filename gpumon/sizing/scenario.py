@@ -301,7 +301,8 @@ def check_workload(workload: Workload) -> None:
     _check(workload)
     if workload.speculative is not None:
         _check(workload.speculative, SPECULATION_RANGES)
-        if wrong := workload.speculative.problem:
+        wrong = workload.speculative.problem
+        if wrong:
             raise ValueError(f"speculative: {wrong}")
     if workload.disaggregated is not None:
         _check(workload.disaggregated, DISAGGREGATED_RANGES)
@@ -312,7 +313,8 @@ def check_workload(workload: Workload) -> None:
 def check_lengths(lengths: Lengths) -> None:
     """ValueError on a histogram that is none."""
     for name, steps in (("prompt", lengths.prompt), ("answer", lengths.answer)):
-        if wrong := problem_of(steps):
+        wrong = problem_of(steps)
+        if wrong:
             raise ValueError(f"{name} lengths: {wrong}")
 
 

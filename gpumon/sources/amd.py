@@ -336,7 +336,8 @@ def _moved_bytes(links: list[dict[str, Any]], way: str) -> Reading:
 def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:
     """The first number of an answer: by key, or the answer itself."""
     for raw in (answer.get(key) for key in keys) if keys else (answer,):
-        if not isinstance(number := _number(raw), Missing):
+        number = _number(raw)
+        if not isinstance(number, Missing):
             return number * scale
     return NOT_SUPPORTED
 

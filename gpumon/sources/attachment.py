@@ -203,7 +203,8 @@ class EngineFacts:
         if pids and pid not in pids and (not pid or has_no_files(pid)):
             if len(self._processes) >= MOST_ATTACHED:
                 self._processes.clear()
-            pid = self._processes[url] = min(pids)
+            pid = min(pids)
+            self._processes[url] = pid
         return pid
 
 

@@ -126,8 +126,10 @@ class DcgmSource:
             self._answered.set()
             now_s = self._clock()
             due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
-            if (pause_s := self._back_off.pause_s(self._failures)) > due_s - now_s:
-                anchor_s = due_s = now_s + pause_s
+            pause_s = self._back_off.pause_s(self._failures)
+            if pause_s > due_s - now_s:
+                anchor_s = now_s + pause_s
+                due_s = anchor_s
             await asyncio.sleep(due_s - now_s)
 
     async def _scrape(self) -> None:

@@ -34,7 +34,8 @@ class ChangePace:
         self._shortest_s = shortest_s
         self._values: object = None
         self._gaps: deque[float] = deque(maxlen=_GAPS)
-        self._dated = self._unbroken = False
+        self._dated = False
+        self._unbroken = False
 
     @property
     def interval_s(self) -> float:
@@ -56,7 +57,8 @@ class ChangePace:
 
     def miss(self) -> None:
         """There was no answer: a change in the meantime goes unseen."""
-        self._dated = self._unbroken = False
+        self._dated = False
+        self._unbroken = False
 
 
 class ExporterGpus:

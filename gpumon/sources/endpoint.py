@@ -189,7 +189,8 @@ class EndpointSource:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
-        self._task = self._identity = None
+        self._task = None
+        self._identity = None
         await self.fetcher.close()
 
     async def _run(self) -> None:
@@ -198,8 +199,10 @@ class EndpointSource:
             await self.scrape()
             now_s = self._clock()
             due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
-            if (pause_s := self._back_off.pause_s(self._failures)) > due_s - now_s:
-                anchor_s = due_s = now_s + pause_s
+            pause_s = self._back_off.pause_s(self._failures)
+            if pause_s > due_s - now_s:
+                anchor_s = now_s + pause_s
+                due_s = anchor_s
             await asyncio.sleep(due_s - now_s)
 
     async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
@@ -235,7 +238,8 @@ class EndpointSource:
             if isinstance(probed, Refusal):
                 return probed
             server, answer = probed
-            process = self._process = ServerProcess(server)
+            process = ServerProcess(server)
+            self._process = process
         else:
             server = process.server
             answer = await self.fetcher.get(server.url, server.key)
@@ -278,7 +282,8 @@ class EndpointSource:
                 return self._unread(server, answer)
             return await asyncio.to_thread(self._unread, server, answer)
         if restarted(self.readings, pages):
-            process = self._process = ServerProcess(server)
+            process = ServerProcess(server)
+            self._process = process
             self._whole_s.clear()
             scan, pages = await self._parsed(process, bodies)
         self._failures = 0

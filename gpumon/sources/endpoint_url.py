@@ -32,7 +32,8 @@ def parse_url(text: str) -> EndpointUrl:
     Raises ValueError with what is wrong; the error never repeats the URL, which may hold a password.
     """
     url = urls.with_scheme(text.strip())
-    if wrong := urls.url_problem(url):
+    wrong = urls.url_problem(url)
+    if wrong:
         raise ValueError(f"the endpoint's URL {wrong}")
     split = urlsplit(url)
     scheme = split.scheme.lower()

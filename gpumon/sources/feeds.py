@@ -266,7 +266,8 @@ class FileFeed:
         self._blank = msgspec.structs.replace(
             as_feed(blank, feed, part), interval_s=feed.interval_s, info={IDENTITY: "none"}
         )
-        self.reading = self._good = self._blank
+        self.reading = self._blank
+        self._good = self._blank
         self._refusal: Refusal | None = None
         """Fault of the lines when the file last changed."""
         self._moments: deque[float] = deque(maxlen=_GAPS + 1)
@@ -322,7 +323,8 @@ class FileFeed:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
-        self._task = self._busy = None
+        self._task = None
+        self._busy = None
 
     async def _run(self) -> None:
         while True:

@@ -156,7 +156,8 @@ class Remote:
             try:
                 await (self._poll() if self.is_url else self._listen())
             except PeerError as beyond:
-                text = refused = str(beyond)
+                text = str(beyond)
+                refused = text
             except (RemoteFault, FetchError) as fault:
                 text = str(fault)
             except Exception as error:  # a fault of gpumon's own costs this host's row only
@@ -238,7 +239,8 @@ class Remote:
         """Faults of the host now, as far as its connection tells."""
         source = "gpumon" if self.is_url else "ssh"
         faults: list[Fault] = []
-        if update := _update_of(self.version):
+        update = _update_of(self.version)
+        if update:
             faults.append(Fault(source, update, self.since_s))
         if self.limited:
             faults.append(Fault(source, self.limited, self.since_s))
@@ -350,7 +352,8 @@ class Remote:
         try:
             wait_s = FIRST_LINE_S
             while line := await _within(wait_s, connection.readline()):
-                if hello := _HELLO.fullmatch(line):
+                hello = _HELLO.fullmatch(line)
+                if hello:
                     self.version = hello[1].decode("ascii")
                 elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
                     await self.receive(line)
@@ -466,7 +469,8 @@ class Remote:
             while True:
                 answer = await self._answer(fetcher, page, headers)
                 self._unverified = fetcher.unverified
-                if named := _SERVER.match(answer.server):
+                named = _SERVER.match(answer.server)
+                if named:
                     self.version = named[1]
                 if answer.status != 200:
                     raise RemoteFault(self._refused(answer.status, secret if host.user else None))

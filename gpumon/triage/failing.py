@@ -76,7 +76,8 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     if ended is None or not _is_enough(case, ended, _ERRORS):
         return None
     proof = [_proof(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
-    if causes := clean(case.info.get("failures_by_cause", ""), MOST_CAUSES):
+    causes = clean(case.info.get("failures_by_cause", ""), MOST_CAUSES)
+    if causes:
         proof.append(
             Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
         )

@@ -22,7 +22,8 @@ class Hold:
         self._stand(None, wall_s, now_s, wall_s)
 
     def _stand(self, limit: Limit | None, since_wall_s: float, now_s: float, wall_s: float) -> None:
-        self.limit = self.coming = limit
+        self.limit = limit
+        self.coming = limit
         """The verdict that stands, and what was found last; None: nothing."""
         self.since_wall_s = since_wall_s
         self._coming_s = now_s

@@ -99,7 +99,8 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     proof = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
     stall = Stall("token", seconds, least_s, params(seconds=seconds, unit="token"), (proof,))
     for name in ("running", "waiting"):
-        if count := finite(value_of(engine, name)):
+        count = finite(value_of(engine, name))
+        if count:
             stall = stall.plus(case.evidence(name, name, count, name), **{name: count})
     return stall
 

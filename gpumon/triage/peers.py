@@ -5,6 +5,7 @@ A snapshot is read within these bounds or not at all; a single figure, time or a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -132,7 +133,7 @@ def bounded_gpu(values: dict[str, Any], fields: Sequence[str]) -> None:
 
 def bounded_number(field: str, value: float) -> float:
     """A number that has to be there, such as an age, within what its unit can have."""
-    if value == value:
+    if not math.isnan(value):
         return min(max(value, 0.0), most_of(field))
     return 0.0
 

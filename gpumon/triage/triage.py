@@ -334,7 +334,8 @@ class Triage:
     def _recent(self, kind: Kind, key: str) -> Recent:
         recent = self._recents.get(key)
         if recent is None:
-            recent = self._recents[key] = Recent(kind)
+            recent = Recent(kind)
+            self._recents[key] = recent
         return recent
 
     def _verdicts(self, case: Case) -> Iterator[Verdict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -53,7 +54,7 @@ def with_mark(row: Row, cell: int, mark: Piece) -> Row:
 
 def _end(share: Reading, size: int) -> int:
     """Eighths that a share fills: one above 0 fills at least one, and only a full one fills all."""
-    if isinstance(share, Missing) or share != share:
+    if isinstance(share, Missing) or math.isnan(share):
         return _UNKNOWN
     if share <= 0.0:
         return 0

@@ -79,7 +79,8 @@ class TerminalDriver(LinuxDriver):
         self.leave = app.exit
         self.redraw = app.refresh
         self.stopped = False
-        self.exit_event = self._input = _ExitEvent(self.fileno)
+        self._input = _ExitEvent(self.fileno)
+        self.exit_event = self._input
         signal.signal(signal.SIGCONT, self._continued)
 
     def start_application_mode(self) -> None:

@@ -643,7 +643,8 @@ class _Sparks:
         key = f"{course.key}:{gpu.index}"
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = ChartSeries(history, key, columns.columns, columns.column_s, 1)
+            series = ChartSeries(history, key, columns.columns, columns.column_s, 1)
+            self._series[key] = series
         values = series.values(int(wall_s // columns.column_s), wall_s)
         top = self._tops.get(course.key, 1.0)
         return spark([value / top for value in values])

@@ -67,7 +67,8 @@ def level_of(name: str, view: View) -> LevelBounds:
     """The level of a figure in the settings of a view; worked out once for them."""
     known = _KNOWN.get(name)
     if known is None or known[0] is not view.config:
-        known = _KNOWN[name] = (view.config, LEVEL_BOUNDS[name](view))
+        known = (view.config, LEVEL_BOUNDS[name](view))
+        _KNOWN[name] = known
     return known[1]
 
 

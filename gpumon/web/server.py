@@ -167,7 +167,8 @@ class Tabs(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
-        if refused := self._admission.refusal(request.headers):
+        refused = self._admission.refusal(request.headers)
+        if refused:
             return web.Response(status=403, text=f"{refused}\n", headers=_HEADERS)
         response = await handler(request)
         if not response.prepared:

@@ -113,7 +113,8 @@ def _without_copies(runs: Sequence[BenchmarkRun], notes: list[str]) -> list[Benc
     once: dict[BenchmarkRun, BenchmarkRun] = {}
     for run in runs:
         once.setdefault(msgspec.structs.replace(run, place=FilePlace("")), run)
-    if copies := len(runs) - len(once):
+    copies = len(runs) - len(once)
+    if copies:
         notes.append(f"{copies} of {len(runs)} runs stand in the files more than once: they count once")
     return list(once.values())
 

@@ -169,10 +169,11 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     is None where these cannot be read.
     """
     words = _words(argv)
-    for form, command in _COMMANDS if words else ():
-        arguments = _after(words, command)
-        if arguments is not None and (arguments or ("",))[0] not in form.others:
-            return _started(form, command, arguments, variables)
+    if words:
+        for form, command in _COMMANDS:
+            arguments = _after(words, command)
+            if arguments is not None and (arguments or ("",))[0] not in form.others:
+                return _started(form, command, arguments, variables)
     title = " ".join(argv).strip()
     for pattern, kind, name in _TITLES:
         if pattern.match(title):
@@ -222,10 +223,11 @@ def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments
 
 def _form_of(words: Sequence[str]) -> tuple[LaunchForm | None, Sequence[str] | None]:
     """The known program that these words start, and its arguments; None and None for any other."""
-    for form, command in _COMMANDS if words else ():
-        arguments = _after(words, command)
-        if arguments is not None:
-            return form, arguments
+    if words:
+        for form, command in _COMMANDS:
+            arguments = _after(words, command)
+            if arguments is not None:
+                return form, arguments
     return None, None
 
 

@@ -467,16 +467,17 @@ class DiscoveryLook:
 
     def _same(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
-        for url in self._configured if spot.url else ():
-            if urls.server_of_url(url) == urls.server_of_url(spot.url):
-                return url
-            if spot.foreign or parse_url(url).port != spot.port:
-                continue
-            place = self._place(url)
-            if isinstance(place, LocalAddress):
-                there = reached(place, self._places.listeners())
-                if not there or not spot.listeners or set(there) & set(spot.listeners):
+        if spot.url:
+            for url in self._configured:
+                if urls.server_of_url(url) == urls.server_of_url(spot.url):
                     return url
+                if spot.foreign or parse_url(url).port != spot.port:
+                    continue
+                place = self._place(url)
+                if isinstance(place, LocalAddress):
+                    there = reached(place, self._places.listeners())
+                    if not there or not spot.listeners or set(there) & set(spot.listeners):
+                        return url
         return ""
 
     def _unless_configured(self, chains: Sequence[Chain]) -> list[Chain]:

@@ -98,10 +98,11 @@ def _name_in(containers: object, container: str) -> str:
         if not isinstance(entry, dict) or entry.get("Id") != container:
             continue
         names = entry.get("Names")
-        for name in names if isinstance(names, list) else ():
-            match = _NAME.fullmatch(name) if isinstance(name, str) else None
-            if match is not None:
-                return match.group(1)
+        if isinstance(names, list):
+            for name in names:
+                match = _NAME.fullmatch(name) if isinstance(name, str) else None
+                if match is not None:
+                    return match.group(1)
     return ""
 
 

@@ -83,7 +83,12 @@ class ProcessNames:
             return _Look(f"{pid} (host)")
         except (psutil.Error, OSError, ValueError):
             return _Look()
-        user = command = container = container_name = pod = job = ""
+        user = ""
+        command = ""
+        container = ""
+        container_name = ""
+        pod = ""
+        job = ""
         cpu: Reading = NOT_EXPOSED
         children_cpu: Reading = NOT_EXPOSED
         rss: Reading = NOT_EXPOSED

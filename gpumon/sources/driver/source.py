@@ -401,9 +401,10 @@ class DriverSource:
 
     def _bury(self, child: Child, now_s: float) -> None:
         """Kill it and let go of its pipes, but keep its process until it is really gone."""
-        for gpu in self._newest.gpus if self._newest is not None else ():
-            if gpu.xid:
-                self._past_xid[gpu.uuid] = gpu.xid
+        if self._newest is not None:
+            for gpu in self._newest.gpus:
+                if gpu.xid:
+                    self._past_xid[gpu.uuid] = gpu.xid
         if child.process.poll() is None:
             child.process.kill()
         child.close()

@@ -190,11 +190,15 @@ class PageFigures:
         self.live = live
         self.advance = advance
         self.info: dict[str, str] = {}
-        self.model = self.model_root = self.version = ""
+        self.model = ""
+        self.model_root = ""
+        self.version = ""
         self.part = ""
         self.started_wall_s = 0.0
         self.exact_steps = False
-        self.tp = self.pp = self.dp = 0
+        self.tp = 0
+        self.pp = 0
+        self.dp = 0
         self.backends: dict[str, Rank] = {}
         """A front end's figures of its backends, by address or name."""
         self.found: Mapping[str, FoundSeries] = {}

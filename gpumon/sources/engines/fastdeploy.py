@@ -81,8 +81,9 @@ class FastDeployAdapter(Adapter):
         """The KV pool in tokens."""
         block = whole_number(figures.labels(_CONFIG).get("block_size", ""))
         pool = figures.total(_BLOCKS) * block
-        for rank in figures.ranks.values() if pool else ():
-            figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x block_size of {_CONFIG}")
+        if pool:
+            for rank in figures.ranks.values():
+                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x block_size of {_CONFIG}")
 
 
 ENGINE: Final = EngineRow(

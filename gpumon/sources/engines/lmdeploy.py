@@ -73,8 +73,9 @@ class LmdeployAdapter(Adapter):
         labels = figures.labels(_CONFIG)
         self.work_out_prefill(figures, cache_off=labels.get("enable_prefix_caching") == "False")
         most = whole_number(labels.get("max_batch_size", ""))
-        for rank in figures.ranks.values() if most else ():
-            figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{_CONFIG} max_batch_size")
+        if most:
+            for rank in figures.ranks.values():
+                figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{_CONFIG} max_batch_size")
         settings = {
             hints.CONTEXT_LEN: labels.get("session_len", ""),
             hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",

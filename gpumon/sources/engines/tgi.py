@@ -50,7 +50,8 @@ def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
         text = json_body.text(answer.get(field))
         if text:
             figures.info[key] = text
-    figures.model = figures.model_root = json_body.text(answer.get("model_id"))
+    figures.model_root = json_body.text(answer.get("model_id"))
+    figures.model = figures.model_root
     figures.version = json_body.text(answer.get("version"))
     if figures.model:
         figures.info[hints.MODEL_PATH] = figures.model
@@ -101,17 +102,20 @@ class TgiAdapter(Adapter):
         _FAILURES.put(figures)
         live = figures.live
         figures.exact_steps = q.STEPS in live
-        for rank in figures.ranks.values() if live.get(q.DECODE_TOKENS) == str(EMITTED) else ():
-            beyond = rank.counters.get(q.ACCEPTED_TOKENS)
-            if beyond is None:
-                # Half of it would read as a restart.
-                figures.leave_out(q.DECODE_TOKENS)
-                continue
-            if beyond:
-                figures.put(rank.counters, q.DRAFTS, rank.counters[q.DECODE_TOKENS], str(EMITTED))
-            else:
-                figures.leave_out(q.ACCEPTED_TOKENS)
-            figures.put(rank.counters, q.DECODE_TOKENS, rank.counters[q.DECODE_TOKENS] + beyond, f"{EMITTED} + _sum")
+        if live.get(q.DECODE_TOKENS) == str(EMITTED):
+            for rank in figures.ranks.values():
+                beyond = rank.counters.get(q.ACCEPTED_TOKENS)
+                if beyond is None:
+                    # Half of it would read as a restart.
+                    figures.leave_out(q.DECODE_TOKENS)
+                    continue
+                if beyond:
+                    figures.put(rank.counters, q.DRAFTS, rank.counters[q.DECODE_TOKENS], str(EMITTED))
+                else:
+                    figures.leave_out(q.ACCEPTED_TOKENS)
+                figures.put(
+                    rank.counters, q.DECODE_TOKENS, rank.counters[q.DECODE_TOKENS] + beyond, f"{EMITTED} + _sum"
+                )
 
 
 ENGINE: Final = EngineRow(

@@ -379,9 +379,10 @@ class VllmAdapter(Adapter):
                 blocks = _positive(labels.get("num_gpu_blocks", "")) / max(len(figures.ranks), len(configs), 1)
                 size = blocks * _positive(labels.get("block_size", ""))
                 source = q.BLOCK_PRODUCT
-            for rank in figures.ranks.values() if size else ():
-                if labels.get(self.tables.rank_label) in (None, rank.name):
-                    figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CACHE_CONFIG_INFO} {source}")
+            if size:
+                for rank in figures.ranks.values():
+                    if labels.get(self.tables.rank_label) in (None, rank.name):
+                        figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CACHE_CONFIG_INFO} {source}")
 
 
 def _answered(answers: FoundSeries, first_digit: str) -> float:
@@ -406,7 +407,8 @@ def _add_loras(figures: PageFigures) -> None:
     loaded = _adapters(labels.get("running_lora_adapters", ""))
     waiting = _adapters(labels.get("waiting_lora_adapters", ""))
     gauges = figures.ranks[min(figures.ranks)].gauges
-    if slots := whole_number(labels.get("max_lora", "")):
+    slots = whole_number(labels.get("max_lora", ""))
+    if slots:
         figures.put(gauges, q.LORA_SLOTS, float(slots), f"{LORAS} max_lora")
         figures.put(gauges, q.LORA_LOADED, float(len(loaded)), f"{LORAS} running_lora_adapters")
         figures.put(gauges, q.LORA_WAITING, float(len(waiting - loaded)), f"{LORAS} waiting_lora_adapters")

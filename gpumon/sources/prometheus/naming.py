@@ -131,7 +131,8 @@ def _separate(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> 
     for place, by_index in _by_index(exporters, machines).items():
         several = _clashing(by_index.values())
         if len(several) > 1:
-            names = separated[place] = {}
+            names: dict[LabelPairs, str] = {}
+            separated[place] = names
             for target in several:
                 names[target.key] = f"{place.name}@{_distinction(target, several)}"
     return separated

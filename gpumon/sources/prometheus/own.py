@@ -137,7 +137,8 @@ class OwnScrape:
         """The series whose label has that value."""
         groups = self._grouped.get((name, label))
         if groups is None:
-            groups = self._grouped[name, label] = defaultdict(list)
+            groups = defaultdict(list)
+            self._grouped[name, label] = groups
             for series in self.all(name):
                 groups[series[0].get(label, "")].append(series)
         return groups.get(value, ())

@@ -94,7 +94,8 @@ def _pages(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
         placed = placer.place(vector.series)
         page = pages.get(placed.target)
         if page is None:
-            page = pages[placed.target] = {}
+            page = {}
+            pages[placed.target] = page
         page[placed.own] = vector.value
     return pages
 

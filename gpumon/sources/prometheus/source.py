@@ -101,7 +101,9 @@ class FleetSource:
         self._left_out = left_out(buckets)
         self._looked_at = ""
         self._memory = Memory(config.interval_s)
-        self._learn_again_s = self._clock_again_s = self._before_again_s = -math.inf
+        self._learn_again_s = -math.inf
+        self._clock_again_s = -math.inf
+        self._before_again_s = -math.inf
         self._ahead_s = 0.0
         """How far its answers are ahead of this machine's clock."""
         self._clock_ahead_s = 0.0

@@ -102,7 +102,8 @@ class Counters:
         self.preemptions = 0
         self.cache_queries = 0
         self.cache_hits = 0
-        self.stopped = self.cut = 0
+        self.stopped = 0
+        self.cut = 0
         """Requests that ended by themselves, and at their longest answer."""
         self.aborted = 0
         """Requests whose client hung up, as far as the engine counts them."""

@@ -56,7 +56,8 @@ class SimulatedEngine:
         """The effects of this moment."""
         self._met: list[EngineCondition] = []
         """The conditions of this moment."""
-        self._at_s = self._seen_s = start_s
+        self._at_s = start_s
+        self._seen_s = start_s
         self.life = 0
         """Number of its process: another one serves after a restart."""
         self._start(start_s)

@@ -64,7 +64,9 @@ class SimulatedServer:
         """Unix time of the simulated time zero: events keep their dates. Set again when the warm-up ends."""
         self._wall_clock = wall_clock
         self._read_s = clock()
-        start_s = self.at_s = self._reached_s = -scenario.warm_s
+        start_s = -scenario.warm_s
+        self.at_s = -scenario.warm_s
+        self._reached_s = -scenario.warm_s
         """Simulated time."""
         started_wall_s = self._zero_wall_s + start_s
         self.engines = _engines(scenario, seed, start_s, started_wall_s)

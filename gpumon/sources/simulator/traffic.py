@@ -170,7 +170,8 @@ class Traffic:
     def __init__(self, demand: TrafficDemand, seed: int, start_s: float) -> None:
         self._demand = demand
         self._rng = random.Random(seed)
-        self._start_s = self._next_s = start_s
+        self._start_s = start_s
+        self._next_s = start_s
         self._most_per_s = demand.most_per_s
         singles = []
         for single in (*demand.singles, *_batched(demand, seed)):

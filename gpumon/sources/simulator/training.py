@@ -75,12 +75,15 @@ class SimulatedRun:
         self.run = run
         self.up = True
         self.mute = False
-        self._start_s = self._at_s = start_s
+        self._start_s = start_s
+        self._at_s = start_s
         self._started_wall_s = started_wall_s
         self._begun_s = start_s + run.loader.every_s
         """When the step in progress began, or will."""
         self.steps = 0
-        self._busy_s = self._seen_busy_s = self._seen_s = 0.0
+        self._busy_s = 0.0
+        self._seen_busy_s = 0.0
+        self._seen_s = 0.0
         self._seen_s = start_s
 
     def advance(self, to_s: float) -> None:

@@ -223,7 +223,8 @@ def _column(sections: Sequence[Section], width: int, heights: Heights) -> list[R
         spare = 0
         for number, entry in enumerate(section.entries):
             lines = _PAINT[type(entry)](entry, width)
-            most = heights[section.title, number] = max(len(lines), heights.get((section.title, number), 0))
+            most = max(len(lines), heights.get((section.title, number), 0))
+            heights[section.title, number] = most
             rows += lines
             if isinstance(entry, Sentence):
                 spare += most - len(lines)

@@ -343,7 +343,8 @@ def _load(engine: Engine, view: View, service: Service, figures: FigureMaker) ->
     load = engine.load
     used = ""
     tone = "text"
-    if pair := known(load.kv_usage_ratio, load.kv_pool_tokens):
+    pair = known(load.kv_usage_ratio, load.kv_pool_tokens)
+    if pair:
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
     if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
         tone = "critical" if load.kv_usage_ratio >= view.levels.kv_critical else "warn"
@@ -398,10 +399,12 @@ def _rates(engine: Engine, figures: FigureMaker) -> Section:
         figures("preemptions", "preemptions_per_s", values.rate),
     ]
     entries += _sometimes(engine, figures)
-    if (pair := known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)) and sum(pair) > 0.0:
+    pair = known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)
+    if pair and sum(pair) > 0.0:
         share = in_words(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
-    if (pair := known(rates.preemptions_per_s)) and pair[0] > 0.0:
+    pair = known(rates.preemptions_per_s)
+    if pair and pair[0] > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
     return Section("rates", entries)
 
@@ -613,7 +616,8 @@ def _per_token(tokens_per_s: Reading, flops_per_s: Reading, words: str) -> str:
 
 def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = "") -> str:
     """A peak as number of GPUs x peak of one; the sum itself where the number is not known."""
-    if (sum_ := known(peak)) is None:
+    sum_ = known(peak)
+    if sum_ is None:
         return ""
     count = known(engine.hardware.gpu_count)
     if count is None or count[0] <= 0.0:

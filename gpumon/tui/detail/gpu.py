@@ -428,7 +428,8 @@ def _links(gpu: Gpu, figures: FigureMaker) -> Section:
             f"! x{lanes[0]:.0f} of x{lanes[1]:.0f} lanes: a riser, a slot or a dirty contact, if it stays so under load"
         )
         entries.append(Sentence(text, "warn"))
-    if (steps := known(gpu.pcie_generation, gpu.pcie_generation_max)) and steps[0] < steps[1]:
+    steps = known(gpu.pcie_generation, gpu.pcie_generation_max)
+    if steps and steps[0] < steps[1]:
         text = f"generation {steps[0]:.0f} of {steps[1]:.0f}: an idle GPU trains its link down; under load it goes up"
         entries.append(Sentence(text))
     return Section("links", entries, side=1)

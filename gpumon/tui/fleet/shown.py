@@ -48,7 +48,8 @@ class OwnerRows:
         """The rows by a label."""
         rows = self._rows.get(label)
         if rows is None:
-            rows = self._rows[label] = tuple(by_owner(self._fleet, label, self._prices))
+            rows = tuple(by_owner(self._fleet, label, self._prices))
+            self._rows[label] = rows
         return rows
 
 

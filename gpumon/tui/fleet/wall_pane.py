@@ -92,7 +92,8 @@ class FleetWall(WallPane[HostGpu]):
             host = None
             if self._fleet is not None:
                 host = self._fleet.host(name)
-            verdicts = self._verdicts[name] = _verdicts_of(host)
+            verdicts = _verdicts_of(host)
+            self._verdicts[name] = verdicts
         return verdicts
 
     def _keys_back(self) -> str:

@@ -80,7 +80,8 @@ class FleetBody:
         self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line, self.wall)
         self.panes: Mapping[str, Pane] = {"rows": self.table, _WALL: self.wall}
         self._walled = False
-        self.small = self._small = Painted(palette)
+        self._small = Painted(palette)
+        self.small = self._small
         self.past = FleetPast(self, control)
         self.shown: FleetMoment | None = None
         self.commands = {

@@ -101,7 +101,8 @@ class HostBody:
         """When a critical verdict was shown last (Unix time)."""
         self._raised = False
         """Whether the triage pane stands on top."""
-        self.small = self._summary = Painted(palette)
+        self._summary = Painted(palette)
+        self.small = self._summary
         self.zoomed = ""
         self._zoomed_for_roofline = False
         """Whether the history pane is zoomed because the roofline had too few lines."""

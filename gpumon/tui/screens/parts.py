@@ -165,7 +165,8 @@ class Pages:
         screen = self._screen
         page = self.made.get(name)
         if page is None:
-            page = self.made[name] = screen.make_page(name)
+            page = screen.make_page(name)
+            self.made[name] = page
             page.display = False
             screen.put_in(page)
             screen.draw_charts_anew()
@@ -259,7 +260,8 @@ class SizingDock:
             self.close()
             return
         screen.remember()
-        self.open = self.has_keys = True
+        self.open = True
+        self.has_keys = True
         if not self.columns:
             screen.pages.shown = None
             screen.pages.below.clear()
@@ -270,7 +272,8 @@ class SizingDock:
 
     def close(self) -> None:
         """Give its place back; what was asked there stays."""
-        self.open = self.has_keys = False
+        self.open = False
+        self.has_keys = False
         self._screen.lay_out()
         self._screen.give_keys()
         self._screen.show_keys()

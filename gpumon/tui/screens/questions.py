@@ -177,7 +177,8 @@ class Asking(Vertical):
         pointed = None
         if self.choices:
             pointed = min(place, len(self.choices) - 1)
-        self._at = self.list.highlighted = pointed
+        self._at = pointed
+        self.list.highlighted = pointed
 
     @property
     def pointed(self) -> Choice | None:
@@ -192,7 +193,8 @@ class Asking(Vertical):
         event.stop()
         if self._below.asking is not self:
             return  # Enter came first, with all of the text
-        if (text := "".join(filter(str.isprintable, self.input.value))) != self.input.value:
+        text = "".join(filter(str.isprintable, self.input.value))
+        if text != self.input.value:
             self.input.value = text
         elif text != self._told:
             self._typed(text)
@@ -200,7 +202,8 @@ class Asking(Vertical):
     def _typed(self, text: str) -> None:
         self._told = text
         self._fill()
-        self._at = self.list.highlighted = 0 if self.choices else None
+        self.list.highlighted = 0 if self.choices else None
+        self._at = self.list.highlighted
         self._asked.changed(text)
         self._asked.pointed(None)
 
