@@ -32,6 +32,12 @@ CALM = {"cpu_ratio": 0.2, "busiest_core_ratio": 0.4, "iowait_ratio": 0.0, "io_pr
 """A host with nothing to do."""
 
 
+LONG_S = 40
+"""Seconds from which a scene has fewer ticks than seconds."""
+STEPS_S = (4, 2, 1)
+"""Seconds between its ticks: the first that comes to its end."""
+
+
 class Of(NamedTuple):
     """A thing as it was read, and as it is shown."""
 
@@ -162,10 +168,12 @@ class Stage:
         every_s: int | None = None,
         **host: Any,
     ) -> Snapshot:
-        """Ticks of one scene, or of a scene by its second; the last snapshot. A scene of an even number of seconds, and
-        of a minute at least, has a tick every other second, unless `every_s` is given."""
+        """Ticks of one scene, or of a scene by its second; the last snapshot. A scene of `LONG_S` and more has a tick
+        every fourth or every other second, if its end is one of them, unless `every_s` is given."""
         if every_s is None:
-            every_s = 2 if seconds >= 60 and seconds % 2 == 0 else 1
+            every_s = 1
+            if seconds >= LONG_S:
+                every_s = next(step_s for step_s in STEPS_S if seconds % step_s == 0)
         end = self.at + seconds
         while self.at < end:
             last = self.tick(*(scene(self.at) if callable(scene) else scene), seconds=every_s, **host)

@@ -36,6 +36,8 @@ FEW = {
 }
 STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 PRICES = {"H100 SXM 80GB": 2.49}
+EVERY_S = 4
+"""Seconds between two ticks of a fleet."""
 
 
 def fleet(count: int, changes: dict[str, Any], seconds: int, prices: dict[str, float]) -> Snapshot:
@@ -43,7 +45,7 @@ def fleet(count: int, changes: dict[str, Any], seconds: int, prices: dict[str, f
     stage = Stage()
     stage.triage = Triage(prices=prices)
     names = tuple(f"r{at}" for at in range(count))
-    for second in range(0, seconds, 2):
+    for second in range(0, seconds, EVERY_S):
         totals = TokensTotal(10.0 * second, 0.0, 10.0 * second)
         things: list[Of] = []
         for at, name in enumerate(names):
@@ -66,7 +68,7 @@ def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Sna
     group = (Replicas("m", names, len(names)),)
     stage.triage.judge = lambda frame, shown: judge(frame, replace(shown, replicas=group))  # type: ignore[method-assign]
     try:
-        return stage.tick(*things, seconds=2.0)
+        return stage.tick(*things, seconds=EVERY_S)
     finally:
         stage.triage.judge = judge  # type: ignore[method-assign]
 

@@ -20,7 +20,7 @@ from tests.records import replace
 
 URL: Final = "http://127.0.0.1:8000"
 BEGAN_S: Final = 1_767_225_600.0
-POLL_S: Final = 2
+POLL_S: Final = 5
 """Seconds between two polls."""
 WELL: Final[Mapping[str, Any]] = {
     "requests": 4.0,
@@ -118,7 +118,7 @@ class Server:
 
 
 class Play:
-    """One server on GPUs, polled and judged every 2 s."""
+    """One server on GPUs, polled and judged every `POLL_S`."""
 
     def __init__(self, **of_gpu: Any) -> None:
         self._server = Server()
