@@ -147,12 +147,12 @@ async def _loads(
             loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
         machines.append(loads)
     if machines:
-        found = machines[0].found(*machines[1:])
+        peak_loads = machines[0].found(*machines[1:])
     else:
-        found = {}
-    if not found:
+        peak_loads = {}
+    if not peak_loads:
         raise ConfigError("prometheus: it scraped no engine in that time")
-    return found
+    return peak_loads
 
 
 def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, RecordedTraffic]:
@@ -199,10 +199,10 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
     moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]
     for at_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
         traffic.take(at_s, frame.engines, name)
-    found = traffic.found()
-    if not found:
+    arrivals = traffic.found()
+    if not arrivals:
         raise ConfigError("prometheus: no request was seen to arrive in that time")
-    return found
+    return arrivals
 
 
 def sizing_look_ups(

@@ -17,7 +17,7 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.sources.topology import UnreadableTopologyError, topology
 
     try:
-        found = topology()
+        connections = topology()
     except UnreadableTopologyError as unreadable:
         raise Failed(str(unreadable)) from None
     if chosen.json:
@@ -25,9 +25,9 @@ def run(chosen: argparse.Namespace) -> int:
 
         from gpumon.outputs.json import as_object
 
-        write(msgspec.json.encode(as_object(found)) + b"\n")
+        write(msgspec.json.encode(as_object(connections)) + b"\n")
     else:
         from gpumon.outputs.topology import report
 
-        write(report(found, width()))
+        write(report(connections, width()))
     return EXIT_OK

@@ -154,6 +154,6 @@ SCENARIO: Final = Rulebook(
     unique={},
     open_tables={},
     text=lambda _: "",
-    types={name: each for kind, ranges in _RANGES.items() for name, each in _optional(kind, ranges).items()},
+    types={name: number for kind, ranges in _RANGES.items() for name, number in _optional(kind, ranges).items()},
 )
 """Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -66,14 +66,14 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
 
 def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Constant, ...]:
     """The peaks of one of a model's GPUs; 0 is not known and left out."""
-    found = (
+    peaks = (
         Constant(_of("gpu_peak_flops"), flops_per_s, "dense FLOP/s of one GPU in the format of this model's matmuls"),
         Constant(_of("gpu_peak_bandwidth"), bandwidth_bytes_per_s, "bytes/s of one GPU's memory"),
     )
     constants = []
-    for one in found:
-        if one.value > 0.0:
-            constants.append(one)
+    for constant in peaks:
+        if constant.value > 0.0:
+            constants.append(constant)
     return tuple(constants)
 
 

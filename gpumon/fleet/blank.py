@@ -57,12 +57,12 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
 def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
     """A value for each reading of a GPU or an engine that ages."""
     none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for _, field in flat_fields(kind).values():
         if field.type == Reading and field.name not in _FIXED:
-            found[field.name] = why
+            fields[field.name] = why
         elif field.type is Quantiles:
-            found[field.name] = none
+            fields[field.name] = none
         elif isinstance(field.type, type) and issubclass(field.type, Group):
-            found[field.name] = all_missing(field.type, why)
-    return found
+            fields[field.name] = all_missing(field.type, why)
+    return fields

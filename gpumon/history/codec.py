@@ -131,11 +131,11 @@ def unpacked(packed: Iterable[PackedFrame]) -> list[Frame]:
     for head, engines in packed:
         try:
             frame = _FRAME.decode(head)
-            known = {each: known.get(each) or _engine(each) for each in engines}
+            known = {engine: known.get(engine) or _engine(engine) for engine in engines}
         except _DAMAGE:
             continue
         frames.append(
-            msgspec.structs.replace(frame, engines=tuple(known[each] for each in engines)) if known else frame
+            msgspec.structs.replace(frame, engines=tuple(known[engine] for engine in engines)) if known else frame
         )
     return frames
 
@@ -150,8 +150,8 @@ def _engine(data: bytes) -> EngineReading:
 def frame_time(packed: PackedFrame) -> tuple[int, float]:
     """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
     try:
-        found = _MOMENT.decode(packed.head)
-        return found.seq, found.wall_s
+        decoded = _MOMENT.decode(packed.head)
+        return decoded.seq, decoded.wall_s
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
@@ -162,7 +162,7 @@ def block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
     sizes = list(map(len, parts))
     places = []
     for at in range(max(sizes, default=0)):
-        places.append(_place([each[at] for each in parts if at < len(each)]))
+        places.append(_place([part[at] for part in parts if at < len(part)]))
     return zlib.compress(_encode(_Block(sizes, places)), level)
 
 
@@ -212,7 +212,7 @@ def unblocked(data: bytes) -> list[PackedFrame]:
         parts = []
         for size in found.sizes:
             parts.append([next(columns[at]) for at in range(size)])
-        return [PackedFrame(each[0], tuple(each[1:])) for each in parts]
+        return [PackedFrame(engines[0], tuple(engines[1:])) for engines in parts]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
@@ -239,10 +239,10 @@ def _inflated(data: bytes) -> bytes:
     if len(data) * _MOST_SHRINKING > _MOST_ROW_BYTES:
         _measure(data)
     stream = zlib.decompressobj()
-    found = stream.decompress(data, _MOST_ROW_BYTES)
+    inflated = stream.decompress(data, _MOST_ROW_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
-    return found
+    return inflated
 
 
 def _measure(data: bytes) -> None:
@@ -261,11 +261,11 @@ def _measure(data: bytes) -> None:
 
 def pack_cells(points: Sequence[Points]) -> bytes:
     """Points of charts; their values are kept in single precision."""
-    keys = list(dict.fromkeys(key for each in points for key in each.values))
+    keys = list(dict.fromkeys(key for cell in points for key in cell.values))
     rows = []
-    for each in points:
+    for cell in points:
         rows.append(
-            (each.wall_s, each.seconds, array("f", [each.values.get(key, float("nan")) for key in keys]).tobytes())
+            (cell.wall_s, cell.seconds, array("f", [cell.values.get(key, float("nan")) for key in keys]).tobytes())
         )
     return zlib.compress(_encode(_Cells(keys, rows)), SMALL)
 

@@ -205,7 +205,7 @@ def unwritable(path: Path, error: sqlite3.Error) -> OSError:
     text = clean(str(error), 120)
     if "disk I/O error" in text:
         try:
-            grown = max((each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists()), default=0)
+            grown = max((file.stat().st_size for file in (path, Path(f"{path}-wal")) if file.exists()), default=0)
             with tempfile.TemporaryFile(dir=path.parent) as probe:
                 os.pwrite(probe.fileno(), b"\0", grown + _GROWS_BYTES)
         except OSError as failure:

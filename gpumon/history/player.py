@@ -73,9 +73,9 @@ class Player:
         self._asked = None
         if asked is None:
             return
-        found = await self._worker.call(lambda: self._started(asked))
-        if found is not None:
-            self._history.become(found)
+        started = await self._worker.call(lambda: self._started(asked))
+        if started is not None:
+            self._history.become(started)
             self._show(await self._worker.call(lambda: self._until(self._at_s)))
 
     async def _rest(self) -> None:
@@ -92,9 +92,9 @@ class Player:
                 timer.cancel()
 
     def _show(self, moments: Sequence[DerivedMoment]) -> None:
-        for each in moments:
-            self._history.append(each.wall_s, each.points, each.interval_s)
-            for event in each.snapshot.events:
+        for moment in moments:
+            self._history.append(moment.wall_s, moment.points, moment.interval_s)
+            for event in moment.snapshot.events:
                 self._history.mark(event)
         if moments and not self.paused:
             self._shown_s = moments[-1].wall_s

@@ -430,8 +430,8 @@ class Writer:
             return False
         if last_s > self._last_s:
             later = "SELECT first_s FROM pieces WHERE kind = ? AND run > ? ORDER BY run, first_s LIMIT 1"
-            found = self._connection.execute(later, (PieceKind.FRAMES, run)).fetchone()
-            last_s = found[0] if found else math.inf
+            row = self._connection.execute(later, (PieceKind.FRAMES, run)).fetchone()
+            last_s = row[0] if row else math.inf
         return last_s < self._last_s - self._keep_s
 
     def _shrunk(self) -> bool:

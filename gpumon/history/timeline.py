@@ -69,8 +69,8 @@ class Segment:
         begin_s = self.number * SEGMENT_S
         end_s = (self.number + 1) * SEGMENT_S
         newest_s = self.walls[-1] if self.walls else -1.0
-        found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
-        for frame in found:
+        frames = in_order(self._past.frames(max(begin_s, newest_s), end_s))
+        for frame in frames:
             if newest_s < frame.wall_s < end_s:
                 self._left.append(frame)
                 self.walls.append(frame.wall_s)
@@ -138,9 +138,9 @@ class Segment:
 def history_before(past: FrameStore, before_s: float) -> History:
     """A history with the points of the charts and the events before a time."""
     history = History()
-    for each in in_order(past.points(before_s - _CHART_S, before_s)):
-        if each.wall_s < before_s:
-            history.append(each.wall_s, each.values, each.seconds)
+    for cell in in_order(past.points(before_s - _CHART_S, before_s)):
+        if cell.wall_s < before_s:
+            history.append(cell.wall_s, cell.values, cell.seconds)
     for event in past.events(before_s - _CHART_S, before_s):
         if event.wall_s < before_s:
             history.mark(event)

@@ -73,8 +73,10 @@ class _Event(msgspec.Struct, frozen=True):
 def unpack_events_0_1(data: bytes) -> list[Event]:
     """The events that version 0.1 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
     events = []
-    for one in msgspec.msgpack.decode(data, type=list[_Event]):
-        events.append(Event(one.wall_s, one.kind, one.scope, one.text, one.level, one.key, since_s=one.since_s))
+    for event in msgspec.msgpack.decode(data, type=list[_Event]):
+        events.append(
+            Event(event.wall_s, event.kind, event.scope, event.text, event.level, event.key, since_s=event.since_s)
+        )
     return events
 
 
@@ -94,7 +96,7 @@ def _with_layers(flat: _Flat) -> LlmSpec:
 
 
 def _attention(flat: _Flat) -> list[Attention]:
-    found = []
+    unpacked = []
     for layers, reach, limit in ((flat.full_layers, Reach.FULL, 0), (flat.window_layers, Reach.WINDOW, flat.window)):
         if not layers:
             continue
@@ -106,5 +108,5 @@ def _attention(flat: _Flat) -> list[Attention]:
             look = grouped_attention(layers, flat.heads, flat.kv_heads, flat.head_dim, reach, limit)
         if flat.full_kv_elements and reach is Reach.FULL:
             look = msgspec.structs.replace(look, elements=float(flat.full_kv_elements))
-        found.append(look)
-    return found
+        unpacked.append(look)
+    return unpacked

@@ -108,16 +108,16 @@ class Receiver:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
             return Attempt(DeliveryResult.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
         text = _said(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
-        said = f"HTTP {answer.status}"
+        answer_text = f"HTTP {answer.status}"
         if text:
-            said += f": {text}"
+            answer_text += f": {text}"
         result = _result(answer.status)
         if result is DeliveryResult.AGAIN:
-            said = f"it answers {said} ({_advice(answer.status)})"
+            answer_text = f"it answers {answer_text} ({_advice(answer.status)})"
         elif result is DeliveryResult.REFUSED:
-            said = f"it refuses the message with {said}"
+            answer_text = f"it refuses the message with {answer_text}"
         wait_s = wait_of(answer.retry_after, now_s)
-        return Attempt(result, said, wait_s, shown, target.shown, fetcher.unverified)
+        return Attempt(result, answer_text, wait_s, shown, target.shown, fetcher.unverified)
 
     async def _read_target(self) -> WebhookTarget:
         """The URL and key of now. Raises UnreadableError, and asyncio.TimeoutError.

@@ -497,9 +497,9 @@ def _unit(name: str) -> str:
 
 
 def _metrics() -> tuple[ExportedMetric, ...]:
-    found: dict[str, ExportedMetric] = {}
+    metrics: dict[str, ExportedMetric] = {}
     for name, kind, text, labels in _OTHERS:
-        found[name] = ExportedMetric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
+        metrics[name] = ExportedMetric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
     for fields, labels in (
         *((GPU, GPU_LABELS), (EXPORTED_ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
         (BACKEND, BACKEND_LABELS),
@@ -510,8 +510,8 @@ def _metrics() -> tuple[ExportedMetric, ...]:
             plain = "summary" if "quantile" in field.fixed else "gauge"
             kind = plain if name == field.sample else "counter"
             metric = ExportedMetric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
-            found.setdefault(name, metric)
-    return tuple(sorted(found.values(), key=lambda metric: metric.name))
+            metrics.setdefault(name, metric)
+    return tuple(sorted(metrics.values(), key=lambda metric: metric.name))
 
 
 EXPORTED_METRICS: Final = _metrics()

@@ -21,9 +21,9 @@ def is_moment(text: str) -> bool:
 
 def length_of(text: str) -> float | None:
     """Seconds of `90s`, `10m`, `1.5h` or `7d`; None of anything else."""
-    found = _LENGTH.fullmatch(text)
-    if found:
-        return float(found[1]) * _UNITS_S[found[2]]
+    match = _LENGTH.fullmatch(text)
+    if match:
+        return float(match[1]) * _UNITS_S[match[2]]
     return None
 
 

@@ -200,12 +200,12 @@ class FleetHostPast:
             if span is None:
                 return None
             wall_s = min(max(wall_s, span[0]), span[1])
-            found = next((stretch for stretch in self._stretches if stretch.holds(wall_s)), None)
-            if found is None:
-                found = await self._read_stretch(wall_s, span[1])
-                if found is not None:
-                    self._stretches.append(found)
-            return found
+            stretch_there = next((stretch for stretch in self._stretches if stretch.holds(wall_s)), None)
+            if stretch_there is None:
+                stretch_there = await self._read_stretch(wall_s, span[1])
+                if stretch_there is not None:
+                    self._stretches.append(stretch_there)
+            return stretch_there
 
     async def _read_stretch(self, wall_s: float, newest_s: float) -> _Stretch | None:
         step_s = self._step_s()

@@ -364,5 +364,5 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def power_sources(self) -> frozenset[str]:
         """Sources of the watts of the totals: some of typed, seen and limit."""
-        known = (each for each in self.workloads if not each.problem and not isinstance(each.power_w, Missing))
-        return frozenset(each.power_source for each in known)
+        known = (plan for plan in self.workloads if not plan.problem and not isinstance(plan.power_w, Missing))
+        return frozenset(plan.power_source for plan in known)

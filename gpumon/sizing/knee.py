@@ -149,8 +149,8 @@ def _bend(rising: Sequence[Point]) -> str:
             continue
         share = (at_after - at_before) / step / (at_first / load_of_point(first))
         if share < BENT:
-            each = f"{max(0.0, share):.0%} of the throughput that one added at first"
-            return f"above {load_of_point(before):.4g} one more in flight adds {each}"
+            share_text = f"{max(0.0, share):.0%} of the throughput that one added at first"
+            return f"above {load_of_point(before):.4g} one more in flight adds {share_text}"
     return ""
 
 

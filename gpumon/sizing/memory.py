@@ -46,7 +46,7 @@ _WIDE: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
 _WEIGHT_ONLY: Final = (Precision.INT4, Precision.INT8)
 W8A8: Final = "w8a8"
 """INT8 weights whose arithmetic is INT8 as well; `int8` alone is weight-only."""
-WEIGHTS: Final = (*(each.value for each in Precision), W8A8)
+WEIGHTS: Final = (*(precision.value for precision in Precision), W8A8)
 """Precisions that weights can be typed as."""
 
 

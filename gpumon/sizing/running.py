@@ -76,10 +76,10 @@ class ServedMeans:
 
     def found(self) -> dict[ModelKey, ModelEngines]:
         """The models that are served at the last moment."""
-        found = {}
+        by_model = {}
         for model, last in self._last.items():
             means = self._means[model]
-            found[model] = ModelEngines(
+            by_model[model] = ModelEngines(
                 instances=last.instances,
                 gpus=last.gpus,
                 in_flight=means["in_flight"].value,
@@ -87,7 +87,7 @@ class ServedMeans:
                 itl_s=means["itl_s"].value,
                 ttft_s=means["ttft_s"].value,
             )
-        return found
+        return by_model
 
 
 def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
@@ -137,12 +137,12 @@ def running_instances(instance: Instance | None, now: ModelEngines | None) -> Ru
         return Runs(instances=0, gpus=0.0)
     itl_s: Reading = NOT_KNOWN
     ttft_s: Reading = NOT_KNOWN
-    each = None
+    per_instance = None
     if now.running is not None and now.instances:
-        each = now.running / now.instances
-    if instance is not None and each is not None and each > 0.0:
-        itl_s = _known(instance.itl_s(each))
-        ttft_s = _known(instance.ttft_s(each))
+        per_instance = now.running / now.instances
+    if instance is not None and per_instance is not None and per_instance > 0.0:
+        itl_s = _known(instance.itl_s(per_instance))
+        ttft_s = _known(instance.ttft_s(per_instance))
     return Runs(
         instances=now.instances,
         gpus=_known(now.gpus),

@@ -265,11 +265,11 @@ def _every(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FU
     *names, default = fields_or_default
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        found = None
+        value = None
         if names:
-            found = fields.raw(*map(str, names))
-        if isinstance(found, int) and found > 0:
-            period = found
+            value = fields.raw(*map(str, names))
+        if isinstance(value, int) and value > 0:
+            period = value
         else:
             period = int(default)
         kinds = []

@@ -45,9 +45,9 @@ class Fields:
     def raw(self, *names: str) -> object:
         """The first of these fields that is there, as JSON gave it; None where none is."""
         for name in names:
-            for each in self._objects:
-                if each.get(name) is not None:
-                    return each[name]
+            for fields in self._objects:
+                if fields.get(name) is not None:
+                    return fields[name]
         return None
 
     def has(self, *names: str) -> bool:
@@ -64,7 +64,7 @@ class Fields:
             if default is not None:
                 return default
             raise self.error(names[0], "is missing")
-        if isinstance(value, list) and value and all(each == value[0] for each in value):
+        if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.error(self._found(names), f"{json_text(value)} is not a whole number from {low} to {high}")

@@ -66,7 +66,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
                 note = "other parts have this name too; the driver does not tell the memory size"
             return _noted(rows[0], note)
         row = min(rows, key=lambda each: _distance(each, facts, total))
-        if sum(_distance(each, facts, total) == _distance(row, facts, total) for each in rows) > 1:
+        if sum(_distance(other, facts, total) == _distance(row, facts, total) for other in rows) > 1:
             return _noted(row, "other parts have this name too; the driver does not tell what differs")
         part = _partition(row, facts, total)
         if part is not None:
@@ -277,12 +277,12 @@ def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
 
 def _bare(own: OwnPeaks) -> GpuSpec:
     """A GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
-    formats = (each for precisions in _RATES.values() for each in precisions)
+    formats = (precision for precisions in _RATES.values() for precision in precisions)
     return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, dict.fromkeys(formats, 0.0))
 
 
 def _noted(spec: GpuSpec, note: str) -> GpuSpec:
-    return msgspec.structs.replace(spec, note="; ".join(each for each in (note, spec.note) if each))
+    return msgspec.structs.replace(spec, note="; ".join(text for text in (note, spec.note) if text))
 
 
 def _nvml_key(name: str) -> str:
@@ -304,7 +304,7 @@ def _nearest(key: str, names: Mapping[str, GpuSpec]) -> list[str]:
         return -shared, -alike, abs(len(each) - len(key)), each
 
     ordered: Iterable[str] = sorted(names, key=distance)
-    return [names[each].name for each in ordered]
+    return [names[number].name for number in ordered]
 
 
 _RATES: Final = {

@@ -77,10 +77,10 @@ def key_value_heads(fields: Fields) -> int:
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     heads = query_heads(fields)
-    found = fields.integer(*_KV_HEADS, default=heads, high=_MOST_HEADS)
-    if heads % found:
-        raise fields.error(_KV_HEADS[0], f"{found} does not divide the {heads} attention heads")
-    return found
+    kv_heads = fields.integer(*_KV_HEADS, default=heads, high=_MOST_HEADS)
+    if heads % kv_heads:
+        raise fields.error(_KV_HEADS[0], f"{kv_heads} does not divide the {heads} attention heads")
+    return kv_heads
 
 
 def key_dim(fields: Fields) -> int:
@@ -653,8 +653,8 @@ class Experts(msgspec.Struct, frozen=True):
         width = fields.integer(*_SHARED_SIZES, default=-1, low=0)
         if width >= 0:
             return width
-        each = fields.integer("share_expert_dim", default=size)
-        return each * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
+        expert_size = fields.integer("share_expert_dim", default=size)
+        return expert_size * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
 
 
 def _computing(fields: Fields, chosen: int, experts: int, identities: int) -> int:

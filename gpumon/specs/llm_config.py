@@ -405,10 +405,10 @@ def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str,
     halved = sum(total / (2.0 if name.upper() == "F32" else 1.0) for name, total in weights.items())
     if "" not in weights:
         return (halved,)
-    said = ""
+    dtype = ""
     if fields.has("torch_dtype", "dtype"):
-        said = _dtype(fields, None)
-    return {"float32": (halved / 2.0,), "float": (halved / 2.0,), "": (halved, halved / 2.0)}.get(said, (halved,))
+        dtype = _dtype(fields, None)
+    return {"float32": (halved / 2.0,), "float": (halved / 2.0,), "": (halved, halved / 2.0)}.get(dtype, (halved,))
 
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")

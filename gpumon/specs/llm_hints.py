@@ -144,9 +144,9 @@ def _bytes_of_state(word: str) -> float | None:
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
-    said = [(h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)]
+    left_out = [(h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)]
     notes = []
-    for key, note in said:
+    for key, note in left_out:
         if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
             notes.append(note)
     modalities = hints.get(h.MODALITIES, "").lower()

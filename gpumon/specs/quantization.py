@@ -49,7 +49,7 @@ def weight_format(
         raise RefusedError(str(error), getattr(error, "key", "")) from None
     parts = _with_named(dict(read.parts), named, base, layers)
     wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
-    for part, share in _shares([str(each) for each in ignored], layers).items():
+    for part, share in _shares([str(pattern) for pattern in ignored], layers).items():
         if part in parts:
             parts[part] = _mixed({wide: share, parts[part]: 1.0 - share})
     kept = {part: stored for part, stored in parts.items() if stored != wide}
@@ -206,7 +206,7 @@ def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], WeightSt
         if isinstance(group, dict):
             targets = group.get("targets")
         if isinstance(targets, list):
-            listed = [str(each) for each in targets]
+            listed = [str(target) for target in targets]
         else:
             listed = []
         named_groups.append((name, [] if "Linear" in listed else listed, _group(name, group)))

@@ -180,8 +180,8 @@ _WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 
 def _since(engine: Engine, first: tuple[int, int] | None) -> bool:
     """Whether this release has it on by itself; of a version that is not known: where any has."""
-    found = _VERSION.search(engine.version)
-    return first is not None and (found is None or (int(found[1]), int(found[2])) >= first)
+    match = _VERSION.search(engine.version)
+    return first is not None and (match is None or (int(match[1]), int(match[2])) >= first)
 
 
 def fewer_prompt_tokens(engine: Engine, info: Mapping[str, str]) -> list[Action]:

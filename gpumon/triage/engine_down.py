@@ -64,29 +64,29 @@ def down(case: Case) -> Finding | None:
     if engine is None or engine.state is not EndpointState.DOWN or not engine.departure:
         return None
     departure = engine.departure[0]
-    said = departure_parameters(departure)
+    parameters = departure_parameters(departure)
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     start = action("start_again", start=departure.start, command=departure.command)
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
     proof = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
-        return Finding(Limit.DOWN, _STOPPED, said, proof, (start,), Level.WARN, began_s=began_s)
+        return Finding(Limit.DOWN, _STOPPED, parameters, proof, (start,), Level.WARN, began_s=began_s)
     is_file = departure.log.startswith(FILE_LOG)
     if is_file:
         where = {"file": departure.log.removeprefix(FILE_LOG)}
     else:
         where = {"log": departure.log}
     log = action("read_last_log", ended="yes", **where)
-    return Finding(Limit.DOWN, CRASHED, said, proof, (log, start), _level(case, engine), began_s=began_s)
+    return Finding(Limit.DOWN, CRASHED, parameters, proof, (log, start), _level(case, engine), began_s=began_s)
 
 
 def _level(case: Case, engine: Engine) -> Level:
     """Critical, unless other replicas of its model serve and nobody waits for them."""
     others = []
-    for one, _ in replicas(case, engine):
-        if one.key != engine.key:
-            others.append(one)
-    if others and not any(case.suffers(one) for one in others):
+    for replica, _ in replicas(case, engine):
+        if replica.key != engine.key:
+            others.append(replica)
+    if others and not any(case.suffers(replica) for replica in others):
         return Level.WARN
     return Level.CRITICAL
 
@@ -99,9 +99,9 @@ def gpu_left(case: Case) -> Finding | None:
         return None
     departure = ended[0].departure[0]
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
-    said = params(engine=ended[0].name, down=departure.wall_s)
+    parameters = params(engine=ended[0].name, down=departure.wall_s)
     proof = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
-    return Finding(Limit.IDLE, "engine_ended", said, proof, (), Level.NOTE, began_s=began_s)
+    return Finding(Limit.IDLE, "engine_ended", parameters, proof, (), Level.NOTE, began_s=began_s)
 
 
 def unreachable(case: Case) -> Finding | None:
@@ -120,8 +120,8 @@ def unreachable(case: Case) -> Finding | None:
     fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
     level = _level(case, engine)
     began_s = case.now_s - seconds
-    said = params(seconds=seconds, served=float(served))
-    return Finding(Limit.UNRESPONSIVE, "unreachable", said, proof, fixes, level, Confidence.MEDIUM, began_s)
+    parameters = params(seconds=seconds, served=float(served))
+    return Finding(Limit.UNRESPONSIVE, "unreachable", parameters, proof, fixes, level, Confidence.MEDIUM, began_s)
 
 
 def _is_out_of_reach(engine: Engine) -> bool:
@@ -152,22 +152,22 @@ def starting(case: Case) -> Finding | None:
     doing = reading.info.get(STARTS, "")
     if doing not in {start.value for start in Start}:
         return None
-    said = starting_parameters(reading.info)
+    parameters = starting_parameters(reading.info)
     proof = tuple(
         Evidence(f"starting_{name}", value, source=_SOURCES[name])
-        for name, value in said.items()
+        for name, value in parameters.items()
         if isinstance(value, float)
     )
-    return Finding(Limit.STARTING, doing, said, proof, (), Level.OK)
+    return Finding(Limit.STARTING, doing, parameters, proof, (), Level.OK)
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:
     """Parameters of the sentence about a start, as far as they are known."""
-    said: Parameters = params(pid=info.get(START_PID, ""))
+    parameters: Parameters = params(pid=info.get(START_PID, ""))
     for name, key in (("read", START_READ), ("vram", START_VRAM), ("cores", START_CPU)):
         if key in info:
-            said[name] = float(info[key])
-    return said
+            parameters[name] = float(info[key])
+    return parameters
 
 
 def starting_text(info: Mapping[str, str]) -> str:

@@ -93,14 +93,14 @@ def restarting(case: Case) -> Finding | None:
         return None
     if any(departure.planned for departure in engine.departure):
         return None
-    said = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
-    proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=said),)
+    parameters = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
+    proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
     fixes = (action("read_last_log"),)
-    return Finding(Limit.UNRESPONSIVE, "restart_loop", said, proof, fixes, level, began_s=case.now_s - max(ago))
+    return Finding(Limit.UNRESPONSIVE, "restart_loop", parameters, proof, fixes, level, began_s=case.now_s - max(ago))
 
 
 def ended_again(case: Case) -> Finding | None:

@@ -166,7 +166,9 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     if count and price is not None:
         cost = price * count
         proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
-    said = params(seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None))
+    parameters = params(
+        seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None)
+    )
     stop = action("send_traffic_or_stop", frees="gpus" if count else "memory")
     fixes = with_savings([stop], count, price)
     if case.recent.last("running") is not None:
@@ -174,7 +176,7 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     else:
         sure = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
-    return Finding(Limit.IDLE_VRAM_HELD, "engine_idle", said, tuple(proof), fixes, Level.NOTE, sure, began_s)
+    return Finding(Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(proof), fixes, Level.NOTE, sure, began_s)
 
 
 def _low(case: Case, engine: Engine, little: Little) -> Finding:
@@ -676,8 +678,8 @@ def _compute_distance(case: Case, engine: Engine, seen: GpuActivity) -> Iterator
         most = case.thresholds.compute_tensor_ratio
         if seen.tensor:
             proof = _share(case, engine, "mfu", seen.tensor, seen.tensor, most)
-            said = params(nearest="tensor cores", share=seen.tensor, full=most)
-            yield _Distance(_factor(seen.tensor, most), said, proof)
+            parameters = params(nearest="tensor cores", share=seen.tensor, full=most)
+            yield _Distance(_factor(seen.tensor, most), parameters, proof)
         return
     if mfu:
         clock = _clock(case)
@@ -761,11 +763,11 @@ def training_well(case: Case) -> Finding | None:
     limit = case.thresholds.under_used_training_mfu_ratio
     if mfu is None:
         return None
-    said: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
+    parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
     if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
-        return _evaluating(case, said)
+        return _evaluating(case, parameters)
     proof = tuple(_training_proof(case, engine, mfu, limit))
-    return Finding(Limit.HEALTHY, "training", said, proof, (), Level.OK, Confidence.MEDIUM)
+    return Finding(Limit.HEALTHY, "training", parameters, proof, (), Level.OK, Confidence.MEDIUM)
 
 
 def _training(case: Case) -> Engine | None:

@@ -82,8 +82,8 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
             Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
         )
     level = Level.CRITICAL if ended.share >= MOST_FAIL else Level.WARN
-    said = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
-    return Finding(Limit.FAILING, "errors", said, (*proof, *case.late()), (_read_log(case, engine),), level)
+    parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
+    return Finding(Limit.FAILING, "errors", parameters, (*proof, *case.late()), (_read_log(case, engine),), level)
 
 
 def aborts(case: Case) -> Finding | None:
@@ -93,14 +93,14 @@ def aborts(case: Case) -> Finding | None:
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
     slow = case.late()
-    late_first = next((one for one in slow if one.quantity in ("ttft_p95", "queue_time")), None)
-    said = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
+    late_first = next((evidence for evidence in slow if evidence.quantity in ("ttft_p95", "queue_time")), None)
+    parameters = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
     if late_first is not None and isinstance(late_first.value, float):
-        said |= {"first_token_s": late_first.value}
+        parameters |= {"first_token_s": late_first.value}
     proof = (_proof(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *slow)
     level = Level.WARN if late_first is None else Level.CRITICAL
     fixes = (action("check_client_timeouts"),)
-    return Finding(Limit.FAILING, "aborts", said, proof, fixes, level, Confidence.MEDIUM)
+    return Finding(Limit.FAILING, "aborts", parameters, proof, fixes, level, Confidence.MEDIUM)
 
 
 def rejections(case: Case) -> Finding | None:
@@ -118,11 +118,11 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     if ended is None or not _is_enough(case, ended, _REJECTIONS):
         return None
     waiting = case.waiting_mean()
-    said = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
+    parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
     proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    return Finding(Limit.FAILING, "rejections", said, (*proof, *case.late()), fixes, Level.WARN)
+    return Finding(Limit.FAILING, "rejections", parameters, (*proof, *case.late()), fixes, Level.WARN)
 
 
 def _instances_for_all(case: Case, engine: Engine) -> Parameters:

@@ -19,12 +19,12 @@ SAME_SIZE: Final = 0.99
 
 def placed(case: Case, finding: Finding) -> Finding:
     """The finding, with the free GPUs that more instances of its engine fit on."""
-    if not any(one.code in ADDS_INSTANCES for one in finding.actions):
+    if not any(action.code in ADDS_INSTANCES for action in finding.actions):
         return finding
     free = free_gpus(case)
     if not free:
         return finding
-    actions = tuple(_on(one, case, free) for one in finding.actions)
+    actions = tuple(_on(action, case, free) for action in finding.actions)
     return finding._replace(actions=actions)
 
 

@@ -58,13 +58,13 @@ def no_backend(case: Case) -> Finding | None:
     share = min(1.0, share)
     known = finite(engine.load.backends_known)
     seconds = min(MINUTE_S, case.recent.seconds)
-    said = params(known=known, share=share, failed=requests, seconds=seconds)
+    parameters = params(known=known, share=share, failed=requests, seconds=seconds)
     proof = (
         case.evidence("backends_ready", "backends_ready", 0.0, "", known),
         case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
     )
     fixes = (action("check_backends"),)
-    return Finding(Limit.FAILING, "no_backend", said, proof, fixes, Level.CRITICAL)
+    return Finding(Limit.FAILING, "no_backend", parameters, proof, fixes, Level.CRITICAL)
 
 
 def _none_ready(case: Case) -> bool:
@@ -85,9 +85,9 @@ def requests_fail(case: Case) -> Finding | None:
         return None
     backend = _failing_backend(engine)
     if backend is not None:
-        said = finding.parameters | params(backend=backend.name, at=backend.share)
+        parameters = finding.parameters | params(backend=backend.name, at=backend.share)
         fixes = (action("check_backend", backend=backend.name), *finding.actions)
-        return finding._replace(parameters=said, evidence=(*finding.evidence, _proof(backend)), actions=fixes)
+        return finding._replace(parameters=parameters, evidence=(*finding.evidence, _proof(backend)), actions=fixes)
     well = _polled_and_well(case, engine)
     if well:
         evidence = (*finding.evidence, Evidence("backends_well", float(well)))
@@ -111,9 +111,9 @@ def backend_fails(case: Case) -> Finding | None:
     backend = _failing_backend(engine)
     if backend is None:
         return None
-    said = params(backend=backend.name, share=backend.share, failed=backend.failed)
+    parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
     fixes = (action("check_backend", backend=backend.name),)
-    return Finding(Limit.FAILING, "backend_fails", said, (_proof(backend),), fixes, Level.WARN)
+    return Finding(Limit.FAILING, "backend_fails", parameters, (_proof(backend),), fixes, Level.WARN)
 
 
 def _failing_backend(engine: Engine) -> _Failing | None:
@@ -176,11 +176,11 @@ def backend_out(case: Case) -> Finding | None:
         return None
     newest = ready[-1][1]
     out = _names_without_requests(engine)
-    said: Parameters = params(out=known - newest, known=known)
+    parameters: Parameters = params(out=known - newest, known=known)
     if len(out) == 1:
-        said["backend"] = out[0]
+        parameters["backend"] = out[0]
     proof = (case.evidence("backends_ready", "backends_ready", newest, "", known),)
-    return Finding(Limit.FAILING, "backend_out", said, proof, (action("check_backends"),), Level.NOTE)
+    return Finding(Limit.FAILING, "backend_out", parameters, proof, (action("check_backends"),), Level.NOTE)
 
 
 def _names_without_requests(engine: Engine) -> list[str]:
@@ -198,12 +198,12 @@ def front_end_queue(case: Case) -> Finding | None:
     if running is None:
         return None
     number = float(len(engine.backends))
-    said = params(waiting=waiting, backends=number, running=running)
+    parameters = params(waiting=waiting, backends=number, running=running)
     proof = (
         case.evidence("waiting", "waiting", waiting, "waiting", case.thresholds.queue_waiting),
         Evidence("backends_with_room", number, parameters=params(running=running)),
     )
-    return Finding(Limit.QUEUE_LIMIT, "front_queue", said, proof, (action("let_more_through"),), Level.WARN)
+    return Finding(Limit.QUEUE_LIMIT, "front_queue", parameters, proof, (action("let_more_through"),), Level.WARN)
 
 
 def _running_in_roomy(case: Case, engine: Engine) -> float | None:

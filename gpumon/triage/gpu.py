@@ -780,12 +780,12 @@ def _rests(case: Case, idle_s: float) -> Finding:
         proof.append(_vram_used(gpu, used, total))
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
-    said = params(seconds=idle_s, processes=_program_names(gpu), cost=_idle_cost(case, gpu))
+    parameters = params(seconds=idle_s, processes=_program_names(gpu), cost=_idle_cost(case, gpu))
     actions: tuple[Action, ...] = (_use(case, gpu, "ask_owner"),)
     if _unplaced(case) is None:
         actions = with_savings(actions, 1.0, _idle_cost(case, gpu))
     began_s = case.now_s - idle_s
-    return Finding(code, "gpu_idle", said, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, began_s)
+    return Finding(code, "gpu_idle", parameters, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, began_s)
 
 
 def _hardly_works(case: Case, busy: float) -> Finding:
@@ -796,10 +796,10 @@ def _hardly_works(case: Case, busy: float) -> Finding:
     vram = _vram(gpu)
     if vram is not None:
         proof.append(_vram_used(gpu, *vram))
-    said = params(busy=busy, processes=_program_names(gpu))
+    parameters = params(busy=busy, processes=_program_names(gpu))
     actions = (_use(case, gpu, "share_gpu_or_batch"),)
     code = Limit.LOW_EFFICIENCY
-    return Finding(code, "gpu_hardly_used", said, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, math.inf)
+    return Finding(code, "gpu_hardly_used", parameters, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, math.inf)
 
 
 def _program_names(gpu: Gpu) -> str | None:

@@ -144,7 +144,7 @@ def _offline(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
     """`offline batch: 5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
     waiting = case.waiting_mean()
     rate = flow.finished / flow.seconds
-    said = params(
+    parameters = params(
         queued=waiting,
         arrived=flow.arrived if flow.arrived >= 1.0 else None,
         window_s=flow.seconds,
@@ -158,10 +158,10 @@ def _offline(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
         "change of waiting + running + finished requests",
         parameters=params(window_s=flow.seconds),
     )
-    actions = tuple(one for one in finding.actions if one.code in AT_NO_COST)
+    actions = tuple(action for action in finding.actions if action.code in AT_NO_COST)
     return finding._replace(
         cause="offline_batch",
-        parameters=said,
+        parameters=parameters,
         evidence=(shown, *finding.evidence),
         actions=actions,
         level=Level.NOTE,

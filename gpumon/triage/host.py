@@ -95,8 +95,8 @@ class Rhythm(NamedTuple):
 
     def evidence(self, of: Evidence) -> Evidence:
         """The figure with the rhythm."""
-        said = params(period=self.period_s, upper=self.upper, lower=self.lower)
-        return msgspec.structs.replace(of, parameters=of.parameters | said)
+        parameters = params(period=self.period_s, upper=self.upper, lower=self.lower)
+        return msgspec.structs.replace(of, parameters=of.parameters | parameters)
 
 
 def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm | None:
@@ -163,12 +163,12 @@ def input_starved(case: Case) -> Finding | None:
     source = "nvmlDeviceGetUtilizationRates"
     chart = of_gpu(case.gpus[0], "busy")
     if rhythm is None:
-        said = params(busy=busy)
+        parameters = params(busy=busy)
         shown = Evidence("busy", busy, source=source, chart=chart)
     else:
-        said = params(period=rhythm.period_s, upper=rhythm.upper, lower=rhythm.lower)
+        parameters = params(period=rhythm.period_s, upper=rhythm.upper, lower=rhythm.lower)
         shown = rhythm.evidence(Evidence("busy_drops", busy, source=source, chart=chart))
-    return _judged(case, said, (shown, pending), is_even=rhythm is not None)
+    return _judged(case, parameters, (shown, pending), is_even=rhythm is not None)
 
 
 def _low_busy(case: Case) -> float | None:

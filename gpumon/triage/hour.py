@@ -89,16 +89,16 @@ class Hour:
         """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
         more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
         place = HOUR_FIELDS.index("requests_per_s")
-        found: list[Arrived] = []
+        arrivals: list[Arrived] = []
         for before, slot in pairwise(self.slots):
             per_s = slot.means[place]
             length_s = slot.end_s - before.end_s
             if per_s is None or before.in_flight is None or slot.in_flight is None or length_s > JOINED * SLOT_S:
-                found.clear()
+                arrivals.clear()
                 continue
             requests = per_s * length_s + slot.in_flight - before.in_flight
-            found.append(Arrived(slot.end_s, max(0.0, requests)))
-        return found
+            arrivals.append(Arrived(slot.end_s, max(0.0, requests)))
+        return arrivals
 
 
 def begin_of_now(values: Sequence[float], now: float, looked_back: int = _KEPT) -> int:

@@ -126,8 +126,8 @@ def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
         return None
     lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
     fix = action("fix_gpu_first", gpus=lost)
-    said = {**stall.parameters, "gpus": lost}
-    return Finding(Limit.HUNG, "hung_lost_gpu", said, stall.evidence, (fix,), Level.CRITICAL)
+    parameters = {**stall.parameters, "gpus": lost}
+    return Finding(Limit.HUNG, "hung_lost_gpu", parameters, stall.evidence, (fix,), Level.CRITICAL)
 
 
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
@@ -182,10 +182,10 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
 
 def _looked_at(case: Case, engine: Engine, stall: Stall, seen: GpuWork) -> Stall:
     """The stall with what its GPUs, processes and links do."""
-    found = work_signs(case, engine)
+    figures = work_signs(case, engine)
     activity = seen.evidence or (Evidence("gpu_activity"),)
     reads = seen.parameters["dram"] if seen.work is WorkKind.MOVES else None
-    return stall.plus(*activity, *sign_evidence(found), **seen.parameters, **work_parameters(found), reads=reads)
+    return stall.plus(*activity, *sign_evidence(figures), **seen.parameters, **work_parameters(figures), reads=reads)
 
 
 def _paused(case: Case, engine: Engine, stall: Stall) -> Finding | None:
@@ -237,8 +237,8 @@ def _gave_tokens(case: Case) -> bool:
 def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
     """Too early to restart it, or not known well enough: it may compile, load weights or wait for others."""
     check = wait_or_check(case, engine, late="yes" if late else "")
-    said = stall.parameters
-    return Finding(Limit.HUNG, "no_tokens", said, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
+    parameters = stall.parameters
+    return Finding(Limit.HUNG, "no_tokens", parameters, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
 
 
 def _hang(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
@@ -247,17 +247,17 @@ def _hang(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
     After an abort of all requests there is no step (vLLM #22545).
     """
     look = look_and_restart(processes(case, engine))
-    said = stall.parameters
+    parameters = stall.parameters
     proof = stall.evidence
     if work is WorkKind.SPINS:
-        return Finding(Limit.HUNG, "hung_spinning", said, proof, (look,), Level.CRITICAL)
+        return Finding(Limit.HUNG, "hung_spinning", parameters, proof, (look,), Level.CRITICAL)
     if explains_stall(case):
         fixes = (check_other_side(case), _otherwise(look))
-        return Finding(Limit.HUNG, "hung_idle", said, proof, fixes, Level.CRITICAL, Confidence.LOW)
-    if "waiting" in said or _load_moves(case, stall.seconds):
-        return Finding(Limit.HUNG, "hung_idle", said, proof, (look,), Level.CRITICAL, Confidence.MEDIUM)
+        return Finding(Limit.HUNG, "hung_idle", parameters, proof, fixes, Level.CRITICAL, Confidence.LOW)
+    if "waiting" in parameters or _load_moves(case, stall.seconds):
+        return Finding(Limit.HUNG, "hung_idle", parameters, proof, (look,), Level.CRITICAL, Confidence.MEDIUM)
     fixes = (action("send_one_request"), _otherwise(look))
-    return Finding(Limit.HUNG, "hung_or_frozen", said, proof, fixes, Level.WARN, Confidence.MEDIUM)
+    return Finding(Limit.HUNG, "hung_or_frozen", parameters, proof, fixes, Level.WARN, Confidence.MEDIUM)
 
 
 def _load_moves(case: Case, seconds: float) -> bool:

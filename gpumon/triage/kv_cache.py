@@ -154,10 +154,10 @@ def _instances(case: Case, engine: Engine, load: float, fits: float | None) -> P
     wanted = steady_count(case, "kv", min((load + away) / fits * now / KV_ROOM, 1e6))
     if not now < wanted <= MOST_TIMES * now:
         return {}
-    said = params(instances=float(wanted), now=float(now), requests=load + away)
+    parameters = params(instances=float(wanted), now=float(now), requests=load + away)
     if away >= 0.5:
-        said |= params(turned_away=away)
-    return said
+        parameters |= params(turned_away=away)
+    return parameters
 
 
 def _memory_share(info: Mapping[str, str]) -> float | None:
@@ -199,9 +199,9 @@ def one_prompt(case: Case) -> Finding | None:
         case.evidence("waiting", "waiting", waiting, "waiting"),
         *case.late(),
     )
-    said = params(share=share, tokens=tokens, waiting=waiting)
+    parameters = params(share=share, tokens=tokens, waiting=waiting)
     actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
-    return Finding(Limit.KV_CACHE_FULL, "one_prompt", said, proof, actions, Level.WARN, Confidence.MEDIUM)
+    return Finding(Limit.KV_CACHE_FULL, "one_prompt", parameters, proof, actions, Level.WARN, Confidence.MEDIUM)
 
 
 def _shares_of_largest(case: Case) -> list[float]:

@@ -108,8 +108,10 @@ def cache_expires(case: Case) -> Finding | None:
     if late_reads:
         proof.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
     proof += (*_failures(case, engine), *case.late())
-    said = params(expired=expired, seconds=seconds)
-    return Finding(Limit.KV_TRANSFER, "kv_expires", said, tuple(proof), (_check_side(case, prefills=True),), Level.WARN)
+    parameters = params(expired=expired, seconds=seconds)
+    return Finding(
+        Limit.KV_TRANSFER, "kv_expires", parameters, tuple(proof), (_check_side(case, prefills=True),), Level.WARN
+    )
 
 
 def _transfers(case: Case, engine: Engine) -> list[Evidence]:

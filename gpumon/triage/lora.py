@@ -25,7 +25,7 @@ def lora_slots(case: Case) -> Finding | None:
         return None
     if waiting < case.thresholds.queue_waiting:
         return None
-    said = params(slots=slots, adapters=adapters, waiting=waiting)
+    parameters = params(slots=slots, adapters=adapters, waiting=waiting)
     proof = (
         case.evidence("lora_waiting", "lora_waiting", adapters),
         case.evidence("lora_loaded", "lora_loaded", loaded, limit=slots),
@@ -36,4 +36,4 @@ def lora_slots(case: Case) -> Finding | None:
     if flag:
         wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
-    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", said, (*proof, *case.late()), fixes, Level.WARN)
+    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*proof, *case.late()), fixes, Level.WARN)

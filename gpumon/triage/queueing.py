@@ -126,14 +126,14 @@ def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, r
     usage = case.mean("kv_usage_ratio")
     known = case.slots()
     if not case.pinned():
-        said = params(waiting=waiting, running=running, usage=usage, room=room)
+        parameters = params(waiting=waiting, running=running, usage=usage, room=room)
         actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
-        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", said, proof, actions)
+        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", parameters, proof, actions)
         return beside_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
     slots = None if known is None else known[0]
     is_sure = known is not None and queued_share(engine) is not None
-    said = params(waiting=waiting, running=running, slots=slots, usage=usage, room=room)
-    finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", said, proof, _more_slots(case, engine, running, waiting))
+    parameters = params(waiting=waiting, running=running, slots=slots, usage=usage, room=room)
+    finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", parameters, proof, _more_slots(case, engine, running, waiting))
     confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
     return beside_replicas(case, finding._replace(confidence=confidence), "running")
 

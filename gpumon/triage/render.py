@@ -677,19 +677,19 @@ _EVENTS: Final[Mapping[str, str]] = {
 def verdict_text(verdict: Verdict) -> str:
     """The verdict in one line, without its scope and its limit's name."""
     if verdict.code is Limit.UNKNOWN:
-        said = _unknown_text(verdict.unknown)
+        sentence = _unknown_text(verdict.unknown)
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
-            said = f"{evidence_text(verdict.evidence[0])}; {said}"
+            sentence = f"{evidence_text(verdict.evidence[0])}; {sentence}"
     elif verdict.cause:
-        said = _of(TEXTS, verdict.cause, verdict.parameters)
+        sentence = _of(TEXTS, verdict.cause, verdict.parameters)
     else:  # of another host's exporter, which tells codes and figures
-        said = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
+        sentence = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
     apart = _apart(verdict)
     if apart is not None:
-        said += f"; unlike its replicas: {evidence_text(apart)}"
+        sentence += f"; unlike its replicas: {evidence_text(apart)}"
     if verdict.until:
-        return f"until {clock_utc(wall_of(verdict.until))}: {said}"
-    return said
+        return f"until {clock_utc(wall_of(verdict.until))}: {sentence}"
+    return sentence
 
 
 def _apart(verdict: Verdict) -> Evidence | None:
@@ -817,17 +817,17 @@ def event_text(event: Event) -> str:
     name = LIMIT_NAMES[event.verdict.code]
     if event.code == "verdict_over":
         return f"{name} is over"
-    said = verdict_text(event.verdict)
+    sentence = verdict_text(event.verdict)
     if event.code == "verdict_cause":
-        return f"{name}: {said}"
+        return f"{name}: {sentence}"
     if event.code == "verdict_level":
-        return f"{name}: now {LEVEL_WORDS[event.level]}: {said}"
+        return f"{name}: now {LEVEL_WORDS[event.level]}: {sentence}"
     before = event.parameters.get("before", "")
     was = ""
     if isinstance(before, str) and before:
         was = f"{LIMIT_NAMES[Limit(before)]} -> "
-    if said:
-        return f"{was}{name}: {said}"
+    if sentence:
+        return f"{was}{name}: {sentence}"
     return f"{was}{name}"
 
 
@@ -1017,8 +1017,8 @@ def fill_template(template: str, parameters: Parameters) -> str:
     """The sentence of a template; a parameter that it must have and has not is `?`."""
     if "{" not in template:
         return template
-    said = "".join(_written(part, parameters) or "" for part in _parsed(template))
-    return said.replace("\x01", "[[").replace("\x02", "]]")
+    sentence = "".join(_written(part, parameters) or "" for part in _parsed(template))
+    return sentence.replace("\x01", "[[").replace("\x02", "]]")
 
 
 def _written(part: TemplatePart, parameters: Parameters, *, must: bool = False) -> str | None:

@@ -58,7 +58,7 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
     if expected < _EXPECTED or _chance(came, least * gone_s) >= _CHANCE:
         return None
     usual = _usual_per_s(before)
-    said = params(seconds=quiet_s, before_per_s=usual)
+    parameters = params(seconds=quiet_s, before_per_s=usual)
     source = "least requests/s of 20 s in the 3 min before x time"
     proof = (
         case.evidence("no_request", "running", quiet_s, "running"),
@@ -66,7 +66,7 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
     )
     fixes = (action("check_clients"),)
     began_s = case.now_s - quiet_s
-    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", said, proof, fixes, Level.WARN, began_s=began_s)
+    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", parameters, proof, fixes, Level.WARN, began_s=began_s)
 
 
 def _fallen(case: Case) -> Finding | None:
@@ -82,11 +82,11 @@ def _fallen(case: Case) -> Finding | None:
     expected = usual * MINUTE_S
     if least < _EXPECTED or came > THIRD * expected or _chance(came, least) >= _CHANCE:
         return None
-    said = params(now_per_s=came / MINUTE_S, before_per_s=usual)
+    parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
-    proof = (Evidence("requests_came", came, expected, source, parameters=said),)
+    proof = (Evidence("requests_came", came, expected, source, parameters=parameters),)
     fixes = (action("check_clients"),)
-    return Finding(Limit.TRAFFIC_FELL, "traffic_fell", said, proof, fixes, Level.NOTE, Confidence.MEDIUM)
+    return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
 def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:

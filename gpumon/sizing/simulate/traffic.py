@@ -197,11 +197,11 @@ class TrafficSeen:
 
     def found(self) -> dict[str, RecordedTraffic]:
         """By served model name; of models of which no request was seen to arrive there is nothing."""
-        found = {}
+        by_model = {}
         for name, model in self._models.items():
             if sum(model.arrivals.values()) > 0:
-                found[name] = self._recorded(model)
-        return found
+                by_model[name] = self._recorded(model)
+        return by_model
 
     def _recorded(self, model: _Model) -> RecordedTraffic:
         step_s = self._step_s

@@ -488,9 +488,9 @@ def _first(values: Sequence[str]) -> str:
 
 
 def _prefix(values: Sequence[str]) -> str:
-    found = _PREFIX.fullmatch(_first(values))
-    if found:
-        return f"/{found[1]}"
+    match = _PREFIX.fullmatch(_first(values))
+    if match:
+        return f"/{match[1]}"
     return ""
 
 

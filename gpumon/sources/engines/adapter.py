@@ -571,7 +571,7 @@ class Adapter:
         """How a page of these series is read."""
         plan = _Plan()
         if self.tables.ignored:
-            samples = {name: self._without_ignored(found) for name, found in samples.items()}
+            samples = {name: self._without_ignored(series) for name, series in samples.items()}
         for rule in self.tables.counters:
             self._plan_rule(plan, samples, rule, _add_counter)
         for rule in self.tables.gauges:

@@ -193,14 +193,14 @@ def _engine_of(names: Iterable[str]) -> EngineRow | None:
     """The engine whose names begin so; of several that one with the longest beginning: a router may have the prefix of
     the engines behind it."""
     longest = ""
-    found = None
+    best_row = None
     for name in set(names):
         for row in ENGINE_ROWS:
             for prefix in row.adapter.prefixes:
                 if len(prefix) > len(longest) and name.startswith(prefix):
                     longest = prefix
-                    found = row
-    return found
+                    best_row = row
+    return best_row
 
 
 def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:

@@ -40,14 +40,14 @@ class Renaming:
     def own(self, names: Iterable[str]) -> frozenset[str]:
         """The names of a page that are read under one of these."""
         wanted = frozenset(names)
-        found = {own for own, read in self._names.items() if read in wanted}
+        own_names = {own for own, read in self._names.items() if read in wanted}
         for name in wanted:
             own = name
             if name.startswith(self._read):
                 own = self._own + name[len(self._read) :]
             if own not in self._names:
-                found.add(own)
-        return frozenset(found)
+                own_names.add(own)
+        return frozenset(own_names)
 
     def page(self, scan: Scan) -> Scan:
         """The page under the other names."""

@@ -72,7 +72,7 @@ class TritonAdapter(Adapter):
         part_label="model",
         model=("model",),
         counters=_joined(
-            tuple(one for one in vllm.TABLES.counters if one.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)),
+            tuple(rule for rule in vllm.TABLES.counters if rule.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)),
             (
                 rule(q.REQUESTS, _SUCCESSES),
                 rule(q.INFERENCES, "nv_inference_count"),

@@ -73,8 +73,8 @@ class Archives:
         """
         new_enough = [(program, python) for program, python in pythons if python.version >= LEAST_PYTHON]
         if not new_enough:
-            found = ", ".join(dict.fromkeys(python.text for _, python in pythons)) or "none"
-            raise NoWheelsError(f"no Python 3.10 or newer there ({found})")
+            versions = ", ".join(dict.fromkeys(python.text for _, python in pythons)) or "none"
+            raise NoWheelsError(f"no Python 3.10 or newer there ({versions})")
         with self._turn:
             missing: list[tuple[PythonThere, list[str]]] = []
             for program, python in new_enough:

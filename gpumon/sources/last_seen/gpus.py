@@ -9,7 +9,7 @@ from typing import Any
 from gpumon.readings.format import clock_utc
 from gpumon.readings.frame import GPU_FIGURES, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.last_seen.records import REMEMBERED_S, Listed
+from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, Listed
 
 
 class LastListed:
@@ -69,7 +69,9 @@ class LastListed:
             self._gone.pop(uuid, None)
             if gpu.state is not GpuState.LOST:
                 self._known[uuid] = Listed(uuid, gpu.index, gpu.name, gpu.source, wall_s)
-        self._known = {uuid: gpu for uuid, gpu in self._known.items() if wall_s - gpu.listed_wall_s <= REMEMBERED_S}
+        self._known = {
+            uuid: gpu for uuid, gpu in self._known.items() if wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S
+        }
 
     def _miss(self, listed: Mapping[str, GpuReading], wall_s: float, now_s: float) -> None:
         """Note which of those that are remembered are not listed any more."""

@@ -28,14 +28,20 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
-from gpumon.sources.last_seen.records import NO_ORIGIN, REMEMBERED_S, EngineOrigin, KnownEngine, ProcessId, without_bulk
+from gpumon.sources.last_seen.records import (
+    NO_ORIGIN,
+    SHOWN_AFTER_END_S,
+    SHOWN_AFTER_STOP_S,
+    EngineOrigin,
+    KnownEngine,
+    ProcessId,
+    without_bulk,
+)
 from gpumon.triage.engine_down import ended_text, starting_text
 
 REFUSES_S: Final = 10.0
 """An engine whose process is not known has ended once its port refused for so long: a restart of nginx or of a
 container's proxy takes less."""
-PLANNED_S: Final = 600.0
-"""Seconds for which an engine that somebody stopped is shown."""
 _IDLE_S: Final = 30.0
 """Without a request for so long before its port closed, its end is taken for planned."""
 _WATCHED_S: Final = 15.0
@@ -713,7 +719,7 @@ def start_command(origin: EngineOrigin) -> str:
 
 def _is_over(departure: Departure, wall_s: float) -> bool:
     """Whether an end is old enough to be forgotten; one that lies in the future was dated by a clock that was wrong."""
-    return abs(wall_s - departure.wall_s) > (PLANNED_S if departure.planned else REMEMBERED_S)
+    return abs(wall_s - departure.wall_s) > (SHOWN_AFTER_STOP_S if departure.planned else SHOWN_AFTER_END_S)
 
 
 def _last(served: KnownEngine, reading: EngineReading) -> EngineReading:

@@ -10,8 +10,10 @@ import msgspec
 from gpumon.readings.frame import Departure, EngineReading, LastFigures
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
-REMEMBERED_S: Final = 86400.0
+SHOWN_AFTER_END_S: Final = 86400.0
 """An engine that ended, and a GPU that is not listed any more, are shown for so long."""
+SHOWN_AFTER_STOP_S: Final = 600.0
+"""Seconds for which an engine that somebody stopped is shown."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 

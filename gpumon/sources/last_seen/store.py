@@ -15,7 +15,7 @@ import msgspec
 from gpumon.sources.last_seen.memory import MOST_REMEMBERED_ENGINES
 from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.processes import boot_id, pid_namespace
-from gpumon.sources.last_seen.records import REMEMBERED_S, KnownEngine, Listed, WrittenMemory, without_bulk
+from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, KnownEngine, Listed, WrittenMemory, without_bulk
 from gpumon.sources.last_seen.state_folder import state_folder
 
 _VERSION: Final = 1
@@ -81,7 +81,9 @@ class LastSeenStore:
         written.engines = [served for served in written.engines if _is_current(served, wall_s)][
             :MOST_REMEMBERED_ENGINES
         ]
-        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= REMEMBERED_S][:_MOST_GPUS]
+        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S][
+            :_MOST_GPUS
+        ]
         return written
 
     def write(
@@ -132,4 +134,4 @@ class LastSeenStore:
 def _is_current(served: KnownEngine, wall_s: float) -> bool:
     """Whether it is worth remembering: an engine that was not seen for a day is no news, and one of the future was
     dated by a clock that was wrong."""
-    return abs(wall_s - served.changed_wall_s) <= REMEMBERED_S
+    return abs(wall_s - served.changed_wall_s) <= SHOWN_AFTER_END_S

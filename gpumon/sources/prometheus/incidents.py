@@ -38,14 +38,14 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
     """All that stood between two Unix times. Raises ApiFault, but not where the server refuses one of the queries."""
     step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOST_STEPS)
     span = _Span(begin_s, end_s, step_s)
-    found: list[IncidentSeen] = []
+    incidents: list[IncidentSeen] = []
     for template, urgent, read in ((VERDICTS, URGENT_VERDICTS, _verdict), (ALERTS, URGENT_ALERTS, _alert)):
         series = template.format(join_matchers(urgent, match))
         # The largest of a step, so that nothing falls between two of them.
         asked = f"max_over_time({series}[{round(step_s * 1000)}ms])"
         for matrix in await source.api.query_range(asked, begin_s, end_s, step_s):
-            found += _incidents(matrix, span, source, read)
-    return RecordedIncidents(tuple(found), await _has_rules(source, match, span))
+            incidents += _incidents(matrix, span, source, read)
+    return RecordedIncidents(tuple(incidents), await _has_rules(source, match, span))
 
 
 async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:

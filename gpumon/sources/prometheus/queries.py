@@ -213,7 +213,7 @@ def join_matchers(*parts: str) -> str:
 
 def _literal(value: str) -> str:
     """A value as a regular expression (RE2) inside a quoted string."""
-    escaped = "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$" else one for one in value)
+    escaped = "".join(f"\\{character}" if character in r"\.+*?()|[]{}^$" else character for character in value)
     quoted = escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return quoted.replace("\r", "\\r").replace("\0", "\\x00")
 
@@ -277,8 +277,8 @@ def targets_of_range(match: str, seconds: float) -> str:
 
 def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
     """The exporters that told GPUs of the hosts of these names, and the pods that used them."""
-    found = series_of_names(_GPU_SIGNS, matchers(match, "Hostname", names))
-    return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({found}[{_range(seconds)}]))"
+    gpu_series = series_of_names(_GPU_SIGNS, matchers(match, "Hostname", names))
+    return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({gpu_series}[{_range(seconds)}]))"
 
 
 def addresses(

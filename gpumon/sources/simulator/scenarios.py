@@ -164,6 +164,6 @@ def scenario(name: str) -> Scenario:
 
 def near(name: str) -> list[str]:
     """Names like this one, the most alike first; where none is, those that have it in them."""
-    names = [each.name for each in SCENARIOS]
+    names = [scenario.name for scenario in SCENARIOS]
     name = name.lower()
-    return difflib.get_close_matches(name, names, n=3) or [each for each in names if name in each][:3]
+    return difflib.get_close_matches(name, names, n=3) or [known_name for known_name in names if name in known_name][:3]

@@ -35,10 +35,10 @@ class Hwmon(NamedTuple):
 
     def channel(self, *labels: str) -> str:
         """Path of the first channel with one of these labels, as `device/hwmon/hwmon4/temp2`; empty: none."""
-        found = dict(self.channels)
+        channels = dict(self.channels)
         for label in labels:
-            if label in found:
-                return f"{self.folder}/{found[label]}"
+            if label in channels:
+                return f"{self.folder}/{channels[label]}"
         return ""
 
     def file(self, name: str) -> str:

@@ -127,8 +127,8 @@ def _pcie_way(first: Card, second: Card) -> LinkPath:
     if bridges[0][:1] != bridges[1][:1]:
         return _way_between_roots(devices)
     shared = 0
-    for one, other in zip(*bridges, strict=False):
-        if one != other:
+    for bridge, other in zip(*bridges, strict=False):
+        if bridge != other:
             break
         shared += 1
     if shared == 1:

@@ -216,7 +216,9 @@ SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
 
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
 """Kind of a target, in words that fit a cell."""
-_LABELS: Final = {each.key: each.name for fields in FIELDS_BY_SECTION.values() for each in fields if "_" in each.key}
+_LABELS: Final = {
+    field.key: field.name for fields in FIELDS_BY_SECTION.values() for field in fields if "_" in field.key
+}
 _KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})\b")
 
 
