@@ -236,7 +236,7 @@ def _differs(before: HostMoment, now: HostMoment) -> bool:
 
 
 def _standing_codes(moment: HostMoment) -> set[tuple[str, Family, Limit]]:
-    """What the verdicts of a moment say of which thing."""
+    """The things of a moment that have verdicts, with the codes of these."""
     return {(verdict.key, verdict.family, verdict.code) for verdict in moment.snapshot.verdicts}
 
 
