@@ -213,22 +213,28 @@ class TriagePane(ListPane[Item]):
             self._item_of = []
             self._cut = False
             return super().in_view(width, room)
-        measured = chosen
-        if not self.zoomed:
-            measured = chosen[self._top : self._top + room]
-        places = columns(measured, width)
+        places = self._places(chosen, width, room)
         counts = self._counts(chosen, places, room)
         foot = self._foot(chosen, width, room, counts)
         room -= len(foot)
+        top_before = self._top
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
             self._scroll_to_cursor(chosen, counts, room)
         self._top = max(0, min(self._top, self._overflow))
+        if self._top != top_before:
+            places = self._places(chosen, width, room)
         counts = self._with_spare(chosen, places, counts, room)
         rows = self._drawn_items(chosen, places, counts, room)
         if foot:
             rows += [()] * (room - len(rows))
         return [*rows, *foot], len(chosen)
+
+    def _places(self, chosen: Sequence[Item], width: int, room: int) -> TriageColumns:
+        """Columns as wide as the rows in view need; zoomed, as all rows need."""
+        if self.zoomed:
+            return columns(chosen, width)
+        return columns(chosen[self._top : self._top + room], width)
 
     def _scroll_to_cursor(self, chosen: Sequence[Item], counts: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
