@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from gpumon.session.host import HostSession
 from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
+from tests.program import run_gpumon
 from tests.records import replace
 
 HOLE_S = 3600.0
@@ -29,11 +29,11 @@ HOLE_S = 3600.0
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[float, Snapshot]]:
-    """Two minutes, an hour of nothing, and 40 s, as another machine recorded them."""
-    frames = list(served(160, cast=DEMO.cast[:2]))
+    """A minute, an hour of nothing, and 40 s, as another machine recorded them."""
+    frames = list(served(100, cast=DEMO.cast[:2]))
     frames = [
-        *frames[:120],
-        *(replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S) for each in frames[120:]),
+        *frames[:60],
+        *(replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S) for each in frames[60:]),
     ]
     ring = MemoryStore(1e6, 1e9)
     shown = lived(frames, ring)
@@ -85,7 +85,7 @@ def test_it_passes_over_a_hole_and_stays_at_the_end(recorded: tuple[Path, dict[f
     sent = played(
         open_player(str(file), "-42s", 100.0, Config()), lambda sent: any(s.wall_s == max(live) for s in sent)
     )
-    assert sent[0].wall_s < WALL_S + 121.0
+    assert sent[0].wall_s < WALL_S + 61.0
     assert sent[-1].wall_s == max(live)
     assert len(sent) == len({one.wall_s for one in sent})
 
@@ -98,10 +98,10 @@ def test_it_pauses_and_goes_on_from_where_it_is_told(recorded: tuple[Path, dict[
     def then(replay: Replay) -> Ready:
         replay.pause()
         replay.go_on(times[20])
-        return lambda sent: sum(one.wall_s < times[60] for one in sent) >= 2
+        return lambda sent: sum(one.wall_s < times[40] for one in sent) >= 2
 
     sent = played(replay, bool, then)
-    again = [one.wall_s for one in sent if one.wall_s < times[60]]
+    again = [one.wall_s for one in sent if one.wall_s < times[40]]
     assert again[0] == times[20]
     assert again == sorted(again)
     known = replay.history.buckets("busy", int(times[20] // 5.0) - 1, 3, 5.0)
@@ -136,14 +136,8 @@ def test_a_time_that_can_not_be_is_refused(recorded: tuple[Path, dict[float, Sna
 def test_the_command_refuses_in_one_line(
     recorded: tuple[Path, dict[float, Snapshot]], tmp_path: Path, words: list[str], said: str
 ):
-    done = subprocess.run(
-        [sys.executable, "-m", "gpumon", "replay", *(word.format(recorded[0]) for word in words)],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": ""},
-    )
+    environ = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": ""}
+    done = run_gpumon("replay", *(word.format(recorded[0]) for word in words), env=environ)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
@@ -161,7 +155,7 @@ def test_it_plays_in_a_terminal_without_any_driver(recorded: tuple[Path, dict[fl
 
     env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-m", "gpumon", "replay", str(recorded[0]), "--speed", "10"]
-    with Terminal(command, env, 120, 40) as terminal:
+    with Terminal(command, env, 120, 40, loaded=True) as terminal:
         end_s = time.monotonic() + 60.0
         while time.monotonic() < end_s and "H100" not in "\n".join(terminal.screen()):
             terminal.run(0.5)

@@ -1,4 +1,4 @@
-"""`gpumon size --from-prometheus`: a real Prometheus that has six hours of two engines, and scrapes them now."""
+"""`gpumon size --from-prometheus`: a real Prometheus that has an hour of two engines, and scrapes them now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.fakes.prometheus import Prometheus, free_port, promtool
 from tests.program import run_gpumon
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
-STEP_S, HOURS = 15, 6
+STEP_S = 15
+MINUTES = 60
 
 
 def size(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -29,9 +30,9 @@ def size(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def running(host: str, minute: int) -> float:
-    """40 of both together, but for the busiest 10 minutes, which are less than a twentieth of it."""
-    own = 30.0 if (minute % 40 < 20) == (host == "a") else 10.0
-    return own + (500.0 if 90 <= minute < 100 else 0.0)
+    """40 of both together, but for the busiest 2 minutes, which are less than a twentieth of it."""
+    own = 30.0 if (minute % 20 < 10) == (host == "a") else 10.0
+    return own + (500.0 if 20 <= minute < 22 else 0.0)
 
 
 def past(labels: dict[str, str], end_s: int) -> str:
@@ -39,12 +40,12 @@ def past(labels: dict[str, str], end_s: int) -> str:
     lines: dict[str, list[str]] = {"up": [], "vllm:num_requests_running": [], "vllm:request_success_total": []}
     for host, target in labels.items():
         model = f'{target},engine="0",model_name="tiny-llama"'
-        for at_s in range(end_s - HOURS * 3600, end_s - 60, STEP_S):
-            minute = (at_s - end_s) // 60 + HOURS * 60
+        for at_s in range(end_s - MINUTES * 60, end_s - 60, STEP_S):
+            minute = (at_s - end_s) // 60 + MINUTES
             lines["up"].append(f"up{{{target}}} 1 {at_s}")
             running_now = running(host, minute)
             lines["vllm:num_requests_running"].append(f"vllm:num_requests_running{{{model}}} {running_now} {at_s}")
-            done = 2.0 * (at_s - end_s + HOURS * 3600)
+            done = 2.0 * (at_s - end_s + MINUTES * 60)
             ended = f'vllm:request_success_total{{{model},finished_reason="length"}} {done} {at_s}'
             lines["vllm:request_success_total"].append(ended)
     kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in lines}
@@ -52,7 +53,7 @@ def past(labels: dict[str, str], end_s: int) -> str:
     return "\n".join(texts) + "\n# EOF\n"
 
 
-def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> None:
+def test_the_p95_of_an_hour_is_that_of_both_machines_together(tmp_path: Path) -> None:
     with LoopbackServer(lambda _: Reply(body=PAGE)) as one, LoopbackServer(lambda _: Reply(body=PAGE)) as other:
         ports = {"a": one.port, "b": other.port}
         labels = {host: f'instance="127.0.0.1:{port}",job="{host}",node="{host}"' for host, port in ports.items()}
@@ -67,15 +68,15 @@ def test_the_p95_of_hours_is_that_of_both_machines_together(tmp_path: Path) -> N
         ]
         with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
             prometheus.until("vllm:num_requests_running", results=2)
-            done = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", "--json", home=tmp_path)
-            text = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-6h", home=tmp_path).stdout
+            done = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-1h", "--json", home=tmp_path)
+            text = size("--from-prometheus", "--prometheus", prometheus.url, "--from", "-1h", home=tmp_path).stdout
             loads = asyncio.run(prometheus_loads(Config(prometheus=SectionOfPrometheus(url=prometheus.url))))
     assert {model: (load.peak, load.requests_per_s) for model, load in loads.items()} == {
         "tiny-llama": (pytest.approx(40.0), pytest.approx(4.0, rel=0.05))
     }
     found = json.loads(done.stdout)
     assert {each["model"]: each["target"] for each in found["workloads"]} == {"tiny-llama": 40.0}
-    assert "p95 of the last 6 h, 40 running + waiting (mean 6" in text
+    assert "p95 of the last 60 min, 40 running + waiting (mean 7" in text
     assert "4 requests/s" in text
 
 
