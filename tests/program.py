@@ -412,6 +412,7 @@ def accept(listening: socket.socket) -> socket.socket | None:
     while True:
         ready, _, _ = select.select([listening, sys.stdin], [], [])
         if sys.stdin in ready:
+            wait_for_all()
             return None
         asked, _ = listening.accept()
         if os.fork() == 0:
@@ -419,6 +420,13 @@ def accept(listening: socket.socket) -> socket.socket | None:
             os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, peer(asked)))
             return asked
         asked.close()
+
+
+def wait_for_all() -> None:
+    """Take all forks, so that what they spent counts as spent by who waits for this process."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def peer(asked: socket.socket) -> int:

@@ -216,24 +216,26 @@ BROKEN = """
 import sys
 from gpumon.cli import main
 from gpumon.tui import app
-{}
-sys.exit(main(["demo"]))
+sys.modules["gpumon.session.host"] = None
+assert main(["demo"]) == 1
+del sys.modules["gpumon.session.host"]
+run = app.run
+del app.run
+assert main(["demo"]) == 1
+app.run = run
+del app.Palette
+assert main(["demo"]) == 1
 """
 
 
-@pytest.mark.parametrize(
-    ("breaks", "said"),
-    [
-        ("del app.Palette", "NameError: name 'Palette' is not defined (tui/app.py:"),
-        ("del app.run", "ImportError: cannot import name 'run' from 'gpumon.tui.app'"),
-        ("sys.modules['gpumon.session.host'] = None", "ModuleNotFoundError: import of gpumon.session.host halted"),
-    ],
-)
-def test_a_bug_before_the_screen_is_one_line_to_report(breaks: str, said: str, env: dict[str, str]) -> None:
-    code, text = on_a_terminal(env=env, command=(sys.executable, "-c", BROKEN.format(breaks)))
-    assert code == 1
-    assert text.startswith(f"gpumon failed, please report: {said}")
-    assert text.count("\n") == 1
+def test_a_bug_before_the_screen_is_one_line_to_report(env: dict[str, str]) -> None:
+    code, text = on_a_terminal(env=env, command=(sys.executable, "-c", BROKEN))
+    no_module, no_run, no_palette = text.splitlines()
+    assert code == 0
+    failed = "gpumon failed, please report: "
+    assert no_module.startswith(f"{failed}ModuleNotFoundError: import of gpumon.session.host halted")
+    assert no_run.startswith(f"{failed}ImportError: cannot import name 'run' from 'gpumon.tui.app'")
+    assert no_palette.startswith(f"{failed}NameError: name 'Palette' is not defined (tui/app.py:")
 
 
 def test_without_gpu_and_endpoint_there_is_nothing_to_monitor(env: dict[str, str]) -> None:
