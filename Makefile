@@ -21,7 +21,7 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint wheel check
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync --keep-going lint wheel check-waiting check-working
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
