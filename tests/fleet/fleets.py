@@ -63,15 +63,10 @@ def host(name: str, frame: Frame, **labels: str) -> HostFrame:
     return HostFrame(name, gpus, engines, labels={"cluster": "a", **labels}, interval_s=float(EVERY_S))
 
 
-@cache
-def _numbered(at: int, number: int, seed: int) -> HostFrame:
-    """The host with this number, from 0 on, at a scrape."""
-    return host(f"gpu{number + 1:02d}", scrape(seed, at), rack=str(number // 2))
-
-
 def fleet_frame(at: int, hosts: int = 3, *, seeds: int = 3) -> FleetFrame:
     """The fleet at its scrape `at` (0 to 11): `gpu01` and so on, each with readings of one of `seeds` servers."""
-    found = [_numbered(at, number, 1 + number % seeds) for number in range(hosts)]
+    servers = [scrape(1 + number % seeds, at) for number in range(hosts)]
+    found = [host(f"gpu{number + 1:02d}", server, rack=str(number // 2)) for number, server in enumerate(servers)]
     return FleetFrame(WALL_S + at * EVERY_S + 3.0, float(EVERY_S), tuple(found), queries=7, cost_s=0.1)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tui.derived_once import derived_once
 from tests.tui.idle import quick_pilot
 from tests.tui.stylesheets import parsed_stylesheets
 
-__all__ = ["derived_once", "parsed_stylesheets", "quick_pilot"]
+__all__ = ["parsed_stylesheets", "quick_pilot"]
 
 
 @pytest.fixture(autouse=True)

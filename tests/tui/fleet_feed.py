@@ -68,9 +68,6 @@ def owned(host: HostFrame) -> HostFrame:
     return replace(host, owners=owners)
 
 
-_told: dict[tuple[int, Callable[[HostFrame], HostFrame] | None, str], tuple[HostFrame, HostFrame]] = {}
-"""Hosts as they are told of, and as they were before, by that one's identity, what is wrong, and name."""
-
 MIXED: Mapping[str, Callable[[HostFrame], HostFrame]] = {"gpu02": lost, "gpu04": refused}
 """What is wrong with which host."""
 
@@ -174,17 +171,10 @@ class Scrapes:
         """Nothing to let go of."""
 
     def _told(self, host: HostFrame) -> HostFrame:
-        """The host with what is wrong with it; the same object each time, of which all is derived once."""
         wrong = self.wrong.get(host.name)
-        name = self.names.get(host.name, host.name)
-        if wrong is None and name == host.name:
-            return host
-        key = (id(host), wrong, name)
-        if key not in _told:
-            changed = host if wrong is None else wrong(host)
-            _told[key] = (replace(changed, name=name), host)
-        told, _ = _told[key]
-        return told
+        host = host if wrong is None else wrong(host)
+        name = self.names.get(host.name)
+        return host if name is None else replace(host, name=name)
 
 
 @asynccontextmanager
