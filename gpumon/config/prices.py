@@ -10,10 +10,10 @@ from gpumon.config.schema import Goals as ConfiguredGoals
 from gpumon.readings.goals import Goals
 from gpumon.readings.prices import EnergyPrice, Prices, parse_hours
 from gpumon.triage.thresholds import Thresholds
-from gpumon.triage.triage import Triage
 
 if TYPE_CHECKING:
     from gpumon.specs.gpus import GpuCatalogue
+    from gpumon.triage.triage import Triage
 
 
 def sizing_prices(config: Config, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
@@ -45,6 +45,8 @@ def _by_type(config: Config, gpus: GpuCatalogue) -> dict[str, float]:
 
 def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds) -> Triage:
     """The triage of this run, with its prices and goals."""
+    from gpumon.triage.triage import Triage  # all rules, which the first figures of the GPUs do not wait for
+
     prices = running_prices(config, gpus)
     return Triage(thresholds, prices.per_gpu_hour, goals=goals_of(config.goals))
 

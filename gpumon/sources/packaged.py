@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from typing import TYPE_CHECKING
 
+from gpumon.config.resources import resource
 from gpumon.config.schema import Gpu
 from gpumon.specs.gpus import GpuCatalogue, OwnPeaks, parse_gpus
-from gpumon.specs.llms import LlmCatalogue, parse_llms
 from gpumon.specs.precision import Precision
+
+if TYPE_CHECKING:
+    from gpumon.specs.llms import LlmCatalogue
 
 
 @cache
@@ -22,6 +25,8 @@ def gpu_catalogue(own: tuple[Gpu, ...] = ()) -> GpuCatalogue:
 @cache
 def llm_catalogue() -> LlmCatalogue:
     """The packaged `llms.jsonl`."""
+    from gpumon.specs.llms import parse_llms  # reads architectures, which a host without engines has no use for
+
     return parse_llms(_text("llms.jsonl"))
 
 
@@ -45,4 +50,4 @@ def _peaks(gpu: Gpu) -> OwnPeaks:
 
 
 def _text(name: str) -> str:
-    return files("gpumon.specs").joinpath("data", name).read_text(encoding="utf-8")
+    return resource(f"specs/data/{name}").read_text(encoding="utf-8")

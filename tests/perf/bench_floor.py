@@ -2,8 +2,8 @@
 
 python -m tests.perf.bench_floor [--seconds 40] [--rounds 5] [--markdown FILE]
 
-The least programs (`floor_program.py`) repaint as many lines as gpumon, fetch the same pages and read the same GPUs, and
-do nothing with what they get. CPU: all programs at once, by the scheduler's own counters. Memory and starts: in turn.
+The least programs (`floor_program.py`) repaint as many lines as gpumon, fetch the same pages and read the same GPUs,
+and do nothing with what they get. CPU: all programs at once, by the scheduler's counters. Memory and starts: in turn.
 """
 
 from __future__ import annotations

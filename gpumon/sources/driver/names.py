@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,6 +46,8 @@ class _Look(NamedTuple):
     """Name of its container, where Docker tells it to this user."""
 
 
+_MOST_READ: Final = 1 << 16
+"""Bytes of a file of /proc that are read: more than the kernel gives at once of any of these."""
 MOST_CHILDREN: Final = 64
 """Processes below one that are looked at."""
 
@@ -57,6 +60,9 @@ class ProcessNames:
         self._known: dict[int, _Look] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
         """Pod's name and Slurm job of a process (pid, start): they do not change."""
+        self._commands: dict[int, tuple[int, str]] = {}
+        """Hash of a process's command line, by pid, and how that is shown. The line itself, which may hold a secret, is
+        not kept."""
         self._cpu: dict[tuple[int, str], tuple[float, float]] = {}
         """When a process (pid, `own` or `children`) was looked up last, and how long it had been on a core by then."""
         self._round_s = 0.0
@@ -66,6 +72,7 @@ class ProcessNames:
         if round_s != self._round_s:
             self._cpu = {key: sample for key, sample in self._cpu.items() if key[0] in self._known}
             self._places = {key: place for key, place in self._places.items() if key[0] in self._known}
+            self._commands = {pid: command for pid, command in self._commands.items() if pid in self._known}
             self._known.clear()
             self._round_s = round_s
         if pid not in self._known:
@@ -97,7 +104,7 @@ class ProcessNames:
             with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):
                 user = process.username()
             with contextlib.suppress(psutil.Error, OSError, ValueError):
-                command = shown_command(process.cmdline())
+                command = self._command_of(pid, process.cmdline())
             with contextlib.suppress(psutil.Error, OSError, ValueError):
                 started_s = process.create_time()
                 rss = float(process.memory_info().rss)
@@ -106,7 +113,7 @@ class ProcessNames:
                 ended_s = times.children_user + times.children_system
                 children_cpu = self._cpu_of(pid, "children", ended_s + _running_children_s(pid))
         with contextlib.suppress(OSError):
-            text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
+            text = _read(f"/proc/{pid}/cgroup")
             (container, pod) = groups(text)
             container_name = self._containers.of(text)
             matched = _JOB.search(text)
@@ -119,6 +126,15 @@ class ProcessNames:
         pod_name, other = self._places[key]
         texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
         return _Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu, container_name)
+
+    def _command_of(self, pid: int, argv: Sequence[str]) -> str:
+        """A command line as everybody may read it, worked out anew once it is another one."""
+        hashed = hash(tuple(argv))
+        known = self._commands.get(pid)
+        if known is None or known[0] != hashed:
+            known = (hashed, shown_command(argv))
+            self._commands[pid] = known
+        return known[1]
 
     def _cpu_of(self, pid: int, whose: str, used_s: float) -> Reading:
         """Share of one core since the round before."""
@@ -147,7 +163,7 @@ def _children(pid: int) -> list[int]:
     """The processes that the main thread of one has started; none where the kernel does not list them."""
     try:
         children = []
-        for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        for word in _read(f"/proc/{pid}/task/{pid}/children").split():
             children.append(int(word))
         return children
     except (OSError, ValueError):
@@ -157,10 +173,19 @@ def _children(pid: int) -> list[int]:
 def _cpu_s(pid: int) -> float:
     """CPU seconds of a process and of its children that have ended: fields 14 to 17 of /proc/PID/stat (proc(5))."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def _read(path: str) -> str:
+    """A short file of /proc, read every few seconds: pathlib would take three times as long. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_READ).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
 
 
 def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:

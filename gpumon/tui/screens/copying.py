@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpumon.readings.verdict import Action
-from gpumon.triage.copyable import Copyable, to_copy
 from gpumon.triage.render import PEER_WORDS
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import S
 
+if TYPE_CHECKING:
+    from gpumon.triage.copyable import Copyable
+
 
 def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: str) -> None:
     """Copy a command of these actions, of several the one that is chosen; `otherwise` is said where there is none."""
+    from gpumon.triage.copyable import to_copy
+
     offered = to_copy(actions)
     if len(offered) > 1:
         from gpumon.tui.screens.questions import copy_of

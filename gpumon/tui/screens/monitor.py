@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol
 
 from textual import events
 from textual.app import ComposeResult
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
@@ -206,6 +207,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         """Top to bottom; sized before the first paint."""
         self.lay_out()
+        for board in self.boards():
+            board.asks_for_all = self.title_bar
         yield from (self.title_bar, *self.body.parts, self.key_line, self.body.small)
 
     def on_mount(self) -> None:
@@ -229,6 +232,10 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if self.shown is not None:
             self.looks.asked_theme = self.view.config.general.theme
             self.redraw()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The ground below the boards, which cover it: Textual would make all of its lines anew for every frame."""
+        return [Strip.blank(crop.width, self.rich_style)] * crop.height
 
     def action_do(self, command: str) -> None:
         """Run a command by its id."""
@@ -351,6 +358,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def put_in(self, pane: Pane) -> None:
         """Mount a pane that was made late, above the line of keys."""
+        pane.asks_for_all = self.title_bar
         self.mount(pane, before=self.key_line)
 
     def page_left(self, page: Pane) -> None:

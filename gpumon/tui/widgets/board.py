@@ -33,6 +33,8 @@ class Board(Widget, inherit_bindings=False):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.palette = palette
+        self.asks_for_all: Board | None = None
+        """The board that asks Textual to paint changed lines, for all boards of a screen; None: each for itself."""
         self._rows: list[Row] = []
         self._lines: list[Line] = []
         self._slots: list[LineSlot] = []
@@ -67,7 +69,7 @@ class Board(Widget, inherit_bindings=False):
             return size.height
         regions = self._changed(*size)
         if regions:
-            self.refresh(*regions)
+            self._ask_to_paint(regions)
         return len(regions)
 
     def give(self, lines: int, columns: int = 0) -> None:
@@ -104,6 +106,18 @@ class Board(Widget, inherit_bindings=False):
                 start = ranges[0][0]
                 regions.append(Region(start, y, ranges[-1][1] - start, 1))
         return regions
+
+    def _ask_to_paint(self, regions: Sequence[Region]) -> None:
+        """Ask Textual to paint parts of this board.
+
+        Each board that asks is a task that wakes, and two messages: where five boards change, one asks for all.
+        """
+        asking = self.asks_for_all
+        if asking is None or not asking.is_mounted or not asking.display:
+            self.refresh(*regions)
+            return
+        offset = self.region.offset - asking.region.offset
+        asking.refresh(*(region.translate(offset) for region in regions))
 
     def _update_soon(self) -> None:
         """Update once the terminal may have taken the last frame, unless that is under way."""
