@@ -70,7 +70,7 @@ def powered(text: str) -> list[str]:
 def worker_of(terminal: Terminal) -> psutil.Process:
     for process in terminal.tree():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "gpumon.sources.driver.worker" in process.cmdline():
+            if "gpumon.sources.driver" in process.cmdline():
                 return process
     raise AssertionError("no worker of the driver")
 

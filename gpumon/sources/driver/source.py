@@ -112,7 +112,7 @@ def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProces
 
 def _command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
     """The command line of a worker."""
-    return (python, "-m", "gpumon.sources.driver.worker", vendor.module, msgspec.json.encode(timings).decode())
+    return (python, "-m", "gpumon.sources.driver", vendor.module, msgspec.json.encode(timings).decode())
 
 
 def asked_worker(vendor: Vendor) -> WorkerProcess | None:

@@ -1,6 +1,6 @@
 """The process that talks to a GPU driver: one report on stdout for each line on stdin, until stdin ends.
 
-python -m gpumon.sources.driver.worker MODULE [TIMINGS as JSON]; MODULE has the vendor's driver as `DRIVER`.
+python -m gpumon.sources.driver MODULE [TIMINGS as JSON]; MODULE has the vendor's driver as `DRIVER`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 
@@ -87,7 +86,3 @@ def main(module: str, timings: str = "{}") -> None:
         if report.seq == 1:
             gc.collect()
             gc.freeze()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

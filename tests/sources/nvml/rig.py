@@ -27,7 +27,7 @@ TIMINGS = Timings(slow_s=0.3, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, per
 LIMITS = WorkerPatience(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
 
 
-WORKER: Final = [sys.executable, "-m", "gpumon.sources.driver.worker"]
+WORKER: Final = [sys.executable, "-m", "gpumon.sources.driver"]
 """Beginning of the command line of a worker."""
 
 
