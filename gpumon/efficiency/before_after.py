@@ -17,6 +17,7 @@ from gpumon.efficiency.ratio import per, plus, times
 from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.before_after import (
+    LOADS_ALIKE,
     BeforeAfter,
     ComparedSpan,
     FactChange,
@@ -36,8 +37,6 @@ LEAST_PARTS: Final = 3
 _LEAST: Final = 0.03
 """Share of a figure below which a difference is none, however steady both sides are: windows do not end exactly with
 their spans."""
-LOADS_ALIKE: Final = 1.2
-"""Loads that differ by less than this factor are about the same: latencies may be held against each other."""
 _PER_MILLION_S: Final = 1e6 / 3600.0
 
 Of = Callable[[SpanParts], Reading]

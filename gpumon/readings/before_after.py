@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from gpumon.readings.verdict import Kind, Level, Verdict
 
 COMPARE_SCHEMA = 1
 """Version of the JSON of `gpumon compare`."""
+LOADS_ALIKE: Final = 1.2
+"""Loads that differ by less than this factor are about the same: latencies may be held against each other."""
 
 
 class Judgement(str, Enum):

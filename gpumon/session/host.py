@@ -176,14 +176,17 @@ class ThisHost:
 
             from gpumon.history.file import recording_facts
             from gpumon.history.memory import MemoryStore
-            from gpumon.history.recorder import write_recording
             from gpumon.history.timeline import DerivedTimeline
 
             store = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
             about = recording_facts(socket.gethostname(), simulated=self._options.demo)
-            self.timeline = DerivedTimeline(
-                store, maker(config, hardware), lambda path: write_recording(Path(path), store, about), self.history
-            )
+
+            def save(path: str) -> None:
+                from gpumon.history.recorder import write_recording
+
+                write_recording(Path(path), store, about)
+
+            self.timeline = DerivedTimeline(store, maker(config, hardware), save, self.history)
             keepers.append(store)
         push = None
         if config.webhook:

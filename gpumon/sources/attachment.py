@@ -13,11 +13,19 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Model
 from gpumon.efficiency.service import ROUTER_KINDS
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineKind, EngineReading, GpuReading, Phase
+from gpumon.readings.frame import (
+    MODEL_AWAITED,
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    GpuReading,
+    Phase,
+    Training,
+)
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
-from gpumon.sources.feeds import FILE, costed
+from gpumon.sources.endpoint_url import FILE
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.model_files import has_no_files, views_of
 from gpumon.sources.offload import daemon_thread
@@ -94,7 +102,7 @@ class EngineFacts:
         attached = msgspec.structs.replace(
             reading,
             llm=with_extra_work(llm, reading),
-            training=costed(reading, llm),
+            training=_training_of(reading, llm),
             info=reading.info if llm is not None else _info_without_model(reading, why),
             gpus=uuids,
             gpus_source=source,
@@ -277,6 +285,15 @@ def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
         name = names.get(process.pid, process.engine)
         processes.append(msgspec.structs.replace(process, engine=name))
     return msgspec.structs.replace(gpu, processes=tuple(processes))
+
+
+def _training_of(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
+    """The training of a feed, with what its tokens cost; None where nothing is trained."""
+    if reading.training is None:
+        return None
+    from gpumon.sources.feeds import costed
+
+    return costed(reading, llm)
 
 
 def _info_without_model(reading: EngineReading, why: str) -> dict[str, str]:

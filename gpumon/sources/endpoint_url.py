@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gpumon.config import urls
+
+FILE: Final = "file:"
+"""The URL of a file feed begins so."""
 
 
 class EndpointUrl(NamedTuple):

@@ -31,6 +31,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, Phase, RankReading, Training
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, BackOff, EndpointSource, ServerProcess
+from gpumon.sources.endpoint_url import FILE
 from gpumon.sources.engines.adapter import (
     METRICS_PATH,
     START_TIME,
@@ -56,8 +57,6 @@ from gpumon.specs.llm import LlmSpec
 _FLOPS_PER_PARAMETER: Final = 6.0
 """FLOPs of one trained token per parameter: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
-FILE: Final = "file:"
-"""The URL of a file feed begins so."""
 
 
 def _url_of(feed: Feed) -> str:

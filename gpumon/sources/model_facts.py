@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Model
-from gpumon.sources.gguf_file import read_gguf
 from gpumon.sources.model_files import (
     FileSystemView,
     NotTheModelsError,
@@ -31,7 +30,6 @@ from gpumon.specs.fields import FieldError, RefusedError
 from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
-from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype, with_state_dtypes
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -356,6 +354,10 @@ def _problem(error: Exception, view: FileSystemView) -> str:
 
 
 def _from_gguf(path: Path, view: FileSystemView, model_id: str) -> LlmSpec:
+    """A model by the header of its file; most hosts have none of that format, and read this code for nothing."""
+    from gpumon.sources.gguf_file import read_gguf
+    from gpumon.specs.llm_gguf import llm_from_gguf
+
     root = model_root(path.parent)
     within = None if root == path.parent else root
     return llm_from_gguf(read_gguf(path, view.reader, within), model_id, str(path))

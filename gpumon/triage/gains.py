@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.before_after import LOADS_ALIKE
 from gpumon.efficiency.facts import (
     CLOCK_FACT,
     OPTION,
@@ -18,6 +17,7 @@ from gpumon.efficiency.facts import (
     engine_facts,
     gpu_settings,
 )
+from gpumon.readings.before_after import LOADS_ALIKE
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
