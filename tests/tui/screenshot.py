@@ -161,10 +161,14 @@ async def _with_studio(
         await take(Studio(app, pilot, source))
 
 
-async def _stills() -> dict[str, str]:
-    pictures: dict[str, str] = {}
+async def _healthy() -> tuple[dict[str, str], Scene]:
+    """The stills, and the first scene of the moving picture: half of the work of each is to play the demo."""
+    stills: dict[str, str] = {}
+    scenes: list[Scene] = []
 
     async def take(studio: Studio) -> None:
+        await studio.go()
+        scenes.append(Scene(studio.strips(), "gpumon: three engines on eight GPUs, all well", 3.0))
         for name, theme, size, keys in PICTURES:
             await studio.pilot.resize_terminal(*size)
             studio.app.palette.use(load_theme(theme))
@@ -172,20 +176,17 @@ async def _stills() -> dict[str, str]:
             await studio.go(*keys)
             drawing = studio.app.export_screenshot(title="gpumon demo")
             # Rich names its styles by a checksum of the text, ports included.
-            pictures[name] = re.sub(r"terminal-\d+", f"terminal-{name}", studio.source.masked(drawing))
+            stills[f"{name}.svg"] = re.sub(r"terminal-\d+", f"terminal-{name}", studio.source.masked(drawing))
 
-    await _with_studio(DEMO, 0.0, SIZE, take)
-    return pictures
+    await _with_studio(DEMO, 0.0, MOVING, take)
+    return stills, scenes[0]
 
 
-async def _scenes() -> list[Scene]:
+async def _trouble() -> list[Scene]:
+    """The other scenes of the moving picture."""
     scenes: list[Scene] = []
 
-    async def healthy(studio: Studio) -> None:
-        await studio.go()
-        scenes.append(Scene(studio.strips(), "gpumon: three engines on eight GPUs, all well", 3.0))
-
-    async def trouble(studio: Studio) -> None:
+    async def take(studio: Studio) -> None:
         await studio.go()
         scenes.append(Scene(studio.strips(), "a GPU falls off the bus: what is wrong, and what to do first", 5.0))
         await studio.go("5", "down", "enter")
@@ -196,8 +197,7 @@ async def _scenes() -> list[Scene]:
             scenes.append(Scene(studio.strips(), "s: how many GPUs for 400 users? It answers as you type", 0.6))
         scenes[-1] = scenes[-1]._replace(seconds=5.0)
 
-    await _with_studio(DEMO, 0.0, MOVING, healthy)
-    await _with_studio(TROUBLE, FOUND_S, MOVING, trouble)
+    await _with_studio(TROUBLE, FOUND_S, MOVING, take)
     return scenes
 
 
@@ -219,9 +219,9 @@ def the_same_everywhere() -> Iterator[None]:
 def drawn() -> dict[str, str]:
     """All pictures by their file's name."""
     with the_same_everywhere():
-        stills = played(_stills(), Clock())
-        moving = moving_picture(played(_scenes(), Clock()))
-    return {**{f"{name}.svg": picture for name, picture in stills.items()}, "demo.svg": moving}
+        stills, first = played(_healthy(), Clock())
+        scenes = played(_trouble(), Clock())
+    return {**stills, "demo.svg": moving_picture((first, *scenes))}
 
 
 def main() -> None:
