@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Without bytecode: what is imported is compiled then, and that is a small part of what is installed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 WORKERS ?= 4
-WAITERS ?= 6
+WAITERS ?= 4
 
 .PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 

@@ -15,7 +15,7 @@ from gpumon.tui.fleet.summary import faults
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
-from tests.tui.fleet_feed import Scrapes, watching
+from tests.tui.fleet_feed import LAST, Scrapes, watching
 from tests.tui.painted import text
 from tests.tui.running import text_of, until
 
@@ -117,11 +117,15 @@ def test_an_engine_that_does_not_answer_and_has_no_verdict_is_a_warning() -> Non
 
 async def test_it_stands_under_the_title_and_follows_the_fleet() -> None:
     source = Scrapes(5)
+    source.newest = LAST - 4
     async with watching(source, 80, 24) as (app, pilot):
         assert re.match(r" ✗ 1 ! \d  gpu02 gpu 2 hardware: lost for ", text_of(app)[1])
         source.wrong = {}
-        source.newest += 1
-        await pilot.press("r")
+        while source.newest < LAST:  # a GPU that is back is watched for a while
+            source.newest += 1
+            taken = app.control.fleet.snapshot
+            await pilot.press("r")
+            await until(lambda taken=taken: app.control.fleet.snapshot is not taken, pilot)
         await until(lambda: "✗" not in text_of(app)[1], pilot)
         assert " tok/s  MFU " in text_of(app)[1]
         await pilot.press("question_mark")
