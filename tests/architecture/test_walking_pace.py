@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-import pytest
-
 from tests.architecture.parsed import MODULES, PACKAGE, nodes_of
+from tests.each_row import each_row
 
 MOST_BRANCHES = 15
 BRANCHING = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
@@ -76,7 +75,7 @@ def test_no_function_has_many_branches() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("count", [nested, paired], ids=["nested", "paired"])
+@each_row("count", [nested, paired], named=["nested", "paired"])
 def test_a_line_has_one_decision_and_one_assignment(count: Callable[[Iterable[ast.AST]], list[int]]) -> None:
     found = [f"{path.relative_to(PACKAGE)}:{line}" for path in MODULES for line in count(nodes_of(path))]
     assert found == []

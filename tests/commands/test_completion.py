@@ -14,6 +14,7 @@ import pytest
 from gpumon.commands import COMMANDS
 from gpumon.commands.completion import bash, fish, man, zsh
 from gpumon.commands.options import actions, command_parser, subcommands
+from tests.each_row import each_row
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -84,7 +85,7 @@ def test_a_sourced_function_is_registered() -> None:
     assert done.stdout.split() == ["complete", "-F", "_gpumon", "gpumon"]
 
 
-@pytest.mark.parametrize("form", [zsh, fish])
+@each_row("form", [zsh, fish])
 def test_other_shells_know_every_command_and_option(form: object) -> None:
     text = form()  # type: ignore[operator]
     for name in COMMANDS:

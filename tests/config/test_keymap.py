@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
     assert clash({}) is None
 
 
-@pytest.mark.parametrize("name", sorted(NEEDED_COMMANDS))
+@each_row("name", sorted(NEEDED_COMMANDS))
 def test_the_way_out_keeps_a_key(name: str) -> None:
     assert keys_problem(name, " , ") == f"{name} needs at least one key"
     assert keys_problem("zoom", "") == ""

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.resources import resource
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize("name", ["config.example.toml", "themes/default.toml"])
+@each_row("name", ["config.example.toml", "themes/default.toml"])
 def test_in_a_checkout_it_lies_at_the_top(name: str) -> None:
     assert resource(name) == Path(__file__).parents[2] / name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +70,7 @@ def test_the_same_server(one: str, other: str) -> None:
     assert server_of_url(one) == server_of_url(other)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [("http://host", "https://host"), ("http://host:1", "http://host:2"), ("http://host/a", "http://host/b")],
 )

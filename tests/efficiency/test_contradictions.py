@@ -13,6 +13,7 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.verdict import Evidence
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.efficiency.polls import engine, frame, gpu, renamed
 from tests.efficiency.small_llm import SMALL
 
@@ -46,7 +47,7 @@ def test_more_than_its_gpus_move_cannot_be():
     assert (one.value, one.limit) == SHARES
 
 
-@pytest.mark.parametrize("active", [0.9, 0.46, 0.38], ids=["more", "the same", "within the slack"])
+@each_row("active", [0.9, 0.46, 0.38], named=["more", "the same", "within the slack"])
 def test_what_can_be_is_not_said(active: float):
     assert not any(said(lambda _: active))
 

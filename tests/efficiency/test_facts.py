@@ -87,7 +87,7 @@ def test_requests_between_two_parts_of_a_span_are_counted_and_a_restart_costs_it
     assert [part.rate(q.REQUESTS) for part in span.each()] == [pytest.approx(2.0), pytest.approx(2.0), None]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "polls",
     [
         # It restarts, and then counts on beyond where it stood at first.

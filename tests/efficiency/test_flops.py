@@ -31,7 +31,7 @@ def gpu(name: str) -> GpuSpec:
     return gpu_catalogue().find(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("context", "expected"),
     [
         (0, 2 * 1000),
@@ -97,7 +97,7 @@ def test_a_prompt_in_two_parts_costs_what_it_costs_at_once(first: float, second:
         assert parts == pytest.approx(at_once)
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@each_row("bad", [-1.0, math.nan, math.inf])
 def test_bad_lengths_are_named(bad: float) -> None:
     with pytest.raises(ValueError, match="context_tokens"):
         flops.decode_flops_per_token(SMALL, bad)

@@ -16,6 +16,7 @@ from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.efficiency.polls import INF, after, frame, moving, observed, only, poll, rank, steady, there, tracked, why
 from tests.records import replace
 
@@ -50,7 +51,7 @@ def test_the_engines_own_rate_stands_in_for_it_as_the_mean_of_its_samples():
     assert shown.sources["decode_tokens_per_s"] == f"sampled: metric:{q.DECODE_RATE}, mean of 10 s"
 
 
-@pytest.mark.parametrize(("moves", "said"), [(Advance.LIVE, "live"), (Advance.DERIVED, "derived")])
+@each_row(("moves", "said"), [(Advance.LIVE, "live"), (Advance.DERIVED, "derived")])
 def test_a_counter_that_is_live_or_worked_out_stands_above_the_gauge(moves: Advance, said: str):
     engine = steady({q.DECODE_TOKENS: 50.0}, {q.DECODE_RATE: 999.0}, advance=moving(moves, q.DECODE_TOKENS))
     shown = only(after(engine))
@@ -122,7 +123,7 @@ def counting(tokens: Callable[[float], float]) -> Callable[[float], EngineReadin
     return lambda at_s: poll(at_s, rank({q.DECODE_TOKENS: math.floor(tokens(at_s))}, {q.RUNNING: 1.0}))
 
 
-@pytest.mark.parametrize("per_s", [0.4, 2.6, 7.7])
+@each_row("per_s", [0.4, 2.6, 7.7])
 def test_few_tokens_at_a_steady_rate_are_told_to_better_than_a_token(per_s: float):
     shown = only(after(counting(lambda at_s: per_s * at_s + 0.5), seconds=90))
     assert there(shown.rates.decode_tokens_per_s) == pytest.approx(per_s, abs=1.01 / 60)

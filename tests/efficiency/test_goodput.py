@@ -78,7 +78,7 @@ def test_the_window_of_minutes_is_as_long_as_it_says_and_ends_with_a_restart() -
     assert (track.minutes.length_s, seen.count) == (2.0, 2.0)
 
 
-@pytest.mark.parametrize(("kind", "of"), [(EngineKind.TGI, "tpot_goal"), (EngineKind.VLLM, "itl_goal")])
+@each_row(("kind", "of"), [(EngineKind.TGI, "tpot_goal"), (EngineKind.VLLM, "itl_goal")])
 def test_an_engine_that_observes_one_mean_per_request_has_a_share_of_requests(kind: EngineKind, of: str) -> None:
     track = Track()
     for at_s, requests in ((0.0, 0.0), (2.0, 5.0)):

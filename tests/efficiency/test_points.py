@@ -14,6 +14,7 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu
 from tests.records import replace
 from tests.tui import scenes
@@ -25,7 +26,7 @@ def kept(values: list[float], expected: list[float | None]) -> None:
     assert [None if math.isnan(value) else value for value in values] == expected
 
 
-@pytest.mark.parametrize("silent", [Reason.LOST, Reason.STALE, Reason.UNREACHABLE])
+@each_row("silent", [Reason.LOST, Reason.STALE, Reason.UNREACHABLE])
 def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason) -> None:
     totals = SumsOfThings()
     gone: Reading = Missing(silent)
@@ -36,7 +37,7 @@ def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason)
     kept([totals.of("power", [("a", 700.0), ("b", gone)], 632.0)], [None])
 
 
-@pytest.mark.parametrize("up_s", [3, 12])
+@each_row("up_s", [3, 12])
 def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
     totals = SumsOfThings()
     parts = [600.0 if at % 20 < up_s else LOST for at in range(200)]

@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import pytest
-
 from gpumon.efficiency.flops import head_flops, prefill_flops_per_token
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
@@ -117,7 +115,7 @@ def test_prompts_that_change_their_length_are_right_within_the_window_of_the_rat
     assert max(map(abs, found.values())) < 0.09, "while a window holds both kinds"
 
 
-@pytest.mark.parametrize("answer_s", [0.2, 30.0])
+@each_row("answer_s", [0.2, 30.0])
 def test_prompts_of_mixed_lengths_are_weighed_by_their_tokens(answer_s: float) -> None:
     drawn = random.Random(7)
     prompts = requests(lambda _: 30_000.0 if drawn.random() < 0.1 else 400.0, answer_s, 200.0)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.ratio import busy, mbu, mfu
+from tests.each_row import each_row
 
 HOUR = 3600.0
 FLOPS = st.floats(0, 1e18)
@@ -34,7 +35,7 @@ def test_mfu_scales_linearly_and_divides_by_the_gpus(rate: float, gpus: int, pea
     assert mfu(rate, gpus, peak) == pytest.approx(mfu(rate / gpus, 1, peak))
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@each_row("bad", [-1.0, math.nan, math.inf])
 def test_bad_input_is_named(bad: float) -> None:
     for share in (mfu, mbu):
         with pytest.raises(ValueError, match="per_s"):
@@ -49,7 +50,7 @@ def test_bad_input_is_named(bad: float) -> None:
         busy(1.0, bad)
 
 
-@pytest.mark.parametrize("share", [mfu, mbu])
+@each_row("share", [mfu, mbu])
 def test_without_a_peak_there_is_no_share(share: Callable[[float, float, float], float]) -> None:
     with pytest.raises(ValueError, match="peak"):
         share(0.0, 1, 0.0)

@@ -8,6 +8,7 @@ import pytest
 
 from gpumon.efficiency.roofline import RooflinePoint, roofline_point, trail
 from gpumon.readings.missing import Missing, Reason
+from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 
@@ -38,7 +39,7 @@ def test_the_share_of_the_ridge_is_mfu_over_mbu() -> None:
     assert where.intensity / where.ridge == pytest.approx(0.1 / 0.5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mbu", "mfu", "times", "bandwidth"), [(0.5, 0.1, 2.0, True), (0.2, 0.8, 1.25, False), (0.4, 1.6, 0.625, False)]
 )
 def test_the_nearer_side_of_the_roof_is_reached_first(mbu: float, mfu: float, times: float, bandwidth: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing
 from gpumon.readings.snapshot import SinceStart, Snapshot
+from tests.each_row import each_row
 from tests.efficiency.polls import after, poll, rank
 
 LIFE_S = 1000.0
@@ -31,7 +30,7 @@ def means(**facts: object) -> SinceStart:
     return engine.since_start
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@each_row("ranks", [1, 3])
 def test_one_poll_says_the_means_of_all_ranks_since_the_start(ranks: int) -> None:
     assert means(ranks=ranks) == SinceStart(
         seconds=LIFE_S,

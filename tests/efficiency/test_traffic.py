@@ -184,7 +184,7 @@ def test_bytes_are_never_below_the_weights_nor_above_the_batch_of_streams(
     assert moved <= steps * DENSE.read_bytes + tokens * traffic.kv_read_bytes(DENSE, context) + 1e-6
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@each_row("bad", [-1.0, math.nan, math.inf])
 def test_bad_rates_are_named(bad: float) -> None:
     with pytest.raises(ValueError, match="steps_per_s"):
         traffic.step_bytes_per_s(DENSE, bad, 1.0, 1.0)

@@ -177,7 +177,7 @@ def images(**facts: Any) -> Callable[[float], EngineReading]:
     return steady(per_s, {q.WAITING: 3.0}, kind=EngineKind.TRITON, part="resnet50", model="resnet50", **facts)
 
 
-@pytest.mark.parametrize("llm", [None, SMALL])
+@each_row("llm", [None, SMALL])
 def test_a_model_that_is_no_llm_has_inferences_and_no_tokens(llm: object):
     shown = only(after(images(llm=llm)))
     assert there(shown.rates.inferences_per_s) == pytest.approx(640.0)

@@ -129,7 +129,7 @@ def test_ranks_are_summed_and_one_that_is_absent_once_is_not_gone():
     assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(450 / 3)
 
 
-@pytest.mark.parametrize("started", [0.0, 1e9 - 99])
+@each_row("started", [0.0, 1e9 - 99])
 def test_an_old_answer_that_comes_late_adds_nothing(started: float):
     found = track(*(poll(float(at), tokens, started=started) for at, tokens in enumerate((1000, 1100, 1050, 1200))))
     assert found.totals[DECODE_TOKENS] == 200
@@ -168,7 +168,7 @@ def test_no_sequence_of_polls_gives_a_negative_rate(steps: list[tuple[float, int
     assert found.totals[DECODE_TOKENS] >= 0
 
 
-@pytest.mark.parametrize(("moved_s", "same"), [(0.9, True), (-0.9, True), (1.5, False)])
+@each_row(("moved_s", "same"), [(0.9, True), (-0.9, True), (1.5, False)])
 def test_a_start_time_that_moves_by_less_than_a_second_is_of_the_same_process(moved_s: float, same: bool):
     """Exporters work it out from clock ticks and a boot time in whole seconds."""
     started = 1e9 - 500

@@ -13,6 +13,7 @@ import pytest
 
 from gpumon.outputs import http
 from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, bound, host_in_header
+from tests.each_row import each_row
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
 
@@ -144,7 +145,7 @@ def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "host"),
     [
         ("127.0.0.1:9454", "127.0.0.1"),
@@ -165,7 +166,7 @@ def test_a_host_line_names_one_host_or_none(header: str, host: str) -> None:
     assert host_in_header(header) == host
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("authorization", "right"),
     [
         ("Basic dXNlcjpww6Rzcw==", True),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from gpumon.commands.serve_metrics import answer
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import FaultShown, Snapshot
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.each_row import each_row
 from tests.exporter.served import MODERN
 from tests.outputs import shots
 from tests.records import replace
@@ -41,7 +40,7 @@ def told(shot: Snapshot) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "processes",
     [
         (GpuProcess(4711, "python", "ada", 38.0 * GIB, command=SCRIPT),),

@@ -24,6 +24,7 @@ from gpumon.session.build import build, open_hardware
 from gpumon.sources.prometheus.own import rebuilt
 from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.exporter.served import MODERN, classic, modern
 from tests.outputs.shots import snapshot
 from tests.virtual_time import Clock, played
@@ -103,7 +104,7 @@ def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path: Path)
         assert_comes_back(shot, classic(page.page("", "").body))
 
 
-@pytest.mark.parametrize("kind", EngineKind)
+@each_row("kind", EngineKind)
 def test_options_of_every_engine_come_back(kind: EngineKind) -> None:
     words = advice(kind)
     done = [

@@ -9,6 +9,7 @@ from gpumon.fleet.select import Selection, SelectionError
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Confidence
+from tests.each_row import each_row
 from tests.fleet.fleets import fed, fleet_frame
 from tests.records import replace
 
@@ -61,7 +62,7 @@ def test_a_row_of_a_model_matches_by_the_model(fleet: FleetSnapshot):
     assert [row.name for row in by_model(fleet, {}) if selection.matches(row)] == ["Qwen/Qwen3-30B-A3B"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         ("=x", "no label stands before the ="),

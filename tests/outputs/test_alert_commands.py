@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from gpumon.outputs.alert_commands import MOST_WAITING_COMMANDS, AlertCommands
 from gpumon.readings.snapshot import RaisedAlert
 from gpumon.triage.alerts import AlertChange, AlertRule, parse
+from tests.each_row import each_row
 from tests.tui import scenes
 
 SCENE = scenes.snapshot()
@@ -55,7 +55,7 @@ def test_an_alert_without_a_command_starts_nothing() -> None:
     assert commands.fault(SCENE.wall_s) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "said"),
     [
         (("false",), "false ended with exit code 1"),

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from gpumon.outputs.brief import brief, things, too_soon
 from gpumon.outputs.json import encode
@@ -48,7 +47,7 @@ def test_a_line_for_each_gpu_and_engine() -> None:
     assert sum(line.startswith("vllm:8000") for line in text.splitlines()) == 1
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@each_row("width", [60, 80, 120])
 def test_it_fits_the_terminal_and_keeps_what_matters(width: int) -> None:
     many = tuple(shots.gpu(index) for index in range(8))
     text = brief(shots.snapshot(gpus=many, verdicts=(verdict("vllm:2", Level.WARN, "word " * 40),)), width)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +100,7 @@ def test_simulated_stands_in_every_line() -> None:
     assert "SIMULATED" not in snapshot_lines(shots.snapshot()) + report(shots.snapshot())
 
 
-@pytest.mark.parametrize("text", [snapshot_lines(shots.hostile()), report(shots.hostile())], ids=["plain", "report"])
+@each_row("text", [snapshot_lines(shots.hostile()), report(shots.hostile())], named=["plain", "report"])
 def test_hostile_text_does_nothing(text: str) -> None:
     assert all(line.isprintable() for line in text.splitlines())
     assert len(text.splitlines()) == len(re.split(r"\n", text)) - 1, "no text makes a line of its own"
@@ -140,7 +139,7 @@ def test_the_report_has_a_line_for_every_reading() -> None:
     assert text.count("not supported") + text.count("not exposed") + text.count("warming up") >= len(readings)
 
 
-@pytest.mark.parametrize("shot", [shots.snapshot(), shots.bare()], ids=["full", "bare"])
+@each_row("shot", [shots.snapshot(), shots.bare()], named=["full", "bare"])
 def test_no_two_lines_of_a_thing_have_one_label(shot: Snapshot) -> None:
     for part in report(shot).split("\n\n"):
         head, *lines = part.splitlines()
@@ -255,7 +254,7 @@ def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it()
     assert "  trained 9.9k/s  ! MBU 86 %\\x1b" in text
 
 
-@pytest.mark.parametrize(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])
+@each_row(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])
 def test_sums_say_how_many_answer(answering: int, name: str) -> None:
     sums = Replicas("llama", ("a", "b"), answering, running=3.0)
     text = snapshot_lines(shots.snapshot(replicas=(sums,)))

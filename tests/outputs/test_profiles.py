@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from gpumon.config.profile_store import builtin
 from gpumon.outputs.profiles import added, encode, list_profiles, profile_as_json, show_profile
 from gpumon.readings.format import cells
 from gpumon.sizing.profile import Observed, Origin
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.imports.samples import one
 
@@ -74,7 +73,7 @@ def test_json_has_the_observed_fields_and_the_knee() -> None:
     assert profile["points"][0]["tokens_per_s"] == 51.7
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@each_row("width", [60, 80, 100])
 def test_no_line_is_wider_than_it_may_be_and_names_stay_whole(width: int) -> None:
     own = {"日本語-" + "x" * 30: replace(SWEEP, model="m" * 90, tool="t" * 90), "b": replace(SWEEP, gpu="", gpus=2)}
     listing = list_profiles(own | builtin(), frozenset(builtin()), ["/x/cut.json: " + "why " * 60], width=width)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.outputs.sizing import amount_of_money, figure_text, gigabytes, markdown, report, watts
 from gpumon.outputs.sizing_data import SameGpus, group_servers
 from gpumon.readings.format import cells
@@ -213,7 +211,7 @@ def test_nothing_from_outside_becomes_markup() -> None:
     assert all(line.isprintable() for line in text.splitlines())
 
 
-@pytest.mark.parametrize("answer", [answers.full(), answers.infeasible()])
+@each_row("answer", [answers.full(), answers.infeasible()])
 def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None:
     assert ("- **no answer:** large: not even one" in markdown(answer, answers.SCENARIO)) == bool(answer.problem)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from gpumon.push.bodies import MOST_BLOCKS, BodyContext, body, slack_text
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
 from gpumon.readings.verdict import Level, Verdict
+from tests.each_row import each_row
 from tests.push.moments import KV_FULL, START_S, THROTTLED, moment, storm
 from tests.records import replace
 
@@ -82,7 +81,7 @@ def test_a_phone_is_told_what_is_simulated_and_what_still_stands() -> None:
     assert sent["text"] == f"SIMULATED WARN {KV_FULL.scope}: KV cache full, still stands (vm)"
 
 
-@pytest.mark.parametrize("scope", [HOSTILE, "&" * 5000, "<" * 300 + "\n" * 300])
+@each_row("scope", [HOSTILE, "&" * 5000, "<" * 300 + "\n" * 300])
 def test_slack_takes_no_markup_and_no_mention_from_outside(scope: str) -> None:
     verdict = replace(KV_FULL, scope=scope, cause=scope)
     (sent,) = bodies("slack", (verdict,))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from gpumon.push.ledger import MOST_WAITING, SETTLE_S, UNLISTED_S, Ledger, WebhookRule
 from gpumon.push.records import ChangeState, KeptState
 from gpumon.readings.verdict import Level, Verdict
 from gpumon.triage.silence import parse_silence
+from tests.each_row import each_row
 from tests.push.moments import ALERT, ENGINE, KV_FULL, NOTE, THROTTLED, moment, storm
 from tests.records import replace
 
@@ -190,7 +190,7 @@ def test_names_of_processes_and_users_stay_on_the_host() -> None:
     assert b"mallory" not in msgspec.json.encode(made.kept)
 
 
-@pytest.mark.parametrize("wall_s", [-3600.0, 3600.0 * 24])
+@each_row("wall_s", [-3600.0, 3600.0 * 24])
 def test_a_clock_that_was_set_costs_no_message(wall_s: float) -> None:
     made = ledger(GROUPED)
     see(made, 0.0, KV_FULL)

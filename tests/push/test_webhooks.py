@@ -24,6 +24,7 @@ from gpumon.push.store import WebhookStore
 from gpumon.push.webhooks import Webhooks, webhooks_of
 from gpumon.readings.check import CheckState
 from gpumon.readings.verdict import Verdict
+from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request, wait_until
 from tests.push.moments import KV_FULL, START_S, THROTTLED, moment
 from tests.records import replace
@@ -151,7 +152,7 @@ def test_a_receiver_that_asks_for_time_gets_it(program: Callable[..., Program]) 
         assert server.times[1] - server.times[0] >= 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seconds"),
     [
         ("", 0.0),

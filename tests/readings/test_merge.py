@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.merge import merge_dcgm
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP
@@ -59,7 +57,7 @@ def test_what_nvml_is_about_to_measure_is_waited_for(field: str) -> None:
     assert getattr(one, field) == WARMING_UP
 
 
-@pytest.mark.parametrize("state", [GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.STALE])
+@each_row("state", [GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.STALE])
 def test_a_gpu_that_does_not_answer_gets_nothing(state: GpuState) -> None:
     own = GpuReading(0, "GPU-0", "A100", state, 100.0)
     assert merge_dcgm([own, dcgm()], HERE) == (own,)

@@ -132,7 +132,7 @@ def test_queries_keys_and_identifiers_are_left_out(target: str, shown: str) -> N
     assert SECRET not in str(request)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind"),
     [
         ('[GIN] 2025/03/21 - 08:52:32 | 200 | 1s | ::1 | GET "/x?prompt=swordfish"', EngineKind.OLLAMA),
@@ -151,7 +151,7 @@ def test_a_client_does_not_hide_by_a_long_query() -> None:
     assert [(request.path, request.status) for request in view.newest] == [("/generate", 414)]
 
 
-@pytest.mark.parametrize("status", ["-50", "99", "1000", "200.0", '"200"', "true", "[200]", "9" * 400])
+@each_row("status", ["-50", "99", "1000", "200.0", '"200"', "true", "[200]", "9" * 400])
 def test_what_is_no_status_makes_no_request_and_no_count_of_its_own(status: str) -> None:
     line = f'{{"function": "log_server_request", "method": "GET", "path": "/completion", "status": {status}}}'
     assert feed_of(line, kind=EngineKind.LLAMA_CPP).view().counts == {}

@@ -15,6 +15,7 @@ from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.search import demand_of
 from gpumon.sizing.service import degraded_of
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -27,7 +28,7 @@ def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     return lost
 
 
-@pytest.mark.parametrize(("offered", "ttft_s"), [(100.0, 8.0), (250.0, 88.6)])
+@each_row(("offered", "ttft_s"), [(100.0, 8.0), (250.0, 88.6)])
 def test_past_the_kv_limit_requests_wait_and_those_that_run_are_no_slower(offered: float, ttft_s: float) -> None:
     """[NIM] Llama-3.3-70B, 5000/500: ITL 92.9 ms at 100 and 93.2 ms at 250 users, of which 85 and 86 run."""
     lost = alone(target=offered)

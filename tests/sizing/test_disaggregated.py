@@ -18,6 +18,7 @@ from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.roofline import InstanceSetting, layers_s, prompt_s, roofline
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, disaggregated
 from gpumon.specs.llm import LlmSpec
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, SEVENTY
 
@@ -129,7 +130,7 @@ def test_the_searched_split_needs_no_more_than_any_typed_one() -> None:
     assert best.prefill.tp < best.decode.tp
 
 
-@pytest.mark.parametrize(("kind", "target"), [("concurrency", 150.0), ("users", 400.0), ("requests_per_s", 9.0)])
+@each_row(("kind", "target"), [("concurrency", 150.0), ("users", 400.0), ("requests_per_s", 9.0)])
 def test_targets_become_one_rate(kind: str, target: float) -> None:
     """In flight and users by Little's law with the time that a request takes in both pools."""
     found = split(target=target, target_kind=kind, think_s=20.0)

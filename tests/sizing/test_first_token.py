@@ -111,7 +111,7 @@ def test_a_fit_of_three_loads_decides() -> None:
     assert not any("not used" in note for note in row.notes)
 
 
-@pytest.mark.parametrize(("tool", "decides"), [("vllm bench serve", True), ("SGLang bench_serving 0.5", False)])
+@each_row(("tool", "decides"), [("vllm bench serve", True), ("SGLang bench_serving 0.5", False)])
 def test_one_load_is_enough_for_vllm_alone(tool: str, decides: bool) -> None:
     row = asked(200.0, swept((16.0,), tool))
     assert ("TTFT" in {each.kind.value for each in row.limits}) is decides

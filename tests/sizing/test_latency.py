@@ -81,7 +81,7 @@ def test_experts_are_counted_once() -> None:
         assert curve.itl_s(running) * 1e3 == pytest.approx(touched, abs=0.5)
 
 
-@pytest.mark.parametrize("running", [-1.0, math.nan, math.inf])
+@each_row("running", [-1.0, math.nan, math.inf])
 def test_impossible_loads_are_named(running: float) -> None:
     for curve in (Curve(0.02, 0.001), Curve(0.02, 0.001, 0.1, 128, 8)):
         for asked in (curve.itl_s, curve.tokens_per_s):

@@ -169,7 +169,7 @@ def test_predicted_running_of_the_sizing_course() -> None:
     assert running / 113 < 1.07
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "kv", "params_bytes", "tokens", "predicted"),
     [("Llama-3.3-70B-FP8", "fp8", 70.55e9, 5_500, 94), ("Llama-3-8B", "", 2 * 8.03e9, 8_000, 127)],
 )
@@ -407,7 +407,7 @@ def test_kv_precision_alone_halves_the_cache_and_leaves_the_weights() -> None:
     assert memory.variant(llm_catalogue(), base.name, base, "bf16", "") is base
 
 
-@pytest.mark.parametrize(("weights", "cache", "field"), [("fp7", "", "weight_precision"), ("", "q4", "kv_precision")])
+@each_row(("weights", "cache", "field"), [("fp7", "", "weight_precision"), ("", "q4", "kv_precision")])
 def test_an_unknown_precision_names_those_there_are(weights: str, cache: str, field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} .* is none of fp32, bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"):
         memory.variant(llm_catalogue(), "Llama-3.1-8B", llm("Llama-3.1-8B"), weights, cache)

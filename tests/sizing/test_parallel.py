@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.missing import Missing
 from gpumon.sizing import memory
 from gpumon.sizing.answer import WorkloadPlan
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.sizing.questions import KNOWN
 
 H100 = "H100 SXM5 80GB"
@@ -47,7 +46,7 @@ def test_an_nvlink_domain_has_no_more_gpus_than_its_server() -> None:
     assert planned(HUGE, Server(H100, 8, nvlink_gpus=72)).problem == planned(HUGE, Server(H100, 8)).problem
 
 
-@pytest.mark.parametrize("domain", [0, 2, 72])
+@each_row("domain", [0, 2, 72])
 def test_hundreds_of_tp_groups_in_one_server_are_placed(domain: int) -> None:
     row = planned(EIGHT_B, Server(H100, 576, nvlink_gpus=domain), 500.0, tp=2, capacity_per_instance=1.0)
     assert (row.problem, row.gpus, row.servers) == ("", 1000.0, 2.0)

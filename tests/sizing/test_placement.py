@@ -32,7 +32,7 @@ def many(count: int, gpus: int, tp: int, workload: int = 0, memory_gb: float = 6
 GUIDE = [one(16, 12.41, 0.99), one(8, 44.76, 0.935, workload=1)]
 
 
-@pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
+@each_row("usable", [0.92 * 80e9, 0.92 * 85.5e9])
 def test_the_design_guide_by_memory(usable: float) -> None:
     """Eight GPUs, each with one 20B and two 5B; two servers of four."""
     placed = place(GUIDE, [ServerShape(4, 4, usable)], "memory")
@@ -45,7 +45,7 @@ def test_the_design_guide_by_memory(usable: float) -> None:
     assert of(placed, "most_on_a_server") == ((0, 8), (1, 4))
 
 
-@pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
+@each_row("usable", [0.92 * 80e9, 0.92 * 85.5e9])
 def test_the_design_guide_by_busy_share(usable: float) -> None:
     """One instance a GPU: 24 GPUs in six servers, the larger model first."""
     shape = ServerShape(4, 4, usable)
@@ -209,7 +209,7 @@ def test_unlimited_shapes_take_what_fits_them_in_the_order_given() -> None:
     assert place(blocks, [eight, ServerShape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
 
 
-@pytest.mark.parametrize("packing", ["busy", "memory"])
+@each_row("packing", ["busy", "memory"])
 def test_many_small_instances_take_two_gpus_more_than_the_best_at_most(packing: str) -> None:
     """40 mixes that were cut out of full GPUs, so that as many GPUs hold them."""
     chance = random.Random(11)
@@ -230,7 +230,7 @@ def test_many_small_instances_take_two_gpus_more_than_the_best_at_most(packing: 
         assert placed.gpus <= gpus + 2
 
 
-@pytest.mark.parametrize("packing", ["busy", "memory"])
+@each_row("packing", ["busy", "memory"])
 def test_a_million_instances(packing: str) -> None:
     """Counted, bounded, and drawn as far as anyone looks."""
     blocks = [one(10**6, 12.41, 0.3), one(10**6, 44.76, 0.4, workload=1), many(10**6, 16, 8, 2), many(10**6, 3, 3, 3)]

@@ -17,6 +17,7 @@ from gpumon.sizing.plan import NO_WORKLOAD, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
 
@@ -349,7 +350,7 @@ class TestProfiles:
         assert two.price_per_hour - one.price_per_hour == pytest.approx(8 * 0.5)
 
 
-@pytest.mark.parametrize("tp", [None, 1])
+@each_row("tp", [None, 1])
 def test_a_gpu_whose_memory_is_not_known_is_no_answer_and_the_config_tells_it(tp: int | None) -> None:
     workload = Workload("Llama-3.1-8B-FP8", 50, prompt_tokens=1000.0, answer_tokens=200.0, tp=tp)
     scenario = Scenario(server=(Server("H20 NVL16"),), workload=(workload,))

@@ -93,9 +93,7 @@ def test_a_layer_with_an_indexer_takes_longer() -> None:
     assert layers_s(dense) == pytest.approx(61 * each_s)
 
 
-@pytest.mark.parametrize(
-    ("prompt_tokens", "precision", "measured_ms"), [(64_000.0, "nvfp4", 15.3), (1000.0, "fp8", 20.2)]
-)
+@each_row(("prompt_tokens", "precision", "measured_ms"), [(64_000.0, "nvfp4", 15.3), (1000.0, "fp8", 20.2)])
 def test_published_runs_of_glm_5_with_one_request(prompt_tokens: float, precision: str, measured_ms: float) -> None:
     """SGLang of April 2026, and its first version for this model, which was slower."""
     predicted_ms = roofline(glm_5(prompt_tokens, precision)).itl_s(1.0) * 1e3
@@ -208,7 +206,7 @@ def test_what_is_not_known_is_named() -> None:
         weight_read_s(replace(at, llm=replace(at.llm, read_bytes=0.0)))
 
 
-@pytest.mark.parametrize(("gpus", "tp", "said"), [(0, 1, "gpus"), (1, 0, "tp"), (2, 4, "gpus")])
+@each_row(("gpus", "tp", "said"), [(0, 1, "gpus"), (1, 0, "tp"), (2, 4, "gpus")])
 def test_impossible_settings_are_named(gpus: int, tp: int, said: str) -> None:
     at = setting(ROWS["A1"])
     with pytest.raises(ValueError, match=said):

@@ -59,7 +59,7 @@ def test_another_tp_is_named_only_where_it_saves_gpus(users: float, tp: int) -> 
     assert not any("inf" in note for note in named)
 
 
-@pytest.mark.parametrize("domain", [1, 2])
+@each_row("domain", [1, 2])
 def test_tp_stays_inside_one_nvlink_domain(domain: int) -> None:
     workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0, weight_precision="w8a8")
     shape = Server(A100, 8, nvlink_gpus=domain)
@@ -122,7 +122,7 @@ def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
     assert "the table of guide-nemo-20b was measured on H100 PCIe 80GB" in row.problem
 
 
-@pytest.mark.parametrize(("loads", "scaled"), [((40.0,), True), ((1.0, 4.0, 8.0, 16.0, 40.0), False)])
+@each_row(("loads", "scaled"), [((40.0,), True), ((1.0, 4.0, 8.0, 16.0, 40.0), False)])
 def test_one_measured_load_is_no_line_and_the_row_says_so(loads: tuple[float, ...], scaled: bool) -> None:
     points = tuple(Point(b, 0.012 + 0.0004 * b) for b in loads)
     seen = replace(SWEEP, origin=Origin.LIVE, points=points, concurrency=None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, changed
 
@@ -28,7 +27,7 @@ def test_spare_servers_are_of_the_first_shape_that_there_are_more_of() -> None:
         assert answer.plans.busy_aware.spare_shape == at
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@each_row("first", [0, 1])
 def test_without_a_server_all_stand_on_the_same_and_it_is_said(first: int) -> None:
     """Engines on different GPUs: none may be sized on one kind and placed on the other."""
     gpus = ("A100 SXM4 80GB", "H100 SXM5 80GB")

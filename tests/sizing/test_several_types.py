@@ -38,7 +38,7 @@ def test_servers_are_filled_in_the_order_of_the_file():
     assert isinstance(answer.plans.busy_aware.servers_least, Missing)
 
 
-@pytest.mark.parametrize("kind", ["concurrency", "users", "requests_per_s"])
+@each_row("kind", ["concurrency", "users", "requests_per_s"])
 def test_instances_of_two_types_carry_the_target_and_no_more_than_planned(kind):
     """Each type has the load that it is planned with or less, and one instance less of either would be too few."""
     target = {"concurrency": 3000.0, "users": 3000.0, "requests_per_s": 150.0}[kind]
@@ -232,7 +232,7 @@ def test_twenty_models_on_three_types_have_an_answer():
     assert answer.totals.instances == sum(each.instances for each in answer.workloads)
 
 
-@pytest.mark.parametrize("target", [40.0, 300.0, 1376.0])
+@each_row("target", [40.0, 300.0, 1376.0])
 def test_a_plan_over_several_types_is_never_dearer_than_one_of_them(target):
     """As a fleet poses it: what is here of each type first, then more of the first one."""
     h100 = Server("H100 SXM5 80GB", count=1)

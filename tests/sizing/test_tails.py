@@ -12,6 +12,7 @@ from gpumon.sizing.latency import Curve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.scenario import Scenario, Server
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -52,7 +53,7 @@ def test_a_line_over_three_levels_follows_the_load() -> None:
     assert tail.at(12.0) < tail.at(8.0)
 
 
-@pytest.mark.parametrize("p95_slope_s", [0.0, 0.0001, 0.0008])
+@each_row("p95_slope_s", [0.0, 0.0001, 0.0008])
 def test_beyond_the_loads_that_were_seen_p95_does_not_fall_to_the_mean(p95_slope_s: float) -> None:
     """The mean may grow faster than the line of p95: further out the two would cross."""
     tail = tail_of([LatencySample(b, mean(b), 0.04 + p95_slope_s * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
@@ -73,7 +74,7 @@ def test_loads_of_less_than_one_and_points_without_p95_are_no_end_of_the_line() 
     assert tail.at(0.5) == tail.at(1.0) == tail.at(50.0) == pytest.approx(0.04 / mean(1.0))
 
 
-@pytest.mark.parametrize("levels", [(8.0,), (4.0, 16.0), (8.0, 9.0, 10.0)])
+@each_row("levels", [(8.0,), (4.0, 16.0), (8.0, 9.0, 10.0)])
 def test_fewer_or_closer_levels_give_one_ratio(levels: tuple[float, ...]) -> None:
     tail = tail_of([LatencySample(b, mean(b), 2.0 * mean(b)) for b in levels], MEAN, 9.0)
     assert (tail.known, tail.at(1.0), tail.at(50.0)) == (True, pytest.approx(2.0), pytest.approx(2.0))

@@ -95,13 +95,13 @@ def test_the_load_at_a_goal_is_where_the_goal_is_met(line: TtftLine, goal_s: flo
         assert line.ttft_s(running) == pytest.approx(goal_s, rel=1e-6)
 
 
-@pytest.mark.parametrize(("fixed", "crowd", "growth"), [(-0.1, 0.0, 0.0), (0.1, math.nan, 0.0), (0.1, 0.0, -1.0)])
+@each_row(("fixed", "crowd", "growth"), [(-0.1, 0.0, 0.0), (0.1, math.nan, 0.0), (0.1, 0.0, -1.0)])
 def test_impossible_lines_are_named(fixed: float, crowd: float, growth: float) -> None:
     with pytest.raises(ValueError, match=r"fixed_s|crowd_s|growth_s"):
         TtftLine(fixed, crowd, growth)
 
 
-@pytest.mark.parametrize("users", [150, 200, 250])
+@each_row("users", [150, 200, 250])
 def test_past_the_knee_little_says_how_long(users: int) -> None:
     """NIM: 920 tok/s whatever is offered, so 250 users wait 88.6 s for the first token (measured)."""
     found = queued_ttft_s(users, 920 / 500, 500, 0.0932)

@@ -167,7 +167,7 @@ def test_fewer_than_one_request_decode_alone() -> None:
     assert spread.itl_s == one.itl_s
 
 
-@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.7])
+@each_row("rate", [1e-6, 1e-3, 0.7])
 def test_a_small_rate_is_not_rounded_away(rate: float) -> None:
     answer = row(changed(scenario_of("dense", "roofline"), target=rate, target_kind="requests_per_s"))
     assert answer.requests_per_s == pytest.approx(rate, rel=1e-6)

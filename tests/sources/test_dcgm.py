@@ -17,6 +17,7 @@ from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_gpus import EXPORTER_S, ChangePace
 from gpumon.sources.fetch import Limits
+from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.polling import HURRIED, PATIENT, QUICK, always, until
 
@@ -330,9 +331,7 @@ def polled(interval_s: float, *, seconds: int = 600) -> ChangePace:
     return learnt(*((float(at), int((at + 7) / interval_s)) for at in range(0, seconds, 5)))
 
 
-@pytest.mark.parametrize(
-    ("interval_s", "low", "high"), [(30, 30, 30), (10, 10, 10), (1, 5, 5), (12, 10, 15), (60, 60, 60)]
-)
+@each_row(("interval_s", "low", "high"), [(30, 30, 30), (10, 10, 10), (1, 5, 5), (12, 10, 15), (60, 60, 60)])
 def test_an_interval_is_learnt_as_well_as_the_polls_can_tell(interval_s: float, low: float, high: float) -> None:
     assert low <= polled(interval_s).interval_s <= high
 

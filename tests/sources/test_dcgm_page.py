@@ -14,6 +14,7 @@ from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, WANTED, DcgmPage, GpuIdentity, gpu_fields, read_page
 from gpumon.sources.exposition import Scanner
+from tests.each_row import each_row
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
 A100 = tuple(f"GPU-5f1c77d2-0b6e-4d1a-9a53-6c2e8f00a10{n}" for n in range(2))
@@ -122,7 +123,7 @@ def test_hosts_on_one_page_stay_apart_in_their_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "why"),
     [
         ("DCGM_FI_DEV_GPU_TEMP", "9223372036854775792", Reason.NOT_SUPPORTED),
@@ -155,7 +156,7 @@ def test_a_counter_of_years_is_no_blank() -> None:
     assert one("", "2.2e14", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")["energy_j"] == 2.2e11
 
 
-@pytest.mark.parametrize(("value", "share"), [("1", 0.01), ("0.500000", 0.005), ("0", 0.0)])
+@each_row(("value", "share"), [("1", 0.01), ("0.500000", 0.005), ("0", 0.0)])
 def test_a_percentage_under_the_name_of_a_share_is_taken_for_what_it_is(value: str, share: float) -> None:
     """DCGM 4.6 had the name before it had the unit: another GPU's 87 on the page says so."""
     name = "DCGM_FI_DEV_GPU_UTIL_RATIO"
@@ -172,7 +173,7 @@ def test_series_of_other_things_than_gpus_are_left_alone() -> None:
     assert page('DCGM_FI_DEV_GPU_TEMP{nvswitch="0",Hostname="h"} 40\nDCGM_FI_DEV_GPU_TEMP 41\n').found == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("labels", "indices"),
     [
         (['gpu="1",UUID="a"', 'gpu="1",UUID="b"', 'gpu="7",UUID="c"'], [1, 2, 7]),

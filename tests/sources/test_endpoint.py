@@ -12,6 +12,7 @@ import pytest
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import BackOff, parse_url
+from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import CARDS, PAGE, always, polling, until, vllm
@@ -136,7 +137,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMS)
+@each_row("text", FORMS)
 def test_forms(text: str) -> None:
     url = parse_url(text)
     base, path = FORMS[text]
@@ -156,7 +157,7 @@ http://host:8000?key=s3cret|http://host#s3cret|http://user:s3cret@host:8000|s3cr
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["", "  ", "http://host\n:8000", "http://host\x1b:8000", *WRONG.strip().replace("\n", "|").split("|")]
 )
 def test_a_wrong_url_is_a_value_error_that_does_not_repeat_it(text: str) -> None:

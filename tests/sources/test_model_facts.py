@@ -23,6 +23,7 @@ from gpumon.sources.model_files import MOST_MODEL_CONFIG_BYTES, gguf_paths, mode
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
 from gpumon.specs.llm import LlmSpec
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sources.gguf_writer import write
 from tests.specs.gguf_tables import header, q4_k_m
@@ -269,7 +270,7 @@ def test_an_experts_size_follows_from_all_and_active_parameters() -> None:
     assert spec.expert_read_bytes == spec.expert_params * 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         (replace(MOE, active_params_b=None), "active_params_b is missing"),

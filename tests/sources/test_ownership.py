@@ -16,6 +16,7 @@ import pytest
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
 from gpumon.sources.sockets import OURS, listening, sockets_of
+from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.sources.nvml.rig import running
@@ -128,7 +129,7 @@ def test_api_workers_own_the_gpu_of_their_sibling(server: Callable[..., dict[str
     assert answer == (("GPU-1",), OWNED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "text"),
     [
         ("http://127.0.0.1:1", "no process of this host listens on port 1: it may be in a container; set gpus = [..]"),

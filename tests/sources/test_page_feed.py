@@ -16,6 +16,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds import PageFeed, engine_row_of
+from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import check
 from tests.sources.polling import HURRIED, PATIENT, always
@@ -74,7 +75,7 @@ def test_a_server_that_tells_its_first_tokens_may_book_whole_prompts():
     assert ended.advance == {q.PREFILL_COMPUTED: Advance.END}
 
 
-@pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "-Inf"])
+@each_row("value", ["NaN", "-1", "+Inf", "-Inf"])
 def test_what_is_no_count_is_left_out_and_no_zero(value: str):
     page = f'tokens_total{{mode="decode"}} {value}\nbusy 2\n'.encode()
     found = one(page, {"decode_tokens": "tokens_total", "running": "busy"})

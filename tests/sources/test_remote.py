@@ -38,6 +38,7 @@ from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote,
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import PeerError
 from gpumon.tui.fleet.columns import state_or_verdict
+from tests.each_row import each_row
 from tests.outputs import shots
 from tests.records import replace
 
@@ -165,7 +166,7 @@ def test_a_host_that_is_read_seldom_is_waited_for() -> None:
     assert patience_s(b"{}") == NEXT_LINE_S
 
 
-@pytest.mark.parametrize("name", shots.ALL)
+@each_row("name", shots.ALL)
 def test_every_snapshot_that_is_printed_is_read_back(name: str) -> None:
     told = encode(shots.ALL[name]())
     read = json.loads(encode(SnapshotReader().read(parse_snapshot(told), 1e9)))
@@ -329,7 +330,7 @@ async def test_a_host_that_hangs_says_for_how_long(tmp_path: Path, monkeypatch: 
     assert frame.faults[-1].text == "no figures for 12 s: its gpumon runs, and its driver does not answer yet"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         b'{"difference":[{},{},[]]}',
@@ -339,7 +340,7 @@ async def test_a_host_that_hangs_says_for_how_long(tmp_path: Path, monkeypatch: 
         b'{"difference":[{},' + b'{"gpus":[{},' * 40 + b"{}" + b"]}" * 40 + b"]}",
         b'{"difference":[{},{},[5]]}',
     ],
-    ids=range(6),
+    named=range(6),
 )
 def test_a_difference_that_makes_no_sense_costs_its_own_host(line: bytes) -> None:
     remote = Remote(Host(address="gpu-07"), 1.0, time.time)

@@ -15,6 +15,7 @@ from gpumon.specs.hints import CONVOLUTION_DTYPE, STATE_DTYPE, hints_of
 from gpumon.specs.llm import CONVOLUTION, LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llm_hints import with_state_dtypes
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 from tests.sources.test_model_facts import ask
 
@@ -49,7 +50,7 @@ def released(name: str, **changes: object) -> LlmSpec:
     )
 
 
-@pytest.mark.parametrize("name", ["vllm-family-granite-hybrid", "vllm-family-nemotron-h"])
+@each_row("name", ["vllm-family-granite-hybrid", "vllm-family-nemotron-h"])
 def test_the_state_has_the_format_that_the_page_says(name: str) -> None:
     assert told(name)[STATE_DTYPE] == "float32"
     assert widths(served(name, told(name))) == {"mamba2": 4.0, CONVOLUTION: 2.0}

@@ -126,7 +126,7 @@ def test_experts_that_compute_nothing_leave_a_whole_number() -> None:
         read({**config, "zero_expert_num": 100})
 
 
-@pytest.mark.parametrize("name", ["gpt-oss-120b", "Gemma-3-27B", "Gemma-2-9B"])
+@each_row("name", ["gpt-oss-120b", "Gemma-3-27B", "Gemma-2-9B"])
 def test_layer_types_and_the_model_types_own_pattern_agree(name: str) -> None:
     config = json.loads(json.dumps(CONFIGS[name]))
     inner = config.get("text_config", config)
@@ -224,7 +224,7 @@ def files_of(config: dict[str, Any]) -> float:
     return spec.params * 2.0
 
 
-@pytest.mark.parametrize("share", [0.981, 1.0, 1.019])
+@each_row("share", [0.981, 1.0, 1.019])
 def test_files_that_hold_what_the_dimensions_give_agree(share: float) -> None:
     assert read(LLAMA, {"": files_of(LLAMA) * share}) == read(LLAMA)
 
@@ -255,7 +255,7 @@ def test_files_of_gptq_hold_the_zero_points_of_symmetric_weights_too() -> None:
     assert read(symmetric, files) == read_by_kernels
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "problem"),
     [
         ({"model_type": "nomic_bert", "num_experts": 8}, "not known to have experts"),

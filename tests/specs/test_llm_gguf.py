@@ -210,9 +210,7 @@ def hybrid(architecture: str, linear: Iterable[int], layers: int, **keys: object
     return GgufHeader(found.metadata, tuple(kept))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind", "flops"), [("nemotron_h", "mamba2", 5), ("qwen3next", "delta net", 7)]
-)
+@each_row(("architecture", "kind", "flops"), [("nemotron_h", "mamba2", 5), ("qwen3next", "delta net", 7)])
 def test_recurrent_layers_have_a_state_and_no_cache(architecture: str, kind: str, flops: int) -> None:
     """llama.cpp keeps states at 32 bit; each is read and written by a step."""
     spec = read(hybrid(architecture, (0, 1, 2), 4, ssm__inner_size=4096, ssm__state_size=128))

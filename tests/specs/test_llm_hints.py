@@ -80,7 +80,7 @@ def test_a_recorded_sglang_answer_lacks_dimensions_and_bytes() -> None:
     assert "weight_bytes or a weight_precision that tells the bits" in ask(hints, "tiny-llama")[1][0]
 
 
-@pytest.mark.parametrize("name", ["Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "llama3.1:8b", "meta-llama/Llama-3.1-8B"])
+@each_row("name", ["Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "llama3.1:8b", "meta-llama/Llama-3.1-8B"])
 def test_the_catalogues_dimensions_with_the_engines_bytes(name: str) -> None:
     spec, row = found(Q4_K_M, name), LLMS.find("meta-llama/Llama-3.1-8B")
     assert row is not None
@@ -223,7 +223,7 @@ def test_a_row_that_can_not_be_used_says_so() -> None:
     assert problems[1].startswith("the engine's own words lack layers, hidden, heads")
 
 
-@pytest.mark.parametrize("kv_heads", ["16", "4"])
+@each_row("kv_heads", ["16", "4"])
 def test_of_heads_that_differ_by_layer_any_number_is_told(kv_heads: str) -> None:
     """Gemma 4 31B has 16 KV heads in its window layers and 4 in the others."""
     spec = found({"layers": "60", "kv_heads": kv_heads, "weight_precision": "fp8"}, "google/gemma-4-31B-it")

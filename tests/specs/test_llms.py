@@ -233,7 +233,7 @@ def test_nothing_is_near_a_name_that_shares_nothing() -> None:
     assert isinstance(CATALOGUE.nearest("-" * 100_000), tuple)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "problem"),
     [
         ({"verified": "perhaps"}, "line 1: Expected `bool`, got `str` - at `$.verified`"),

@@ -242,9 +242,7 @@ def test_what_is_not_known_is_named(config: dict[str, Any], problem: str) -> Non
     assert problem in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("bits", "size", "zero", "expected"), [(4, 128, True, 0.52), (4, 32, True, 0.58), (8, -1, False, 1.0)]
-)
+@each_row(("bits", "size", "zero", "expected"), [(4, 128, True, 0.52), (4, 32, True, 0.58), (8, -1, False, 1.0)])
 def test_bytes_of_an_integer_weight(bits: int, size: int, zero: bool, expected: float) -> None:
     assert integer_bytes(bits, size, zero) == pytest.approx(expected, abs=0.005)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import SCRAPED, SERVED, START_CPU, START_READ, STARTS, Departure, EndpointState
 from gpumon.readings.snapshot import Snapshot
@@ -116,7 +114,7 @@ def test_the_gpu_of_an_engine_that_ended_names_it_and_is_not_offered_for_other_w
     assert "engine_ended" not in [verdict.cause for verdict in verdicts]
 
 
-@pytest.mark.parametrize(("waiting", "level"), [(0.0, Level.WARN), (40.0, Level.CRITICAL)])
+@each_row(("waiting", "level"), [(0.0, Level.WARN), (40.0, Level.CRITICAL)])
 def test_other_replicas_that_serve_make_it_a_warning_unless_requests_wait_there(waiting: float, level: Level) -> None:
     stage = Stage()
     stage.triage = Alike(("vllm:8000", "vllm:9000"), thresholds=Thresholds())

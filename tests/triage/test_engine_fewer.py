@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
-
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Kind, Limit, TokensTotal, Verdict
 from gpumon.specs.llm import LlmSpec
@@ -116,9 +114,7 @@ def test_nothing_is_promised_without_a_price() -> None:
     assert not any("saves_per_hour" in one.parameters for one in found["a"].actions)
 
 
-@pytest.mark.parametrize(
-    ("precision", "stored_bytes", "fits"), [("bf16", 100e9, True), ("fp8", 100e9, False), ("bf16", 190e9, False)]
-)
+@each_row(("precision", "stored_bytes", "fits"), [("bf16", 100e9, True), ("fp8", 100e9, False), ("bf16", 190e9, False)])
 def test_weights_that_would_fit_on_fewer_gpus_in_8_bit(precision: str, stored_bytes: float, fits: bool) -> None:
     """100 GB of 16-bit weights need two GPUs of 80 GiB, and half of them one."""
     llm = LlmSpec("m", "test", 50e9, 50e9, 1e9, 1000, 4096, 32, 32, 8, 128, stored_bytes=stored_bytes)

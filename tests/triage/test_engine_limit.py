@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
@@ -81,12 +79,12 @@ TRAINS = {**COMPUTES, "processes": (*BUSY["processes"], LORA)}
 READS_TOO = {**READS, "processes": (*BUSY["processes"], LORA)}
 
 
-@pytest.mark.parametrize("card", [TRAINS, READS_TOO])
+@each_row("card", [TRAINS, READS_TOO])
 def test_an_engine_with_nothing_to_do_does_not_do_what_its_gpu_does(card: dict[str, Any]) -> None:
     assert limits(judged(scene(NOTHING, card, moves=False))) == (Limit.HEALTHY,)
 
 
-@pytest.mark.parametrize("card", [TRAINS, READS_TOO])
+@each_row("card", [TRAINS, READS_TOO])
 def test_beside_another_its_own_figures_count(card: dict[str, Any]) -> None:
     assert limits(judged(scene({}, card))) == (Limit.HEALTHY,)
     quiet = {**card, "processes": (*BUSY["processes"], GpuProcess(999, "python", vram_bytes=0.4 * GIB))}
@@ -165,7 +163,7 @@ def test_the_backlog_of_an_overload_is_no_number_of_instances() -> None:
     assert "more instances; " in actions_text(found)
 
 
-@pytest.mark.parametrize(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
+@each_row(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
 def test_a_queue_that_comes_with_a_pause_does_not_wait_for_the_memory(moves: bool, level: Level) -> None:
     stage = Stage()
     stage.play(60, scene({}, READS), every_s=1)
@@ -180,13 +178,13 @@ def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: st
     assert ("lower --max-model-len" in actions_text(found)) is advised
 
 
-@pytest.mark.parametrize(("share", "advised"), [("0.9", True), ("0.95", False)])
+@each_row(("share", "advised"), [("0.9", True), ("0.95", False)])
 def test_memory_that_is_given_already_is_not_asked_for(share: str, advised: bool) -> None:
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": share})))
     assert ("--gpu-memory-utilization" in actions_text(found)) is advised
 
 
-@pytest.mark.parametrize(("experts_gib", "advised"), [(8.0, True), (100.0, False)])
+@each_row(("experts_gib", "advised"), [(8.0, True), (100.0, False)])
 def test_less_tensor_parallelism_is_advised_where_the_model_fits(experts_gib: float, advised: bool) -> None:
     """Two GPUs of 80 GB and one that reads half as much; 100 GiB of weights do not fit on one of them."""
     llm = LlmSpec("m", "test", 8e9, 8e9, 1e9, 1000, 4096, 32, 32, 8, 128, stored_bytes=experts_gib * GIB)
@@ -197,7 +195,7 @@ def test_less_tensor_parallelism_is_advised_where_the_model_fits(experts_gib: fl
     assert ("smaller_tp" in [one.code for one in found.actions]) is advised
 
 
-@pytest.mark.parametrize("kept", [{"kv_precision": "fp8"}, {}])
+@each_row("kept", [{"kv_precision": "fp8"}, {}])
 def test_fp8_is_no_advice_where_the_kv_cache_is_fp8(kept: dict[str, str]) -> None:
     found = only(judged(scene({**FULL, **kept}, info={} if kept else {"cache_dtype": "fp8_e4m3"})))
     assert "--kv-cache-dtype" not in actions_text(found)
@@ -244,7 +242,7 @@ def test_no_batch_is_promised_that_cannot_be_worked_out(changes: dict[str, Any])
     assert verdict_text(found) == "memory bandwidth 81 % at batch 24"
 
 
-@pytest.mark.parametrize("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])
+@each_row("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])
 def test_modelled_bandwidth_and_upper_bounds_are_no_evidence(source: BandwidthSource) -> None:
     found = judged(scene({}, {**READS, "bandwidth_source": source}))
     assert limits(found) == (Limit.HEALTHY,)

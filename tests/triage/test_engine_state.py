@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, GpuProcess, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
@@ -20,7 +18,7 @@ STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0
 BLIND = {"sm_active_ratio": NOT_SUPPORTED, "tensor_active_ratio": NOT_SUPPORTED, "activity_source": ""}
 
 
-@pytest.mark.parametrize("gpus", [IDLE, BUSY])
+@each_row("gpus", [IDLE, BUSY])
 def test_the_first_request_after_a_quiet_night_is_no_hang(gpus: dict[str, Any]) -> None:
     stage = Stage()
     stage.play(299, scene({**STOPS, "running": 0.0}, IDLE, moves=False))
@@ -52,7 +50,7 @@ def test_a_slow_first_token_is_waited_for_three_times_as_long() -> None:
     assert limits(judged(scene(slow, IDLE, moves=False), 62)) == (Limit.HUNG,)
 
 
-@pytest.mark.parametrize("advances", [{"decode_tokens_per_s": "end"}, {}])
+@each_row("advances", [{"decode_tokens_per_s": "end"}, {}])
 def test_tokens_that_are_counted_at_the_end_of_a_request_say_nothing(advances: dict[str, str]) -> None:
     changes = {**STOPS, "advances": advances}
     assert Limit.HUNG not in limits(judged(scene(changes, IDLE, moves=False, kind=EngineKind.TENSORRT_LLM), 120))
@@ -101,7 +99,7 @@ def run(trained: float, card: dict[str, Any]) -> tuple[Of, ...]:
     return gpu(**card), one
 
 
-@pytest.mark.parametrize("seen", [(gpu(**SPINS),), ()], ids=["stalled", "cannot tell"])
+@each_row("seen", [(gpu(**SPINS),), ()], named=["stalled", "cannot tell"])
 def test_a_hang_is_told_since_the_last_step_and_no_longer_than_it_lasts(seen: tuple[Of, ...]) -> None:
     """Its text says for how long there was none: the same time as since when it stands."""
     stage = Stage()
@@ -129,7 +127,7 @@ def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:
     assert Limit.HUNG not in limits(stage.play(60, scene(STOPS, works, moves=False)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "log"),
     [
         ({}, "save its log (journalctl _PID=4711, or where its output goes)"),

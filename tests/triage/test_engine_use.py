@@ -125,7 +125,7 @@ def test_requests_that_a_sleeping_engine_keeps_wait_for_whoever_put_it_to_sleep(
     assert only(judged(scene(asleep, IDLE, moves=False), 600)).cause == "paused"
 
 
-@pytest.mark.parametrize(("changes", "card"), [({}, BUSY), (FEW, QUIET)], ids=["healthy", "under-used"])
+@each_row(("changes", "card"), [({}, BUSY), (FEW, QUIET)], named=["healthy", "under-used"])
 def test_figures_that_contradict_the_gpus_promise_nothing(changes: dict[str, Any], card: dict[str, Any]) -> None:
     said = Evidence("mbu_beside_measured", 0.81, 0.39)
     found = only(judged(scene({**changes, "contradicts": (said,)}, card, slots=48.0), 200))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
 from gpumon.readings.frame import EndpointState, GpuState, RankReading, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.triage.render import event_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu
 
@@ -138,7 +137,7 @@ def test_the_start_of_a_slowdown_is_told_by_cause_and_a_power_cap_is_not() -> No
     assert told(stage) == [(EventKind.THROTTLE, "gpu 0", "slowed down by heat")]
 
 
-@pytest.mark.parametrize("beat", [1, 2, 3])
+@each_row("beat", [1, 2, 3])
 def test_what_flaps_is_told_at_most_once_in_10_s(beat: int) -> None:
     stage = Stage()
     stage.play(20, (up(), gpu()))

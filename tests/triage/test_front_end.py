@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
@@ -112,7 +110,7 @@ def test_failures_that_are_not_one_backends_alone_are_no_verdict_on_it(backends:
     assert judged(routed(changes, backends)) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "said"),
     [
         ({"failures_per_s": 3.6}, "90 % fail or are turned away (216 in 60 s)"),
@@ -166,14 +164,14 @@ def test_a_queue_in_front_of_backends_with_room_is_the_front_ends_own() -> None:
     assert verdict_text(found) == ("12 requests wait in it, while its 2 backends have room (4 running, none waiting)")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"of_engines": {**FEW, "kv_usage_ratio": 0.9}},
         {"of_engines": {**FEW, "waiting": 3.0}},
         {"of_engines": FEW, "polled": False},
     ],
-    ids=["full", "queued", "not polled"],
+    named=["full", "queued", "not polled"],
 )
 def test_a_queue_in_front_of_backends_without_room_or_unknown_ones_is_no_verdict(changes: dict[str, Any]) -> None:
     assert judged(routed({"waiting": 12.0}, **changes)) == ()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Evidence, Family, Kind, Quantiles, WithinGoal
@@ -35,10 +33,10 @@ def test_a_missed_goal_has_the_share_that_kept_it() -> None:
     assert "70 %" in evidence_text(late["ttft_p95"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "ttft",
     [Quantiles(mean=1.0, p95=FEW), Quantiles(mean=0.8, p95=1.2, p95_low=0.5, p95_high=2.0)],
-    ids=["too few for a p95", "the goal inside its bucket"],
+    named=["too few for a p95", "the goal inside its bucket"],
 )
 def test_the_share_stands_in_where_the_p95_does_not_tell(ttft: Quantiles) -> None:
     late = evidence({"ttft_s": ttft, "ttft_goal": share(0.6, high=0.7)}, Goals(ttft_s=1.0))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
@@ -53,9 +51,7 @@ def test_an_old_xid_ages_out_and_what_persists_stays() -> None:
     assert limit(stage.play(30, (with_xid(48, ago_s=3590.0, remap_failed=1.0),)), Family.STATE) is Limit.HARDWARE_FAULT
 
 
-@pytest.mark.parametrize(
-    ("state", "text"), [(GpuState.LOST, "lost for over 10 s"), (GpuState.RESET_REQUIRED, "needs a reset")]
-)
+@each_row(("state", "text"), [(GpuState.LOST, "lost for over 10 s"), (GpuState.RESET_REQUIRED, "needs a reset")])
 def test_a_gpu_that_is_gone_is_critical_and_its_use_is_no_question(state: GpuState, text: str) -> None:
     stage = Stage()
     stage.tick(gpu(3, processes=(process(),)))
@@ -133,7 +129,7 @@ def test_a_row_that_waits_to_be_remapped_is_a_warning_on_a_gpu_at_work() -> None
     assert (found.cause, found.level) == ("remap_pending", Level.WARN)
 
 
-@pytest.mark.parametrize(("ago_s", "told"), [(86_390.0, True), (86_410.0, False)])
+@each_row(("ago_s", "told"), [(86_390.0, True), (86_410.0, False)])
 def test_a_critical_xid_that_an_exporter_still_shows_is_told_for_a_day(ago_s: float, told: bool) -> None:
     """Its gauge stands until the GPU is reset. The driver's own event of that age is long over."""
     event = with_xid(48, ago_s=ago_s)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.snapshot import Family, Level, Limit
 from gpumon.triage.render import event_text, evidence_text
 from tests.each_row import each_row
@@ -42,21 +40,21 @@ def test_a_clock_at_the_edge_of_its_level_is_of_one_level() -> None:
     assert levels == [Level.WARN, Level.CRITICAL]
 
 
-@pytest.mark.parametrize("clock", [0.98, 1.0])
+@each_row("clock", [0.98, 1.0])
 def test_a_low_clock_at_its_edge_is_one_verdict(clock: float) -> None:
     stage = Stage()
     stage.play(400, lambda at: (loaded("applications_clocks_setting", clock=clock + (0.05 if at % 80 > 70 else 0.0)),))
     assert len(stage.events) <= 1
 
 
-@pytest.mark.parametrize(("busy", "level"), [(0.04, Level.NOTE), (0.2, Level.WARN)])
+@each_row(("busy", "level"), [(0.04, Level.NOTE), (0.2, Level.WARN)])
 def test_a_slowdown_of_a_gpu_that_does_nothing_is_a_note(busy: float, level: Level) -> None:
     found = said(Stage().play(60, (loaded(*HOT, clock=1.2, busy_ratio=busy),)), Family.STATE)
     assert (found.code, found.level) == (Limit.THROTTLED, level)
     assert ("idle" in found.parameters) == (level is Level.NOTE)
 
 
-@pytest.mark.parametrize(("step_mhz", "cause"), [(0.0, "locked_clock"), (39.0, "locked_clock"), (41.0, "low_clock")])
+@each_row(("step_mhz", "cause"), [(0.0, "locked_clock"), (39.0, "locked_clock"), (41.0, "low_clock")])
 def test_a_clock_that_moves_by_more_than_two_hundredths_is_not_locked(step_mhz: float, cause: str) -> None:
     """2 % of 1980 MHz are 39.6 MHz."""
     found = said(Stage().play(125, lambda at: (loaded(clock=0.9 + step_mhz / 1e3 * (at % 2)),)), Family.STATE)

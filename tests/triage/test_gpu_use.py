@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
@@ -24,7 +22,7 @@ def test_memory_that_no_visible_process_holds_says_where_to_look() -> None:
     assert "--pid=host" in actions_text(found)
 
 
-@pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.SGLANG])
+@each_row("kind", [EngineKind.VLLM, EngineKind.SGLANG])
 def test_an_engine_that_reserves_its_pool_is_not_told_by_its_gpu(kind: EngineKind) -> None:
     """Full memory is how they work; whether they are idle or full is the engine's own verdict."""
     on = gpu(vram_used_bytes=75 * GIB, processes=(process(engine="vllm:8000", gib=75.0),))
@@ -34,7 +32,7 @@ def test_an_engine_that_reserves_its_pool_is_not_told_by_its_gpu(kind: EngineKin
     assert limit(snapshot, Family.LIMIT) is None
 
 
-@pytest.mark.parametrize(("used", "level"), [(66.0, Level.NOTE), (75.0, Level.WARN)])
+@each_row(("used", "level"), [(66.0, Level.NOTE), (75.0, Level.WARN)])
 def test_a_training_that_fills_its_memory_is_near_its_end(used: float, level: Level) -> None:
     trains = engine(phase=Phase.TRAINING, kind=EngineKind.GENERIC, name="run")
     on = gpu(vram_used_bytes=used * GIB, busy_ratio=0.95, processes=(process(gib=used),))
@@ -58,7 +56,7 @@ def test_a_gpu_whose_figures_are_refused_can_not_be_told_and_says_why() -> None:
     assert "the driver refuses it to this user" in verdict_text(found)
 
 
-@pytest.mark.parametrize(("active", "expected"), [(0.0, Limit.IDLE_VRAM_HELD), (0.7, Limit.HEALTHY)])
+@each_row(("active", "expected"), [(0.0, Limit.IDLE_VRAM_HELD), (0.7, Limit.HEALTHY)])
 def test_a_slice_sleeps_by_its_sm_activity(active: float, expected: Limit) -> None:
     busy = Missing(Reason.UNDER_MIG)
     part = gpu(1, busy_ratio=busy, sm_active_ratio=active, mig_profile="3g.40gb", vram_used_bytes=38 * GIB)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import RankReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
@@ -87,7 +85,7 @@ def play(seconds: int, of: Callable[[int], tuple[Of, ...]]) -> Verdict:
     return found
 
 
-@pytest.mark.parametrize(("a_second", "level"), [(0.5, Level.CRITICAL), (0.05, Level.WARN), (0.0, Level.WARN)])
+@each_row(("a_second", "level"), [(0.5, Level.CRITICAL), (0.05, Level.WARN), (0.0, Level.WARN)])
 def test_a_queue_that_grows_for_minutes_is_critical(a_second: float, level: Level) -> None:
     """By 90, 9 and no requests in 3 min, beside 24 that run."""
     found = play(200, lambda tick: scene({**QUEUED, "waiting": 12.0 + a_second * tick}, slots=24.0)(tick))
@@ -154,7 +152,7 @@ def test_where_requests_come_or_clients_give_up_it_is_overload(of: Callable[[int
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
 
 
-@pytest.mark.parametrize("first_answer", [0, 15])
+@each_row("first_answer", [0, 15])
 def test_a_batch_that_was_there_before_is_critical_at_no_moment(first_answer: int) -> None:
     """A verdict may be due before its queue was watched for half a minute."""
     stage = Stage()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import pytest
-
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Hold
 from gpumon.triage.render import event_text, verdict_text
@@ -83,7 +81,7 @@ def wave(at: int, period: int) -> float:
     return 0.87 + 0.06 * abs(at % period - half) / half
 
 
-@pytest.mark.parametrize("period", [20, 40, 100])
+@each_row("period", [20, 40, 100])
 def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) -> None:
     stage = waiting(lambda at: wave(at, period))
     assert [event_text(event).partition(":")[0] for event in stage.events] == ["KV cache full"]
@@ -131,7 +129,7 @@ def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     assert hold.onset_s(1020.0, 4000.0) == 5020.0  # another cause
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(5, (Limit.HEALTHY,)), (15, ()), (35, (Limit.KV_CACHE_FULL,))])
+@each_row(("seconds", "said"), [(5, (Limit.HEALTHY,)), (15, ()), (35, (Limit.KV_CACHE_FULL,))])
 def test_a_warning_that_is_on_its_way_takes_the_word_healthy_away(seconds: int, said: tuple[Limit, ...]) -> None:
     """It holds after 30 s; from 10 s on nothing good is said."""
     well = scene()

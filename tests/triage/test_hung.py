@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
@@ -91,7 +89,7 @@ def test_a_stall_is_a_warning_first_and_a_hang_when_nothing_moves_or_it_lasts(
     assert found.actions[0].code == first
 
 
-@pytest.mark.parametrize("seconds", [34, 70, 154])
+@each_row("seconds", [34, 70, 154])
 def test_the_next_token_ends_it_at_once(seconds: int) -> None:
     stage, last = stalled(seconds)
     assert Limit.HUNG in limits(last)

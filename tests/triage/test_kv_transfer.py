@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, limits, scene
 from tests.triage.stage import Of, Stage
@@ -48,6 +47,6 @@ def test_the_only_decode_engine_is_named() -> None:
     assert "(vllm:d)" in actions_text(verdict_of(last))
 
 
-@pytest.mark.parametrize("per_s", [0.0, 0.03])
+@each_row("per_s", [0.0, 0.03])
 def test_one_or_two_are_clients_that_hung_up(per_s: float) -> None:
     assert Limit.KV_TRANSFER not in limits(expiring(per_s))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.snapshot import Level, Limit, Quantiles
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import BUSY, judged, limits, only, scene
 from tests.triage.stage import Of, Stage
 
@@ -39,9 +38,7 @@ def test_acceptance_that_fell_is_told_with_what_it_was() -> None:
     assert only(stage.last).cause == "acceptance_fell", "what it was is known for an hour"
 
 
-@pytest.mark.parametrize(
-    ("then", "level"), [({**LOST, "itl_mean_s": 0.008}, Level.NOTE), ({**LOST, "itl_mean_s": 0.013}, Level.WARN)]
-)
+@each_row(("then", "level"), [({**LOST, "itl_mean_s": 0.008}, Level.NOTE), ({**LOST, "itl_mean_s": 0.013}, Level.WARN)])
 def test_acceptance_that_fell_is_a_warning_where_answers_became_slower(then: dict[str, Any], level: Level) -> None:
     stage = after(DRAFTS, then)
     assert stage.last is not None
@@ -57,7 +54,7 @@ def test_speculation_that_never_paid_is_a_note_and_a_third_less_acceptance_is_no
     assert only(less.last).code is Limit.HEALTHY
 
 
-@pytest.mark.parametrize(("more", "gpus"), [({}, BUSY), ({}, COMPUTES), (QUEUED, COMPUTES)])
+@each_row(("more", "gpus"), [({}, BUSY), ({}, COMPUTES), (QUEUED, COMPUTES)])
 def test_lost_prefix_hits_come_before_advice_to_compute_more(more: dict[str, Any], gpus: Any) -> None:
     stage = after(HITS, {**COLD, **more}, gpus)
     assert stage.last is not None
@@ -73,7 +70,7 @@ def test_lost_prefix_hits_that_nobody_feels_are_a_note() -> None:
     assert only(stage.last).level is Level.NOTE
 
 
-@pytest.mark.parametrize(
+@each_row(
     "then",
     [
         {**HITS, "cached_ratio": 0.6},
@@ -116,7 +113,7 @@ def test_a_cold_cache_after_a_restart_heals_by_itself() -> None:
 ADAPTERS = {"lora_slots": 4.0, "lora_loaded": 4.0, "lora_waiting": 2.0}
 
 
-@pytest.mark.parametrize("deferred", [None, 12.0])
+@each_row("deferred", [None, 12.0])
 def test_requests_that_wait_for_a_lora_slot_are_no_queue_of_the_scheduler(deferred: float | None) -> None:
     waits = {**QUEUED, **ADAPTERS} if deferred is None else {**QUEUED, **ADAPTERS, "waiting_deferred": deferred}
     found = only(judged(scene(waits, slots=24.0)))
@@ -125,7 +122,7 @@ def test_requests_that_wait_for_a_lora_slot_are_no_queue_of_the_scheduler(deferr
     assert verdict_text(found) == "12 wait: all 4 LoRA slots are taken, 2 more adapters wanted"
 
 
-@pytest.mark.parametrize("changes", [{"lora_loaded": 3.0}, {"lora_waiting": 0.0}])
+@each_row("changes", [{"lora_loaded": 3.0}, {"lora_waiting": 0.0}])
 def test_a_queue_with_lora_slots_to_spare_is_the_schedulers(changes: dict[str, float]) -> None:
     assert only(judged(scene({**QUEUED, **ADAPTERS, **changes}, slots=24.0))).code is Limit.QUEUE_LIMIT
 

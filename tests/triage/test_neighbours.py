@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Level, Limit, Process, Quantiles
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
+from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, PEAK, judged, limits, only, scene
 from tests.triage.stage import GIB, Of, Stage
@@ -44,7 +43,7 @@ def test_a_training_job_that_came_later_is_named_with_what_it_costs() -> None:
     assert actions_text(found) == "scheduler: move python train.py to other GPUs"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "share", "level"),
     [
         ({**SLOW, "itl_s": Quantiles(mean=0.25, p95=0.3)}, 0.2, Level.WARN),
@@ -87,9 +86,7 @@ def test_steps_that_take_far_longer_than_their_bytes_are_costly_from_the_start()
     assert Limit.GPU_SHARED not in limits(judged(scene({**SLOW, **OF_8B}), 90)), "nobody is beside it"
 
 
-@pytest.mark.parametrize(
-    ("changes", "share"), [({}, 0.2), (SLOW, 0.02), ({**SLOW, "mfu_ratio": 0.55, "mfu_prefill_ratio": 0.5}, 0.6)]
-)
+@each_row(("changes", "share"), [({}, 0.2), (SLOW, 0.02), ({**SLOW, "mfu_ratio": 0.55, "mfu_prefill_ratio": 0.5}, 0.6)])
 def test_a_neighbour_that_costs_nothing_is_not_told(changes: dict[str, Any], share: float) -> None:
     assert Limit.GPU_SHARED not in limits(judged(taking(share, scene(changes, BESIDE)), 90))
 
@@ -132,7 +129,7 @@ def test_one_prompt_that_fills_the_pool_is_no_lack_of_instances() -> None:
     assert actions_text(found).startswith("lower --max-model-len, or limit the prompts at the gateway")
 
 
-@pytest.mark.parametrize(("running", "share"), [(1.0, "97 %"), (4.0, "90 %")])
+@each_row(("running", "share"), [(1.0, "97 %"), (4.0, "90 %")])
 def test_one_prompt_is_told_beside_those_that_run_with_it(running: float, share: str) -> None:
     """The others take 2.5 % each, as in the minutes before."""
     stage = Stage()

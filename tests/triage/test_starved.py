@@ -61,7 +61,7 @@ def starved(snapshot: Snapshot) -> bool:
     return limit(snapshot, Family.LIMIT, Kind.ENGINE) is Limit.HOST_CPU
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "flag", "host"),
     [(EngineKind.VLLM, "--api-server-count", CORE), (EngineKind.SGLANG, "--tokenizer-worker-num", CPU)],
 )

@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
-
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, Snapshot
 from gpumon.readings.verdict import EventKind
 from gpumon.triage.render import verdict_text
+from tests.each_row import each_row
 from tests.triage.engines import IDLE, limits, only, scene
 from tests.triage.stage import Of, Stage
 
@@ -54,7 +53,7 @@ def test_traffic_that_falls_to_a_third_is_a_note() -> None:
     assert verdict_text(found) == "0.60 requests/s in the last minute, 3.00/s before"
 
 
-@pytest.mark.parametrize("per_s", [0.1, 1.0, 2.9])
+@each_row("per_s", [0.1, 1.0, 2.9])
 def test_chance_is_no_fall(per_s: float) -> None:
     """Poisson arrivals of each rate over 20 min: none of its lulls is told; a rate of 0.1/s pauses for a minute."""
     draw, stage = random.Random(7), Stage()
@@ -85,7 +84,7 @@ def test_long_answers_that_run_on_after_the_last_request_are_no_arrivals() -> No
     assert only(stage.play(100, drains)).cause == "traffic_fell"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "then",
     [
         scene({**QUIET, "asleep": "weights in the host's memory"}, IDLE, moves=False),

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from gpumon.readings.frame import EndpointState, GpuState, Phase, XidEvent
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED
@@ -80,7 +78,7 @@ def test_levels_follow_harm(
     assert render.verdict_text(found)
 
 
-@pytest.mark.parametrize(("state", "how"), [(EndpointState.TIMEOUT, "silent"), (EndpointState.REFUSED, "refuses")])
+@each_row(("state", "how"), [(EndpointState.TIMEOUT, "silent"), (EndpointState.REFUSED, "refuses")])
 def test_an_engine_that_does_not_answer_while_its_processes_hold_the_gpu(state: EndpointState, how: str) -> None:
     stage = Stage()
     stage.tick(gpu(**IDLE), engine())
@@ -124,7 +122,7 @@ def test_what_holds_a_clock_down_and_the_command_that_undoes_it(
     assert command in render.actions_text(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "thing",
     [
         loaded("sw_power_cap", clock=1.5, power_limit_w=700.0, power_default_w=700.0),  # what a cap is for
@@ -244,7 +242,7 @@ def test_a_lost_gpu_is_told_at_once_with_its_xid() -> None:
     assert found.parameters["xid"] == 79.0
 
 
-@pytest.mark.parametrize(("used", "first"), [(40.0, "larger_micro_batch"), (76.0, "faster_kernels")])
+@each_row(("used", "first"), [(40.0, "larger_micro_batch"), (76.0, "faster_kernels")])
 def test_a_slow_training_run_is_told_to_use_memory_that_it_has(used: float, first: str) -> None:
     run = engine(name="run", phase=Phase.TRAINING, mfu_ratio=0.1, trained_tokens_per_s=9_000.0)
     found = verdict(Stage().play(200, (gpu(busy_ratio=0.97, vram_used_bytes=used * GIB), run)), Family.USE, Kind.ENGINE)
@@ -252,7 +250,7 @@ def test_a_slow_training_run_is_told_to_use_memory_that_it_has(used: float, firs
     assert (found.cause, found.actions[0].code) == ("training_low_mfu", first)
 
 
-@pytest.mark.parametrize(("gpus_busy", "level"), [(0.97, Level.NOTE), (0.6, Level.WARN)])
+@each_row(("gpus_busy", "level"), [(0.97, Level.NOTE), (0.6, Level.WARN)])
 def test_a_busy_host_is_a_warning_where_its_gpus_notice(gpus_busy: float, level: Level) -> None:
     things = (gpu(0, busy_ratio=gpus_busy), engine(phase=Phase.TRAINING, gpus=(0,)))
     last = Stage().play(90, things, cpu_ratio=0.97, cpu_pressure_ratio=0.7, busiest_core_ratio=1.0)
@@ -273,9 +271,7 @@ def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
     assert render.verdict_text(Verdict("a", Limit.HUNG, "of a newer gpumon", "")) == "of a newer gpumon"
 
 
-@pytest.mark.parametrize(
-    "table", [render.TEXTS, render.QUANTITY_SENTENCES, render.ACTIONS], ids=["text", "figure", "action"]
-)
+@each_row("table", [render.TEXTS, render.QUANTITY_SENTENCES, render.ACTIONS], named=["text", "figure", "action"])
 def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Mapping[Any, str]) -> None:
     for template in table.values():
         check_template(template)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyte
 import pytest
 
+from tests.each_row import each_row
 from tests.tui.pty_process import PtyProcess, screen
 
 PAINTED = b" engines "
@@ -111,7 +112,7 @@ def test_a_closed_terminal_ends_it(program: PtyProcess) -> None:
     assert program.wait(60.0) is not None
 
 
-@pytest.mark.parametrize("delay_s", [0.05, 0.35])
+@each_row("delay_s", [0.05, 0.35])
 def test_a_signal_while_it_starts_ends_it(delay_s: float) -> None:
     process = screen(80, 24)
     process.read(delay_s)
@@ -238,7 +239,7 @@ def test_a_resize_storm_ends_at_the_last_size(program: PtyProcess) -> None:
     assert program.wait(60.0) == 0
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (0, 0)])
+@each_row(("width", "height"), [(1, 1), (0, 0)])
 def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     process = screen(width, height, "live")
     process.read(1.0)
@@ -248,7 +249,7 @@ def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     assert_restored(process)
 
 
-@pytest.mark.parametrize("unread_s", [0.4, 1.8])
+@each_row("unread_s", [0.4, 1.8])
 def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
     """Nobody reads: first the terminal's buffer fills, then the writer's queue."""
     process = screen(120, 40, "busy", "0.05")
@@ -261,7 +262,7 @@ def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
     process.close()
 
 
-@pytest.mark.parametrize("scene", ["broken", "failing"])
+@each_row("scene", ["broken", "failing"])
 def test_a_collector_that_fails_ends_it_with_its_error(scene: str) -> None:
     process = screen(80, 24, scene)
     assert process.wait(60.0) == 1

@@ -19,11 +19,12 @@ from gpumon.sizing.simulate.requests import (
     paced,
     steady,
 )
+from tests.each_row import each_row
 
 PLAIN = RequestShape(constant(100), constant(10))
 
 
-@pytest.mark.parametrize(("burstiness", "variation"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5)])
+@each_row(("burstiness", "variation"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5)])
 def test_gaps_have_the_rate_and_the_bursts(burstiness: float, variation: float) -> None:
     requests = steady(10.0, 2000.0, PLAIN, 1, burstiness)
     gaps = [later.arrival_s - earlier.arrival_s for earlier, later in pairwise(requests)]

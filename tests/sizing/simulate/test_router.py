@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from statistics import mean
 
-import pytest
-
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest, RequestShape, RequestSource, constant, lognormal, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
+from tests.each_row import each_row
 
 COST = StepTime(0.008, 1e-4, 5e-5, 1e-9)
 
@@ -56,7 +55,7 @@ def test_by_load_where_it_is_uneven() -> None:
     assert ttft_s(log) < ttft_s(alone)
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@each_row("name", ROUTERS)
 def test_every_request_is_served_once(name: str) -> None:
     requests = steady(20.0, 60.0, RequestShape(lognormal(300, 1.0), lognormal(100, 1.0), groups=5, shared_tokens=64), 1)
     log = play(RequestSource(requests), COST, EngineLimits(64, 2048, 3000), 3, ROUTERS[name]())

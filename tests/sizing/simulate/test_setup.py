@@ -32,7 +32,7 @@ def replica(workload: Workload, known: Catalogues = KNOWN) -> Setup:
     return setup_of(resolve(workload, asked, known), asked, known)
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.3-70B-Instruct"])
+@each_row("name", ["Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.3-70B-Instruct"])
 def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
     llm = KNOWN.llm(name)
     assert llm is not None
@@ -47,7 +47,7 @@ def test_a_step_split_into_its_terms_is_the_curve_again(name: str) -> None:
     assert cost.base_s == curve.base_s
 
 
-@pytest.mark.parametrize("clients", [8, 32, 100])
+@each_row("clients", [8, 32, 100])
 def test_the_simulated_itl_is_near_the_curve_below_the_knee(clients: int) -> None:
     workload = Workload("Qwen/Qwen3-32B", clients, tp=2, prompt_tokens=1000, answer_tokens=200)
     answer = simulate(workload, scenario(workload), KNOWN, Conditions(replicas=1, seconds=120.0, answer_variation=0.2))
@@ -101,7 +101,7 @@ def test_each_data_parallel_rank_has_the_defaults_of_an_engine() -> None:
     assert "4 data-parallel ranks are played as one engine with their KV caches and bounds together" in found.notes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workload", "why"),
     [
         (

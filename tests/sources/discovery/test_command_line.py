@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import Launch, launch, ranks, shown_command
+from tests.each_row import each_row
 
 VLLM, SGLANG, LLAMA, OLLAMA = EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMA_CPP, EngineKind.OLLAMA
 TRITON, TRTLLM, TGI, TEI = EngineKind.TRITON, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.TEI
@@ -122,7 +123,7 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "kind", "said"), SERVERS, ids=[line[:60] for line, _, _ in SERVERS])
+@each_row(("line", "kind", "said"), SERVERS, named=[line[:60] for line, _, _ in SERVERS])
 def test_a_server_by_its_command_line(line: str, kind: EngineKind, said: Said) -> None:
     found = launch(shlex.split(line))
     assert found is not None
@@ -130,7 +131,7 @@ def test_a_server_by_its_command_line(line: str, kind: EngineKind, said: Said) -
     assert {name: getattr(found, name) for name in said} == said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "words"),
     [
         ("vllm serve m --headless --data-parallel-size-local 4", "head node"),
@@ -148,7 +149,7 @@ def test_a_server_without_a_page_says_why(line: str, words: str) -> None:
     assert words in found.nowhere
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "variables", "said"),
     [
         (
@@ -196,7 +197,7 @@ def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
     assert unknown.nowhere == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "words"),
     [
         ("ts serve --model m", "--metrics-port"),
@@ -215,7 +216,7 @@ def test_the_metrics_of_max_are_on_the_port_of_a_variable() -> None:
     assert (found.port, found.nowhere) == (9001, "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("title", "kind"),
     [
         ("tokenspeed::scheduler_0", EngineKind.TOKENSPEED),
@@ -236,7 +237,7 @@ def test_a_part_of_an_engine_by_its_title(title: str, kind: EngineKind) -> None:
         assert (found.kind, found.part, found.port) == (kind, True, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "python train.py --model meta-llama/Llama-3.1-8B",
@@ -256,7 +257,7 @@ def test_what_is_no_engine(line: str) -> None:
     assert launch(shlex.split(line)) is None
 
 
-@pytest.mark.parametrize("port", ["0", "65536", "-1", "8000x", "٨٠٠٠", "99999999999", ""])
+@each_row("port", ["0", "65536", "-1", "8000x", "٨٠٠٠", "99999999999", ""])
 def test_a_port_that_is_none_is_not_taken(port: str) -> None:
     found = launch(["vllm", "serve", "m", f"--port={port}"])
     assert found is not None
@@ -278,7 +279,7 @@ def test_no_key_ever_stands_in_what_is_told() -> None:
         assert "sk-secret" not in repr(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("titles", "sizes"),
     [
         (["VLLM::EngineCore"], (0, 0, 0)),
@@ -292,7 +293,7 @@ def test_ranks_by_worker_titles(titles: list[str], sizes: tuple[int, int, int]) 
     assert ranks(titles) == sizes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "shown"),
     [
         ("vllm serve Qwen/Qwen3-8B --port 8000 --max-num-seqs=256",) * 2,
@@ -342,7 +343,7 @@ def test_no_value_of_such_an_option_is_shown(option: str, secret: str, glued: bo
         assert "s3same" not in shown_command(argv)
 
 
-@pytest.mark.parametrize("part", ["-", "-a", "--api-key ", "token=", "a1", '"', "'a", "--x=", "/a1", "-a "])
+@each_row("part", ["-", "-a", "--api-key ", "token=", "a1", '"', "'a", "--x=", "/a1", "-a "])
 def test_a_hostile_command_line_takes_no_time(part: str) -> None:
     line = part * (100_000 // len(part))
     began_s = time.process_time()

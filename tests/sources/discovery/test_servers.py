@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-import pytest
-
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.look import DiscoveryLook, server_in
 from gpumon.sources.family import ProcessRecord, process
+from tests.each_row import each_row
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port
 
@@ -25,7 +24,7 @@ def family(*lines: str) -> tuple[ProcessRecord, ...]:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "at", "kind"),
     [
         (["VLLM::Worker_TP0", "VLLM::EngineCore", "python3 /bin/vllm serve m", "bash start.sh"], 2, EngineKind.VLLM),
@@ -59,7 +58,7 @@ def test_the_first_process_is_not_the_program_that_an_engine_it_adopted_runs_in(
     assert found[0] == worker
 
 
-@pytest.mark.parametrize("lines", [["python train.py", "torchrun train.py"], ["ray::train", "raylet --x=1"], ["Xorg"]])
+@each_row("lines", [["python train.py", "torchrun train.py"], ["ray::train", "raylet --x=1"], ["Xorg"]])
 def test_no_server_among_the_ancestors(lines: Sequence[str]) -> None:
     assert server_in(family(*lines)) is None
 

@@ -22,6 +22,7 @@ from gpumon.sources.engines.front_end import kind_of_status
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.engine import kind_of
+from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.records import replace
 from tests.sources.engines.contract import Case, Reader, cases, metrics_path
@@ -307,7 +308,7 @@ def test_a_backends_address_is_read_without_what_may_be_secret_in_it() -> None:
     assert [backend.rank for backend in reading.backends] == ["https://host:1/v1", "https://other/v1"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pods", "ready", "names", "known"),
     [
         # After a rolling update: the counts of the pods that were replaced are still there.
@@ -342,7 +343,7 @@ def named(reading: EngineReading) -> EngineReading:
     return replace(reading, name="front", url="http://127.0.0.1:9")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "server", "url"),
     [
         ("http://127.0.0.1:8000/v1", ("localhost", 8000), "http://127.0.0.1:8000"),
@@ -363,7 +364,7 @@ def test_an_address_is_the_same_server_however_it_is_written(
     assert (host_port_of(address), backend_url(address)) == (server, url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "quantity"),
     [
         *((status, q.FAILURES) for status in ("500", "503", "408")),
@@ -376,9 +377,7 @@ def test_what_failed_is_told_from_what_was_wrong_by_the_status(status: str, quan
     assert kind_of_status(status) == quantity
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in cases() if case.row.kind in ROUTER_KINDS], ids=lambda case: case.name
-)
+@each_row("case", [case for case in cases() if case.row.kind in ROUTER_KINDS], named=lambda case: case.name)
 def test_a_prometheus_that_scrapes_a_front_end_gives_the_same_figures(case: Case) -> None:
     reader = Reader(case.row)
     path = metrics_path(case.row, case.polls[0])

@@ -15,6 +15,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.llamacpp import PATIENT, PROPS, REFUSED, SLOTS_PAGE
 from gpumon.sources.engines.registry import BY_KIND
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import Reader
 
@@ -56,7 +57,7 @@ LATE = 8.0
 """Tokens that are with the client a moment before or after the page says so."""
 
 
-@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
+@each_row("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
 def test_tokens_are_what_the_client_has_received_at_every_second(name: str) -> None:
     """Also at 20 s of llamacpp-basic, where /slots answered 2 s after /metrics."""
     pages = recorded(name)
@@ -68,7 +69,7 @@ def test_tokens_are_what_the_client_has_received_at_every_second(name: str) -> N
     assert grown(pages, q.PROMPT_TOKENS) == sum(request["prompt_tokens"] for request in Capture(name).truth)
 
 
-@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
+@each_row("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
 def test_without_slots_tokens_are_those_of_ended_answers(name: str) -> None:
     """Busy slots of all decodes would be three times the tokens of llamacpp-long-prompts."""
     pages = recorded(name, slots=False)

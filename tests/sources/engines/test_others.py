@@ -12,6 +12,7 @@ from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import BY_KIND, claimed
 from gpumon.sources.prometheus.queries import sign_names
+from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES, Reader, figures
@@ -231,7 +232,7 @@ def traffic(requests: int, cached_share: float, lag: int) -> Iterator[tuple[byte
         yield text.encode(), sum((1.0 - cached_share) * n for n in prompts[:booked])
 
 
-@pytest.mark.parametrize("cached_share", [0.0, 0.3, 0.9])
+@each_row("cached_share", [0.0, 0.3, 0.9])
 def test_computed_prefill_is_right_though_input_is_booked_before_what_of_it_was_cached(cached_share: float) -> None:
     reader, seen = Reader(BY_KIND[EngineKind.DYNAMO]), []
     for text, truth in traffic(400, cached_share, lag=20):
@@ -306,7 +307,7 @@ def test_milliseconds_are_read_as_seconds_and_an_unchanged_histogram_stays_the_s
 # All of them
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "line", "most"),
     [
         (EngineKind.VLLM, 'vllm:generation_tokens_total{{engine="{}"}} 1\n', MOST_RANKS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from gpumon.readings.frame import EngineReading
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 
 PAGE_WITH_NAN = b'sglang:num_running_reqs{tp_rank="0"} 1\nsglang:num_transfer_failed_reqs_total{tp_rank="0"} NaN\n'
@@ -36,7 +36,7 @@ def recorded(name: str) -> list[bytes]:
     return [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200]
 
 
-@pytest.mark.parametrize("name", ["vllm-dp2", "vllm-lifecycle", "vllm-mfu-queue-prefix-abort", "vllm-0.9"])
+@each_row("name", ["vllm-dp2", "vllm-lifecycle", "vllm-mfu-queue-prefix-abort", "vllm-0.9"])
 def test_recorded_pages_read_as_ones_read_anew(name: str) -> None:
     """Every third: the pages between differ in their values alone."""
     by_plan = Reader()

@@ -13,6 +13,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.engines.sglang import parse_server_info
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES, Reader
 
@@ -85,9 +86,7 @@ def test_a_fresh_server_has_counted_nothing_and_its_first_tokens_are_seen() -> N
     assert decoded(reader, gauges + series(REALTIME, 30, mode="decode")) == {"0": 30.0}
 
 
-@pytest.mark.parametrize(
-    ("version", "live"), [("0.5.7", True), ("0.5.6.post2", False), ("0.6.0rc1", True), ("x", False)]
-)
+@each_row(("version", "live"), [("0.5.7", True), ("0.5.6.post2", False), ("0.6.0rc1", True), ("x", False)])
 def test_the_version_tells_whether_tokens_are_live(version: str, live: bool) -> None:
     page = read(
         Reader(ROW), series("sglang:num_running_reqs", 0), server_info=json.dumps({"version": version}).encode()

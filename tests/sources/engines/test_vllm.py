@@ -10,6 +10,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, RankReading
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
+from tests.each_row import each_row
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES
 
@@ -49,7 +50,7 @@ def counter_in(page: bytes, series: str) -> float:
 COMPLETE = ("vllm-basic", "vllm-poisson", "vllm-mfu-queue-prefix-abort", "vllm-apikey", "vllm-dp2", "prometheus-api")
 
 
-@pytest.mark.parametrize("name", COMPLETE)
+@each_row("name", COMPLETE)
 def test_the_totals_grew_by_what_the_client_counted(name: str) -> None:
     pages = [Reader().read(body) for body in (last_pages(name)[0], last_pages(name)[-1])]
     requests = Capture(name).truth
@@ -116,7 +117,7 @@ def test_a_better_metric_that_is_missing_once_is_not_replaced_by_a_worse_one() -
     assert page.ranks == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("was", "becomes"),
     [
         ('le="0.1"} 2', 'le="0.1"} NaN'),
@@ -206,7 +207,7 @@ def answers(*, finished: int, failed: int, ok: int, broken: int, health: int = 0
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("then", "failed", "aborted", "ended"),
     [
         ({"ok": 110, "finished": 110}, 0.0, 0.0, 10.0),

@@ -8,6 +8,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.smi import SMI_FIGURES
 from gpumon.sources.guest.smi import OLDER, SMI_COLUMNS, THROTTLE, parse_smi_gpus, refused_column, without_column
+from tests.each_row import each_row
 
 TOLD = {
     "index": "0",
@@ -65,7 +66,7 @@ def test_figures_are_in_base_units() -> None:
     assert gpu.source == "nvidia-smi"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "reason"),
     [
         ("[N/A]", Reason.NOT_SUPPORTED),

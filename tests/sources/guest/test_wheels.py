@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import msgspec
-import pytest
 
 from gpumon.sources.guest import facts
 from gpumon.sources.guest.wheels import PythonThere, python_here, wheel_name
+from tests.each_row import each_row
 
 DEBIAN = PythonThere((3, 11), "cpython", False, "x86_64", 64, "glibc", (2, 36))
 
@@ -56,12 +56,12 @@ DOES_NOT_FIT = [
 ]
 
 
-@pytest.mark.parametrize(("python", "tag"), FITS)
+@each_row(("python", "tag"), FITS)
 def test_a_wheel_that_its_python_loads(python: PythonThere, tag: str) -> None:
     assert python.loads(tag)
 
 
-@pytest.mark.parametrize(("python", "tag"), DOES_NOT_FIT)
+@each_row(("python", "tag"), DOES_NOT_FIT)
 def test_a_wheel_that_its_python_does_not_load(python: PythonThere, tag: str) -> None:
     assert not python.loads(tag)
 
@@ -81,7 +81,7 @@ def test_a_python_tells_its_facts_as_a_program() -> None:
     assert msgspec.json.decode(done.stdout, type=PythonThere) == python_here()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "project", "version"),
     [
         ("msgspec-0.22.0-cp312-cp312-manylinux_2_17_x86_64.whl", "msgspec", (0, 22, 0)),
@@ -95,6 +95,6 @@ def test_names_of_wheels(name: str, project: str, version: tuple[int, ...]) -> N
     assert (wheel.project, wheel.version) == (project, version)
 
 
-@pytest.mark.parametrize("name", ["msgspec-0.22.0.tar.gz", "a.whl", "x-1-y.whl", ""])
+@each_row("name", ["msgspec-0.22.0.tar.gz", "a.whl", "x-1-y.whl", ""])
 def test_what_is_no_wheel(name: str) -> None:
     assert wheel_name(name) is None

@@ -19,6 +19,7 @@ from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause,
 from gpumon.sources.last_seen.memory import Cause
 from gpumon.sources.last_seen.processes import has_ended, look_at_processes, origin_of, unit_of, works
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
+from tests.each_row import each_row
 from tests.records import replace
 
 CONTAINER = "a1b2c3d4e5f6" * 5 + "abcd"
@@ -28,7 +29,7 @@ def unit(**told: str) -> dict[str, str]:
     return {"Result": "success", "ExecMainCode": "1", "ExecMainStatus": "0", **told}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "cause"),
     [
         (unit(), Cause("stopped", 0, planned=True, source="s")),
@@ -45,7 +46,7 @@ def test_a_unit_tells_its_result(told: dict[str, str], cause: Cause) -> None:
     assert unit_cause(told, "s") == cause
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "cause"),
     [
         ({"Running": True, "ExitCode": 0}, NO_CAUSE),
@@ -125,7 +126,7 @@ def test_a_command_that_hangs_or_fails_is_ended(tmp_path: Path, monkeypatch: pyt
     assert causes.program_output(["slow"]) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cgroup", "unit"),
     [
         ("/system.slice/vllm.service", ("vllm.service", False)),

@@ -7,6 +7,7 @@ import pytest
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.driver.wire import MOST_WATCHED, Requests, request
+from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import Rig, running
 
@@ -66,7 +67,7 @@ async def test_what_gpm_measures_is_not_asked_for_twice(fake_driver: FakeDriver)
         assert fake_driver.calls()["nvmlDeviceGetPcieThroughput"] == 0
 
 
-@pytest.mark.parametrize("size", [1, 3, 4096])
+@each_row("size", [1, 3, 4096])
 def test_requests_come_in_any_pieces(size: int) -> None:
     asked = [frozenset(), frozenset({"GPU-1", "MIG-2"}), frozenset()]
     stream = b"".join(request(uuids) for uuids in asked)

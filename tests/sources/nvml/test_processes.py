@@ -14,6 +14,7 @@ import pytest
 
 from gpumon.readings.missing import Missing, number
 from gpumon.sources.driver.names import ProcessNames, groups, pod_and_job
+from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -63,7 +64,7 @@ def test_a_process_that_has_ended_has_no_command_line() -> None:
     assert zombie.name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "container", "pod"),
     [
         (f"/kubepods/burstable/pod{UID}/{ID}", ID[:12], UID),

@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.config.schema import Prometheus
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.prometheus.answering import asked, fault_at, fault_of, success, vector
 
@@ -290,7 +291,7 @@ async def test_a_range_with_too_many_points_is_not_asked_for():
             await api.query_range("up", start_s, end_s, step_s)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "base"),
     [
         ("http://h:9090", "http://h:9090"),

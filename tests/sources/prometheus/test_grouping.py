@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.hosts import host_of, named_apart, port_of, without_port
 from gpumon.sources.prometheus.source import FleetSource
 from gpumon.sources.prometheus.targets import REPLICAS, Placer
+from tests.each_row import each_row
 from tests.sources.prometheus.answering import Api
 
 LADDER = Prometheus().host_labels
@@ -45,7 +45,7 @@ def engines(frame: FleetFrame) -> dict[str, EngineReading]:
     return {f"{host.name} {engine.name}": engine for host in frame.hosts for engine in host.engines}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "own", "name"),
     [
         ({"node": "n1", "instance": "10.0.0.1:8000"}, {"Hostname": "h1"}, "n1"),
@@ -62,7 +62,7 @@ def test_a_host_is_named_by_the_best_label(target: dict[str, str], own: dict[str
     assert host_of(target, own, LADDER) == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("instance", "host", "port"),
     [("a:1", "a", "1"), ("a", "a", ""), ("[::1]:2", "::1", "2"), ("::1", "::1", ""), ("", "", ""), ("a:b", "a:b", "")],
 )

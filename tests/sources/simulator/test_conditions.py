@@ -20,6 +20,7 @@ from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer
 from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import Patience, SimulatedRequest, Surge, Traffic
+from tests.each_row import each_row
 from tests.records import replace
 from tests.sources.simulator.test_engine_model import ROOMY, Script
 
@@ -56,7 +57,7 @@ def engine_of(actor: Actor, until_s: float, *conditions: EngineCondition) -> Sim
     return engine
 
 
-@pytest.mark.parametrize("share", [0.15, 0.9])
+@each_row("share", [0.15, 0.9])
 def test_a_share_of_the_requests_fails_after_the_first_token(share: float) -> None:
     model = EngineModel(INSTANCE, ROOMY, Script(requests(200, 0.2)))
     model.failing_share = share
@@ -82,7 +83,7 @@ def test_errors_come_and_go_with_their_condition_and_the_process_stays() -> None
     assert page["process_start_time_seconds"] < STARTED
 
 
-@pytest.mark.parametrize("counts_aborts", [True, False])
+@each_row("counts_aborts", [True, False])
 def test_clients_hang_up_wherever_their_request_is(counts_aborts: bool) -> None:
     """In the queue, in prefill, and in decode; no block is lost, and nothing waits for them."""
     limits = replace(ROOMY, max_num_seqs=4, counts_aborts=counts_aborts)
@@ -135,7 +136,7 @@ def test_speculation_gives_the_same_answers_in_fewer_steps() -> None:
     assert dull.counters.e2e.total > plain.counters.e2e.total
 
 
-@pytest.mark.parametrize("acceptance", [0.0, 0.04, 0.5, 1.0])
+@each_row("acceptance", [0.0, 0.04, 0.5, 1.0])
 def test_the_places_in_a_draft_share_its_acceptance(acceptance: float) -> None:
     shares = DraftSettings(4, acceptance, 0.0).by_position
     assert sum(shares) == pytest.approx(1.0)

@@ -12,6 +12,7 @@ from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
+from tests.each_row import each_row
 from tests.records import replace
 
 INSTANCE = ModelCopy(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
@@ -45,7 +46,7 @@ def run(model: EngineModel, from_s: int, to_s: int, look: Callable[[int], None])
         look(second)
 
 
-@pytest.mark.parametrize("limits", [ROOMY, replace(ROOMY, kv_pool_blocks=700, max_model_len=8192)])
+@each_row("limits", [ROOMY, replace(ROOMY, kv_pool_blocks=700, max_model_len=8192)])
 def test_every_token_that_came_in_is_counted_once(limits: SchedulerLimits) -> None:
     """Also where the pool is so small that requests are preempted and computed again."""
     source = Traffic(steady(6.0), 3, 0.0)
@@ -87,7 +88,7 @@ def test_one_request_by_hand() -> None:
     assert meter.busy_s == pytest.approx(counters.e2e.total)
 
 
-@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
+@each_row("actor", DEMO.cast, named=lambda actor: actor.name)
 def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) -> None:
     """Little's law over ten minutes; the time that a prompt computes belongs to `running` too, not to any ITL."""
     demand = replace(actor.demand, swing=0.0)
@@ -210,7 +211,7 @@ def test_same_seed_same_run_and_another_seed_another() -> None:
     assert outcome(1) != outcome(2)
 
 
-@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
+@each_row("actor", DEMO.cast, named=lambda actor: actor.name)
 def test_how_often_it_is_looked_at_changes_nothing(actor: Actor) -> None:
     models = [EngineModel(actor.instance, actor.limits, Traffic(actor.demand, 9, 0.0)) for _ in range(2)]
     models[0].advance(200.0)

@@ -14,6 +14,7 @@ from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.vllm_page import VllmPage, go_number
+from tests.each_row import each_row
 
 STARTED = 1_795_195_904.28
 
@@ -114,7 +115,7 @@ def test_other_paths() -> None:
     assert engine.answer("/server_info").status == 404
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "text"),
     [
         (0.0, "0.0"),

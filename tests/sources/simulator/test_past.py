@@ -23,6 +23,7 @@ from gpumon.session.host import HostSession, ThisHost
 from gpumon.sources.simulator.past import PACES, rounds
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
+from tests.each_row import each_row
 from tests.virtual_time import Clock, played
 
 PAST_S = DEMO.past_s
@@ -126,7 +127,7 @@ def test_what_gpumon_costs_is_not_known_of_a_time_in_which_it_did_not_run(demo: 
     assert isinstance(demo.newest.self_cost.cpu_ratio, Missing)
 
 
-@pytest.mark.parametrize("scenario", ["gpu-off-the-bus", "replica-crash"])
+@each_row("scenario", ["gpu-off-the-bus", "replica-crash"])
 def test_trouble_comes_after_it(scenario: str) -> None:
     past = in_virtual_time(scenario)
     assert past.seconds(0) >= PAST_S - PACES[0].every_s

@@ -15,6 +15,7 @@ from gpumon.sources.simulator.physics import (
     Speed,
 )
 from gpumon.sources.simulator.scenarios import DEMO
+from tests.each_row import each_row
 from tests.records import replace
 
 LLAMA_70B_BF16 = replace(LLAMA_70B, weight_bytes=2.0)
@@ -22,7 +23,7 @@ SPEED = {actor.shape: actor.speed for actor in DEMO.cast}
 SPEED[LLAMA_70B_BF16] = SPEED[LLAMA_70B]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "total_b", "active_b", "kv_bytes"),
     [(LLAMA_8B, 8.03, 7.50, 131072), (LLAMA_70B, 70.55, 69.50, 327680), (QWEN_30B_A3B, 30.53, 3.04, 98304)],
 )
@@ -36,7 +37,7 @@ def test_dimensions_give_the_published_parameter_counts(
     assert shape.kv_bytes == kv_bytes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "gpus", "sequences", "published_ms"),
     [
         # aiconfigurator 0.12, vLLM on H100, 1024 in and 1024 out: mean context 1536.
@@ -60,7 +61,7 @@ def test_decode_steps_last_about_as_long_as_published(
     assert cost.seconds * 1e3 == pytest.approx(published_ms, rel=0.17)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "gpus", "tokens", "published_ms"),
     [
         (LLAMA_8B, 1, 1024, 22.1),
@@ -101,7 +102,7 @@ def test_experts_read_grow_from_the_active_ones_to_all() -> None:
     assert [round(distinct(tokens)) for tokens in (1, 4, 8, 16, 32, 64, 128)] == [8, 29, 52, 82, 112, 126, 128]
 
 
-@pytest.mark.parametrize("actor", DEMO.cast, ids=lambda actor: actor.name)
+@each_row("actor", DEMO.cast, named=lambda actor: actor.name)
 def test_memory_of_a_worker_fits_its_share_of_the_card(actor) -> None:
     limits = actor.limits
     pool = limits.kv_pool_blocks * 16 * actor.shape.kv_bytes / len(actor.ranks[0])

@@ -26,6 +26,7 @@ from gpumon.sources.sysfs.amdgpu import amdgpu
 from gpumon.sources.sysfs.checks import sysfs_checks
 from gpumon.sources.sysfs.driver import SysfsDriver
 from gpumon.sources.sysfs.files import RULES, code_of
+from tests.each_row import each_row
 from tests.fakes.sysfs import Tree, write
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig
 from tests.sources.sysfs import dumps
@@ -313,7 +314,7 @@ def test_the_doctor_names_the_gpu_of_the_cpu(tree: Tree, monkeypatch: pytest.Mon
     assert list(sysfs_checks(Contribution(), NVIDIA, tree.sys)) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "why", "is_usual"),
     [
         (errno.EBUSY, Reason.ERROR, True),
