@@ -10,6 +10,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator
@@ -49,6 +50,10 @@ def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
 # and to compile them anew each time takes longer than most of what they do then.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell ignores Ctrl+C for what it runs in the background (`make test &`), and so would all programs of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines are busy and differ: no property test is judged by the clock. The same commit gives the same result: a few
 # examples, the same ones each time; `make properties` looks for others, ten times as many.
