@@ -212,7 +212,7 @@ def unblocked(data: bytes) -> list[PackedFrame]:
         parts = []
         for size in found.sizes:
             parts.append([next(columns[at]) for at in range(size)])
-        return [PackedFrame(engines[0], tuple(engines[1:])) for engines in parts]
+        return [PackedFrame(part[0], tuple(part[1:])) for part in parts]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 

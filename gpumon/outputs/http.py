@@ -153,7 +153,7 @@ class HttpServer:
         tasks = tuple(self._open)
         for task in tasks:
             self._end(task)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # nothing is served any more: the loop is closed whatever is raised
             if tasks:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
             loop.run_until_complete(asyncio.sleep(0.01))  # transports close their sockets a turn later

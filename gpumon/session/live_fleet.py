@@ -150,7 +150,7 @@ class LiveFleet:
         self._learn = _nobody
         self._late.stop()
         if self._source is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a connection that ends badly has ended
                 await asyncio.wait_for(self._source.close(), 0.25)
 
     def span(self) -> tuple[float, float] | None:

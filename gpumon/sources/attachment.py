@@ -293,7 +293,7 @@ def _training_of(reading: EngineReading, llm: LlmSpec | None) -> Training | None
         return None
     from gpumon.sources.feeds import costed
 
-    return costed(reading, llm)
+    return costed(reading.training, llm)
 
 
 def _info_without_model(reading: EngineReading, why: str) -> dict[str, str]:

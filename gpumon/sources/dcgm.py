@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +14,7 @@ from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.text import clean
 from gpumon.sources.dcgm_gpus import ExporterGpus
 from gpumon.sources.dcgm_page import WANTED, DcgmPage, read_page
-from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, SCANNED_IN_LOOP_BYTES, BackOff
+from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, SCANNED_IN_LOOP_BYTES, BackOff, PollTimes
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
@@ -120,17 +119,11 @@ class DcgmSource:
         await self._fetcher.close()
 
     async def _run(self) -> None:
-        anchor_s = self._clock()
+        times = PollTimes(self._clock(), self._back_off)
         while True:
             await self._scrape()
             self._answered.set()
-            now_s = self._clock()
-            due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
-            pause_s = self._back_off.pause_s(self._failures)
-            if pause_s > due_s - now_s:
-                anchor_s = now_s + pause_s
-                due_s = anchor_s
-            await asyncio.sleep(due_s - now_s)
+            await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))
 
     async def _scrape(self) -> None:
         """One poll. Nothing that the exporter sends ends the polling."""

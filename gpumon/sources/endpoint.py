@@ -45,6 +45,24 @@ class BackOff(NamedTuple):
         return 0.0
 
 
+class PollTimes:
+    """When a server is polled: at every interval, and after failures in a row once their pause is over."""
+
+    def __init__(self, begun_s: float, back_off: BackOff) -> None:
+        self._anchor_s = begun_s
+        """Polls are due whole intervals after this."""
+        self._back_off = back_off
+
+    def wait_s(self, now_s: float, interval_s: float, failures: int) -> float:
+        """Seconds until the next poll."""
+        due_s = self._anchor_s + (math.floor((now_s - self._anchor_s) / interval_s) + 1) * interval_s
+        pause_s = self._back_off.pause_s(failures)
+        if pause_s > due_s - now_s:
+            due_s = now_s + pause_s
+            self._anchor_s = due_s
+        return due_s - now_s
+
+
 ENDPOINT_LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
 ANOTHER: Final = frozenset(
@@ -194,16 +212,10 @@ class EndpointSource:
         await self.fetcher.close()
 
     async def _run(self) -> None:
-        anchor_s = self._clock()
+        times = PollTimes(self._clock(), self._back_off)
         while True:
             await self.scrape()
-            now_s = self._clock()
-            due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
-            pause_s = self._back_off.pause_s(self._failures)
-            if pause_s > due_s - now_s:
-                anchor_s = now_s + pause_s
-                due_s = anchor_s
-            await asyncio.sleep(due_s - now_s)
+            await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))
 
     async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
         """The server with its first page, or why there is none. Raises FetchError."""

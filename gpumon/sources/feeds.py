@@ -96,10 +96,9 @@ def advance_of(quantity: str, feed: Feed) -> Advance:
     return Advance.LIVE
 
 
-def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:
+def costed(training: Training, llm: LlmSpec | None) -> Training | None:
     """How its tokens become FLOPs, once its model is known; None where nobody said what a token costs."""
-    training = reading.training
-    if training is None or training.flops_per_token > 0.0:
+    if training.flops_per_token > 0.0:
         return training
     if llm is None:
         return None

@@ -189,7 +189,7 @@ class Fetcher:
         """Close the connection; at most a tenth of a second."""
         transports = list(self._transports.values())
         self._transports.clear()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a connection that ends badly has ended
             await asyncio.wait_for(asyncio.gather(*(transport.aclose() for transport in transports)), 0.1)
 
     async def _build(self) -> httpx.AsyncHTTPTransport:

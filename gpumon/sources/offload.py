@@ -85,6 +85,12 @@ def _waiting_thread() -> _Thread:
         return _Thread()
 
 
+async def finished(future: Future[Any], most_s: float) -> None:
+    """Wait for a call of `daemon_thread`, at most so long."""
+    with contextlib.suppress(Exception):  # its error is for the one who takes its result
+        await asyncio.wait_for(asyncio.wrap_future(future), most_s)
+
+
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `function`, or its error; one who is cancelled leaves the thread behind."""
     loop = asyncio.get_running_loop()

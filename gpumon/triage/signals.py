@@ -371,20 +371,17 @@ class Case(NamedTuple):
 
         Where it does not tell (few requests in its minute, or a goal inside its bucket), the share that keeps the goal.
         """
-        limit_s = goal_s or default_s
         p95_s = finite(latency.p95)
+        limit_s = goal_s or default_s
+        above_s = _surely_above(latency, limit_s)
         within_ratio = None
         if goal_s is not None:
             within_ratio = self._share_within(field, goal_s)
         name = field.removesuffix("_s")
-        if limit_s and p95_s is not None and _is_surely_above(latency, limit_s):
-            goal = None
-            chart = name
-            if goal_s:
-                goal = "yes"
-            if field == "e2e_s":
-                chart = ""
-            yield self.evidence(quantity, field, p95_s, chart, limit_s, goal=goal, kept=within_ratio)
+        if above_s is not None:
+            goal = "yes" if goal_s else None
+            chart = "" if field == "e2e_s" else name
+            yield self.evidence(quantity, field, above_s, chart, limit_s, goal=goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and (p95_s is None or p95_s > (goal_s or 0.0)):
             yield self.evidence(f"{name}_kept", f"{name}_goal", within_ratio, f"{name}_ok", PROMISED, goal_s=goal_s)
 
@@ -629,11 +626,15 @@ def _is_read_along(engine: Engine) -> bool:
     return (finite(engine.load.answer_tokens_mean) or _READ) >= _READ
 
 
-def _is_surely_above(latency: Quantiles, limit_s: float) -> bool:
-    """Whether the p95 of a latency is above a limit, and of a histogram all of its bucket."""
+def _surely_above(latency: Quantiles, limit_s: float | None) -> float | None:
+    """The p95 of a latency that is above a limit, of a histogram with all of its bucket; None: it is not."""
     p95_s = finite(latency.p95)
     low_s = finite(latency.p95_low)
-    return p95_s is not None and p95_s > limit_s and (low_s is None or low_s >= limit_s)
+    if not limit_s or p95_s is None or p95_s <= limit_s:
+        return None
+    if low_s is not None and low_s < limit_s:
+        return None
+    return p95_s
 
 
 def _excess(late: Evidence) -> float:

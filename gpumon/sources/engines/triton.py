@@ -72,7 +72,11 @@ class TritonAdapter(Adapter):
         part_label="model",
         model=("model",),
         counters=_joined(
-            tuple(rule for rule in vllm.TABLES.counters if rule.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)),
+            tuple(
+                counter
+                for counter in vllm.TABLES.counters
+                if counter.quantity not in (q.REQUESTS, q.FAILURES, q.ABORTS)
+            ),
             (
                 rule(q.REQUESTS, _SUCCESSES),
                 rule(q.INFERENCES, "nv_inference_count"),

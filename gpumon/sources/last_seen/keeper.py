@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -20,7 +19,7 @@ from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
 from gpumon.sources.last_seen.processes import boot_id
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, Listed, WrittenMemory
 from gpumon.sources.last_seen.store import LastSeenStore
-from gpumon.sources.offload import daemon_thread
+from gpumon.sources.offload import daemon_thread, finished
 
 SAVE_S: Final = 30.0
 """Seconds between two writes while nothing but the times of answers changes."""
@@ -70,8 +69,7 @@ class LastSeenKeeper:
         """Wait for the file, the first look at its processes, and how those that are gone have ended."""
         if self._reading is None:
             return
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(asyncio.wrap_future(self._reading), _READY_S)
+        await finished(self._reading, _READY_S)
         self._load()
         self._look()
         await self._looks.finish(_READY_S)
@@ -110,12 +108,10 @@ class LastSeenKeeper:
             return
         self._load()
         if self._writing is not None and not self._writing.done():
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.wrap_future(self._writing), _CLOSE_S)
+            await finished(self._writing, _CLOSE_S)
         self._write()
         if self._writing is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.wrap_future(self._writing), _CLOSE_S)
+            await finished(self._writing, _CLOSE_S)
 
     def _load(self) -> None:
         """Take what the file had, once it is read."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -13,7 +11,7 @@ from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.memory import Around
 from gpumon.sources.last_seen.processes import ProcessLook, Use, look_at_processes, works
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
-from gpumon.sources.offload import daemon_thread
+from gpumon.sources.offload import daemon_thread, finished
 
 SERVER_LOOK_S: Final = 1.0
 """Seconds between two looks at the processes of engines."""
@@ -79,9 +77,8 @@ class ServerLooks:
 
     async def finish(self, most_s: float) -> None:
         """Wait for the look that is under way."""
-        with contextlib.suppress(Exception):
-            if self._looking is not None:
-                await asyncio.wait_for(asyncio.wrap_future(self._looking), most_s)
+        if self._looking is not None:
+            await finished(self._looking, most_s)
 
     def around(self, *, rebooted: bool) -> Around:
         """The surroundings as known by now; `rebooted`: this host began anew since the memory was written."""

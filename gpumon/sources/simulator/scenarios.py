@@ -164,6 +164,6 @@ def scenario(name: str) -> Scenario:
 
 def near(name: str) -> list[str]:
     """Names like this one, the most alike first; where none is, those that have it in them."""
-    names = [scenario.name for scenario in SCENARIOS]
+    names = [candidate.name for candidate in SCENARIOS]
     name = name.lower()
-    return difflib.get_close_matches(name, names, n=3) or [known_name for known_name in names if name in known_name][:3]
+    return difflib.get_close_matches(name, names, n=3) or [longer for longer in names if name in longer][:3]

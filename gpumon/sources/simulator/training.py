@@ -83,7 +83,6 @@ class SimulatedRun:
         self.steps = 0
         self._busy_s = 0.0
         self._seen_busy_s = 0.0
-        self._seen_s = 0.0
         self._seen_s = start_s
 
     def advance(self, to_s: float) -> None:

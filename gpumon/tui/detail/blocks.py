@@ -318,7 +318,6 @@ def _fixed(row: Row, width: int) -> Row:
         size = cells(text)
         if size > width:
             text = cut(text, width)
-            size = width
             size = cells(text)
         pieces.append((text, tone))
         width -= size

@@ -146,5 +146,5 @@ def _show(host: MonitorScreen[Snapshot], snapshot: Snapshot) -> None:
 
 async def _stopped(control: Collecting) -> None:
     """Let go of a host; it was told to stop, and nobody waits for what that may raise."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # nothing of it is shown any more
         await control.stop()

@@ -202,8 +202,8 @@ class Asking(Vertical):
     def _typed(self, text: str) -> None:
         self._told = text
         self._fill()
-        self.list.highlighted = 0 if self.choices else None
-        self._at = self.list.highlighted
+        self._at = 0 if self.choices else None
+        self.list.highlighted = self._at
         self._asked.changed(text)
         self._asked.pointed(None)
 
