@@ -50,12 +50,13 @@ def run(chosen: argparse.Namespace) -> int:
         answer = asyncio.run(_of_prometheus(chosen, config))
     else:
         answer = _of_recording(chosen, config)
+    only_changed = bool(chosen.prometheus)
     if chosen.form == "json":
         write(printed.encode(answer).decode() + "\n")
     elif chosen.form == "markdown":
-        write(printed.markdown(answer))
+        write(printed.markdown(answer, only_changed=only_changed))
     else:
-        write(printed.report(answer, width()))
+        write(printed.report(answer, width(), only_changed=only_changed))
     return EXIT_OK
 
 

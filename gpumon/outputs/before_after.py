@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -30,6 +31,7 @@ from gpumon.readings.change_words import (
     effect_text,
     fact_text,
     figure_name,
+    is_changed,
     is_shown,
     load_text,
 )
@@ -39,6 +41,8 @@ from gpumon.readings.verdict import Kind
 from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, verdict_text
 
 BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
+_Key = tuple[Kind, str]
+"""Kind and key of a thing."""
 _ROOM: Final = 10
 _NOTE_ROOM: Final = 8
 _RULE: Final = (
@@ -59,28 +63,33 @@ def schema() -> dict[str, object]:
     return {**root, "$defs": dict(sorted(definitions.items()))}
 
 
-def report(answer: BeforeAfter, width: int = 100) -> str:
-    """Both spans, then each thing: its load, what was set differently, and its figures; verdicts at the end."""
+def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False) -> str:
+    """Both spans, then each thing: its load, what was set differently, and its figures; verdicts at the end.
+
+    With `only_changed` hosts and engines without a change are counted, not printed; GPUs always are.
+    """
     width = max(60, width)
     lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated(answer)}"]
     if answer.after.begin < answer.before.begin:
         lines += list(labelled("note", BACKWARDS, width, "", _NOTE_ROOM))
+    unchanged = _unchanged(answer, _counted_kinds(only_changed))
     for thing in answer.things:
-        if thing.kind is not Kind.GPU:
+        if thing.kind is not Kind.GPU and (thing.kind, thing.key) not in unchanged:
             lines += ["", *_thing(thing, width)]
-    lines += ["", *_gpus(answer, width)]
+    lines += ["", *_gpus(answer, unchanged, width), *_count_lines(unchanged)]
     lines += ["", *_verdict_lines(answer.verdicts, width), "", *labelled("note", _RULE, width, "", _ROOM)]
     return cut_lines(lines, width)
 
 
-def markdown(answer: BeforeAfter) -> str:
+def markdown(answer: BeforeAfter, *, only_changed: bool = False) -> str:
     """The same as tables to paste into a ticket."""
     lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated(answer)}"]
     if answer.after.begin < answer.before.begin:
         lines += ["", f"Note: {BACKWARDS}"]
+    unchanged = _unchanged(answer, _counted_kinds(only_changed))
     for thing in answer.things:
         figures = _figures_of(thing)
-        if not figures and not thing.changes:
+        if (thing.kind, thing.key) in unchanged or (not figures and not thing.changes):
             continue
         lines += ["", f"### {md.safe(_head(thing))}"]
         if thing.changes:
@@ -90,6 +99,8 @@ def markdown(answer: BeforeAfter) -> str:
             lines += ["", f"Effect: {md.safe(effect)}"]
         if figures:
             lines += ["", *md.markdown_table(columns_of(figures, _FIGURE))]
+    for line in _count_lines(unchanged):
+        lines += ["", line]
     if answer.verdicts:
         lines += ["", *md.markdown_table(columns_of(answer.verdicts, _VERDICT))]
     return "\n".join(lines) + "\n"
@@ -153,20 +164,40 @@ def _figures_of(thing: ThingChange) -> list[FigureChange]:
     return [figure for figure in thing.figures if is_shown(figure)]
 
 
-def _gpus(answer: BeforeAfter, width: int) -> Iterator[str]:
-    """GPUs that differ, and how many do not."""
-    same = 0
+def _gpus(answer: BeforeAfter, unchanged: Container[_Key], width: int) -> Iterator[str]:
+    """The GPUs that differ."""
     for thing in answer.things:
-        if thing.kind is not Kind.GPU:
-            continue
-        if not thing.changes and not changed_figures(thing.figures) and not load_text(thing):
-            same += 1
-            continue
-        yield from _thing(thing, width)
-    if same:
-        yield f"{same} GPU{'s' if same > 1 else ''} without a change"
+        if thing.kind is Kind.GPU and (thing.kind, thing.key) not in unchanged:
+            yield from _thing(thing, width)
 
 
+def _counted_kinds(only_changed: bool) -> frozenset[Kind]:
+    """Kinds of things that are only counted where nothing changed."""
+    if only_changed:
+        return frozenset(_KIND_NAMES)
+    return frozenset({Kind.GPU})
+
+
+def _unchanged(answer: BeforeAfter, kinds: Container[Kind]) -> set[_Key]:
+    """The things of these kinds in which nothing changed."""
+    unchanged = set()
+    for thing in answer.things:
+        if thing.kind in kinds and not is_changed(thing):
+            unchanged.add((thing.kind, thing.key))
+    return unchanged
+
+
+def _count_lines(unchanged: Iterable[_Key]) -> Iterator[str]:
+    """`12 engines: no change`, for each kind of thing."""
+    numbers = Counter(kind for kind, _ in unchanged)
+    for kind, name in _KIND_NAMES.items():
+        if numbers[kind] == 1:
+            yield f"1 {name}: no change"
+        elif numbers[kind]:
+            yield f"{numbers[kind]} {name}s: no change"
+
+
+_KIND_NAMES: Final = {Kind.HOST: "host", Kind.ENGINE: "engine", Kind.GPU: "GPU"}
 _FIGURE: Final[tuple[ColumnSpec[FigureChange], ...]] = (
     ColumnSpec("figure", figure_name),
     ColumnSpec("before", lambda figure: amount_text(figure.unit, figure.before), right=True),

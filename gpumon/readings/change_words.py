@@ -282,3 +282,16 @@ def _given(value: str) -> str:
 def changed_figures(things: Sequence[FigureChange]) -> list[FigureChange]:
     """The figures that differ by more than the noise."""
     return [figure for figure in things if figure.judgement is Judgement.CHANGED]
+
+
+def is_changed(thing: ThingChange) -> bool:
+    """Whether it is worth a look: seen on one side only, another load, another setting, a figure that changed.
+
+    An engine or a host with figures of which none could be judged is, too: that nothing changed is not known.
+    """
+    if thing.seen is not SeenOn.BOTH or not thing.is_comparable or thing.changes:
+        return True
+    judgements = {figure.judgement for figure in thing.figures}
+    if judgements == {Judgement.NOT_JUDGED} and thing.kind is not Kind.GPU:
+        return True
+    return Judgement.CHANGED in judgements

@@ -85,8 +85,11 @@ def test_the_host_whose_load_doubled_is_named_and_the_other_is_not(tmp_path: Pat
         with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
             prometheus.until("vllm:num_requests_running", results=2)
             env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-            arguments = ("-32m", "-5m", "--prometheus", prometheus.url, "--for", "10m", "--json")
-            done = run_gpumon("compare", *arguments, env={**env, "HOME": str(tmp_path)}, timeout_s=120.0)
+            env["HOME"] = str(tmp_path)
+            arguments = ("-32m", "-5m", "--prometheus", prometheus.url, "--for", "10m")
+            done = run_gpumon("compare", *arguments, "--json", env=env, timeout_s=120.0)
+            printed = run_gpumon("compare", *arguments, env=env, timeout_s=120.0)
+            pasted = run_gpumon("compare", *arguments, "--markdown", env=env, timeout_s=120.0)
     assert done.returncode == 0, done.stderr
     engines = {thing["name"]: thing for thing in json.loads(done.stdout)["things"] if thing["kind"] == "engine"}
     (doubled,) = (thing for name, thing in engines.items() if name.startswith("a/"))
@@ -100,6 +103,10 @@ def test_the_host_whose_load_doubled_is_named_and_the_other_is_not(tmp_path: Pat
     assert steady["load_ratio"] == pytest.approx(1.0, rel=0.05)
     assert {judged for _, _, judged in figures(steady).values()} <= {"within_noise", "not_judged"}
     assert doubled["changes"] == steady["changes"] == []
+    for text in (printed.stdout, pasted.stdout):
+        assert "engine a/" in text
+        assert "engine b/" not in text, "it is in the JSON, and only counted here"
+        assert "1 engine: no change" in text.splitlines()
 
 
 def figures(thing: dict[str, Any]) -> dict[str, tuple[Any, Any, str]]:
