@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, stripped, table
 from gpumon.readings.format import counted, short, spans
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
 from gpumon.readings.topology import NVLINK_WORD, XGMI_LINK, LinkPath, Topology, TopologyGpu, is_below, nvlink_groups
 
@@ -108,15 +108,32 @@ def _remarks(topology: Topology) -> Iterator[str]:
         text = "without a process on it the driver unloads, and the next one starts slowly"
         yield f"persistence mode is off on gpu {spans(unloading)}: {text} (nvidia-smi -pm 1, as root)"
     yield from _unlinked_remark(topology)
+    yield from _unknown_remark(topology)
     yield from _placement_remarks(topology)
 
 
 def _unlinked_remark(topology: Topology) -> Iterator[str]:
     """The GPUs none of whose links is active."""
-    unlinked = [board.index for board in topology.boards if board.nvlinks and not board.nvlinks_active]
+    unlinked = []
+    for board in topology.boards:
+        if board.nvlinks_active == 0.0 and board.nvlinks != 0.0:
+            unlinked.append(board.index)
     if unlinked:
         text = f"so it is on a board without a bridge; else see dmesg, and {_SHOWS[topology.link]}"
         yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"
+
+
+def _unknown_remark(topology: Topology) -> Iterator[str]:
+    """The GPUs of which it is not known whether links connect them."""
+    unknown = _without_known_links(topology)
+    if unknown:
+        text = "the kernel lists no links of it (/sys/class/kfd/kfd/topology): amd-smi topology"
+        yield f"{topology.link}s of gpu {spans(unknown)} are not known: {text}"
+
+
+def _without_known_links(topology: Topology) -> list[int]:
+    """The GPUs of which it is not known how many links they have."""
+    return [board.index for board in topology.boards if isinstance(board.nvlinks, Missing)]
 
 
 def _placement_remarks(topology: Topology) -> Iterator[str]:
@@ -126,7 +143,11 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
     if has_links and len(groups) > 1:
         texts = " | ".join(spans(group) for group in groups)
         yield f"groups that {topology.link}s connect: {texts}; keep the GPUs of one engine within a group"
-    elif not has_links and any(pair.path is LinkPath.SYS for pair in topology.pairs):
+    elif (
+        not has_links
+        and not _without_known_links(topology)
+        and any(pair.path is LinkPath.SYS for pair in topology.pairs)
+    ):
         advice = "keep the GPUs of one engine on one node"
         yield f"no {topology.link or 'link'}s, and some GPUs are on different NUMA nodes: {advice}"
 
@@ -136,8 +157,8 @@ def _link_remarks(board: TopologyGpu, link: str) -> Iterator[str]:
     if is_below(board.pcie_width, board.pcie_width_max):
         lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
         yield f"{name} PCIe {lanes}: a riser, a slot or a dirty contact, if it stays so under load"
-    if 0 < board.nvlinks_active < board.nvlinks:
-        links = f"{board.nvlinks_active} of {counted(board.nvlinks, link)}"
+    if is_below(board.nvlinks_active, board.nvlinks) and board.nvlinks_active != 0.0:
+        links = f"{_whole(board.nvlinks_active)} of {counted(int(number(board.nvlinks) or 0.0), link)}"
         yield f"{name} {links} active: see dmesg, and {_SHOWS[link]}"
     if not isinstance(board.ecc_uncorrected, Missing) and board.ecc_uncorrected > 0.0:
         yield f"{name} {_whole(board.ecc_uncorrected)} uncorrected ECC errors since the driver was loaded"
@@ -163,9 +184,11 @@ def _switch(value: Reading) -> str:
 
 
 def _nvlinks(board: TopologyGpu) -> str:
+    if isinstance(board.nvlinks, Missing):
+        return "not known"
     if not board.nvlinks:
         return "none"
-    return f"{board.nvlinks_active} of {board.nvlinks}"
+    return _of(board.nvlinks_active, board.nvlinks)
 
 
 def _mig(board: TopologyGpu) -> str:

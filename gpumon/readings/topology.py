@@ -53,9 +53,9 @@ class TopologyGpu(msgspec.Struct, frozen=True):
     pcie_generation_max: Reading = NOT_SUPPORTED
     pcie_width: Reading = NOT_SUPPORTED
     pcie_width_max: Reading = NOT_SUPPORTED
-    nvlinks: int = 0
-    """Its NVLinks, active or not."""
-    nvlinks_active: int = 0
+    nvlinks: Reading = 0.0
+    """Its NVLinks or XGMI links, active or not."""
+    nvlinks_active: Reading = 0.0
     nvlinks_to_switch: int = 0
     """Active NVLinks that lead to an NVSwitch."""
     persistence: Reading = NOT_SUPPORTED

@@ -83,8 +83,8 @@ class _Open:
             bus_id=self.bus_id,
             numa_nodes=_members(self.read("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _SCOPE_NODE)),
             cpus=_members(self.read("nvmlDeviceGetCpuAffinity", _CPU_WORDS)),
-            nvlinks=links,
-            nvlinks_active=active,
+            nvlinks=float(links),
+            nvlinks_active=float(active),
             nvlinks_to_switch=self.switch_links,
             slices=self._slices(figures["mig"]),
         )

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.topology import XGMI_LINK, LinkPath, Pair, Topology, TopologyGpu
 from gpumon.sources.driver.fleet import Pcie
@@ -28,6 +29,7 @@ from gpumon.sources.sysfs.files import text_or
 from gpumon.sources.topology import EXIT_UNREADABLE
 
 NO_GPUS: Final = {AMD.source: amdgpus.NO_AMD_GPU, INTEL.source: intels.NO_INTEL_GPU}
+_NOT_LISTED: Final = Missing(Reason.OFF, "KFD does not list this GPU")
 _LINK_FIELDS: Final = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 
 
@@ -38,13 +40,12 @@ def _read(source: str, root: Path = ROOT) -> Topology:
         driver = amdgpus.amdgpu(root)
     cards = driver.listed()
     linked = _xgmi_pairs(root / "sys", cards)
-    states: Mapping[str, tuple[int, int]] = {}
+    link_counts: list[tuple[Reading, Reading]] = [(0.0, 0.0)] * len(cards)
     if source == AMD.source:
-        states = _link_states()
+        link_counts = _xgmi_counts(root / "sys", cards, linked)
     boards = []
     for index, card in enumerate(cards):
-        direct = _direct_links(linked, index)
-        boards.append(_board(driver, index, card, states.get(card.slot, (direct, direct))))
+        boards.append(_board(driver, index, card, link_counts[index]))
     pairs = []
     for first, card in enumerate(cards):
         for second in range(first + 1, len(cards)):
@@ -56,14 +57,28 @@ def _read(source: str, root: Path = ROOT) -> Topology:
     return Topology(driver.versions()[0], "", tuple(boards), tuple(pairs), link)
 
 
-def _link_states() -> Mapping[str, tuple[int, int]]:
-    """PCI address -> XGMI links, and those that are up, as AMD SMI tells; none where it is not installed."""
+def _xgmi_counts(
+    sys: Path, cards: Sequence[Card], pairs: Mapping[tuple[int, int], LinkPath]
+) -> list[tuple[Reading, Reading]]:
+    """Per card its XGMI links, and those of them that are up: by AMD SMI, else by KFD, which lists no state."""
     from gpumon.sources.amd import xgmi_states  # it loads AMD's library, which Intel's hosts do not have
 
-    return xgmi_states()
+    states = xgmi_states()
+    listed = {node.slot for node in kfd.nodes(sys)}
+    counts: list[tuple[Reading, Reading]] = []
+    for index, card in enumerate(cards):
+        if card.slot in states:
+            links, up = states[card.slot]
+            counts.append((float(links), float(up)))
+        elif card.slot in listed:
+            direct = float(_direct_links(pairs, index))
+            counts.append((direct, direct))
+        else:
+            counts.append((_NOT_LISTED, _NOT_LISTED))
+    return counts
 
 
-def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[int, int]) -> TopologyGpu:
+def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[Reading, Reading]) -> TopologyGpu:
     """One card; `links`: its XGMI links, and those of them that are up."""
     gpu = driver.open(index, None, Timings(), [""])
     (reading,) = gpu.read(0.0, (), Pcie.OFF)
@@ -115,7 +130,7 @@ def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
     return {node: places[node.slot] for node in kfd.nodes(sys) if node.slot in places}
 
 
-def _direct_links(pairs: dict[tuple[int, int], LinkPath], index: int) -> int:
+def _direct_links(pairs: Mapping[tuple[int, int], LinkPath], index: int) -> int:
     """GPUs that a GPU is connected to without another between."""
     return sum(way is LinkPath.XGMI and index in pair for pair, way in pairs.items())
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gpumon.outputs.topology import report
+from gpumon.readings.missing import Missing
 from gpumon.readings.topology import Topology
 from tests.fakes.amd.library import FakeAmd
 from tests.fakes.sysfs import Tree, write
@@ -89,6 +90,23 @@ def test_amd_smi_tells_which_links_are_up(tree: Tree, tmp_path: Path) -> None:
     found = topology(tree, "amdsmi", amd.env())
     assert [(board.nvlinks, board.nvlinks_active) for board in found.boards] == [(7, 7), (7, 5)]
     assert "! gpu 1: 5 of 7 XGMI links active: see dmesg, and amd-smi xgmi" in report(found, 120)
+
+
+def test_links_of_a_card_that_kfd_does_not_list_are_not_known(tree: Tree) -> None:
+    add_instinct(tree, 0, 0x05, 0, "pci0000:00", (1,))
+    add_instinct(tree, 1, 0x85, 1, "pci0000:80", (0x81,))
+    (tree.sys / "class/kfd/kfd/topology/nodes/2/gpu_id").unlink()
+    without_library = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    found = topology(tree, "amdsmi", without_library)
+    listed, unlisted = found.boards
+    assert (listed.nvlinks, listed.nvlinks_active) == (0.0, 0.0)
+    assert isinstance(unlisted.nvlinks, Missing)
+    assert isinstance(unlisted.nvlinks_active, Missing)
+    rows = report(found, 200).splitlines()
+    links = rows[2].index("XGMI links")
+    assert [row[links : links + 10].split("  ")[0].strip() for row in rows[3:5]] == ["none", "not known"]
+    assert any(row.startswith("XGMI links of gpu 1 are not known") for row in rows)
+    assert not any(row.startswith("no XGMI links") for row in rows)
 
 
 def test_intel_cards_have_no_links_of_their_own(tree: Tree) -> None:
