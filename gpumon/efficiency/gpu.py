@@ -32,8 +32,8 @@ from gpumon.specs.precision import Precision
 
 BUSY_MEAN_MINUTES: Final = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
-POWER_S: Final = 0.9
-"""Least time between the two energy readings that power is taken from."""
+ENERGY_S: Final = 0.9
+"""Least time between two energy readings: the counters move in steps of up to 100 ms."""
 MOST_POWER_W: Final = 20_000.0
 """No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
 _BLANK: Final = {
@@ -93,8 +93,6 @@ class GpuTrack:
         """Length of the means: that of the token rates."""
         self._longest_s = 0.0
         self.energy_j: Reading = WARMING_UP
-        self.power_w: Reading = WARMING_UP
-        """Mean between the two newest energy readings; missing after a gap, a reset, or without the counter."""
         self._energies: deque[tuple[float, float]] = deque()
         """The counter and when it was read, without gap or reset; the first stands about `window_s` ago."""
         self.answered_s: float | None = None
@@ -171,31 +169,24 @@ class GpuTrack:
     def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
         """The energy of a gap counts, but is no power. A counter that fell (reset) or jumped is a new base line."""
         if isinstance(energy_j, Missing):
-            self.power_w = energy_j
             self._energies.clear()
             if isinstance(self.energy_j, Missing):
                 self.energy_j = energy_j
             return
         if not self._energies:
-            self._begin_energy(energy_j, now_s)
+            self._energies.append((energy_j, now_s))
             return
         last_j, last_s = self._energies[-1]
-        if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, POWER_S):
+        if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, ENERGY_S):
             self._begin_energy(energy_j, now_s)
             return
-        if not gap and now_s - last_s < POWER_S:
-            return  # the driver's counter moves in steps: over a shorter time its slope is noise
+        if not gap and (energy_j == last_j or now_s - last_s < ENERGY_S):
+            return  # the counter is not read at every tick; over a shorter time its steps make its slope noise
         counted_j = 0.0 if isinstance(self.energy_j, Missing) else self.energy_j
         self.energy_j = energy_j - last_j + counted_j
         if gap:
             self._begin_energy(energy_j, now_s)
             return
-        self._go_on_with_energy(energy_j, now_s)
-
-    def _go_on_with_energy(self, energy_j: float, now_s: float) -> None:
-        """Take the power since the last reading of the counter."""
-        last_j, last_s = self._energies[-1]
-        self.power_w = (energy_j - last_j) / (now_s - last_s)
         self._energies.append((energy_j, now_s))
         start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
         while len(self._energies) > 2 and self._energies[1][1] <= start_s:
@@ -205,22 +196,45 @@ class GpuTrack:
         """Take the counter as the base line of the next power."""
         self._energies.clear()
         self._energies.append((energy_j, now_s))
-        self.power_w = WARMING_UP
+
+    @property
+    def power(self) -> tuple[Reading, bool]:
+        """The power in watts as the GPU reports it, else the mean by the energy counter; and whether it is that.
+
+        The GPU's own is a mean of 1 s (Ampere and newer, but not GA100). The counter's slope from tick to tick would
+        be wrong by a tenth: it moves every 100 ms on an H200.
+        """
+        own = self.reading.power_w
+        if isinstance(own, Missing):
+            return self._by_energy(own)
+        return own, False
 
     @property
     def mean_power_w(self) -> Reading:
-        """Mean power over the last `window_s`, the window of the token rates: by the energy counter where there is one.
+        """Mean power over the last `window_s`, the window of the token rates.
 
         Tokens per joule are tokens/s over these watts: over those of the last second they would be wrong by as much
         as the load has changed within the window.
         """
         if self.blank is not None:
             return self.blank
-        if len(self._energies) < 2:
-            return self.recent("power_w")
-        (first_j, first_s) = self._energies[0]
-        (last_j, last_s) = self._energies[-1]
-        return (last_j - first_j) / (last_s - first_s)
+        own = self.recent("power_w")
+        if isinstance(own, Missing):
+            own, _ = self._by_energy(own)
+        return own
+
+    def _by_energy(self, missing: Missing) -> tuple[Reading, bool]:
+        """The mean power over about `window_s` by the energy counter, and True; else `missing`, and False.
+
+        A counter that has not moved within two windows stands still: its slope is not the power.
+        """
+        if len(self._energies) < 2 or self._last_s is None:
+            return missing, False
+        first_j, first_s = self._energies[0]
+        last_j, last_s = self._energies[-1]
+        if self._last_s - last_s > 2 * self.window_s:
+            return missing, False
+        return (last_j - first_j) / (last_s - first_s), True
 
     def _add_throttle(self, counted_s: dict[str, float], now_s: float) -> None:
         """Grow by what the counters did. One that fell (reset), or outran the clock (garbage), is a new base line."""
@@ -298,7 +312,7 @@ def derive_gpu(
     flops_peak, precision = _flops_peak(reading, peak, read, alone)
     achievable = _achievable_ratio(peak, flops_peak, precision)
     spec = peak.spec
-    by_energy = _is_power_by_energy(track)
+    power_w, by_energy = track.power
     gpu = Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -321,7 +335,7 @@ def derive_gpu(
         gpu_type=spec.name if spec is not None and spec.listed else "",
         mfu_ratio=_of_engines(track, engines, "mfu_ratio", alone),
         mbu_ratio=_of_engines(track, engines, "mbu_ratio", alone),
-        power_w=track.power_w if by_energy else reading.power_w,
+        power_w=power_w,
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
@@ -343,15 +357,6 @@ def derive_gpu(
         return gpu
     unread = dict.fromkeys(_UNREAD, track.blank)
     return msgspec.structs.replace(gpu, **unread, throttle=(), processes=())
-
-
-def _is_power_by_energy(track: GpuTrack) -> bool:
-    """Whether the power is the slope of the energy counter."""
-    reading = track.reading
-    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
-        # A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
-        return False
-    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
 
 
 def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> Reading:

@@ -70,7 +70,7 @@ _BANDWIDTH: Final = {
 }
 """With the seconds of the window, and of the exporter's interval, to put in."""
 _POWER: Final = {
-    True: "slope of nvmlDeviceGetTotalEnergyConsumption",
+    True: "nvmlDeviceGetTotalEnergyConsumption: its increase / time",
     False: "nvmlDeviceGetPowerUsage",
 }
 _NVLINK_FIELDS: Final = {
@@ -319,8 +319,8 @@ _OF_SERVICE: Final = {
 }
 _WITHOUT_MODEL: Final = {
     "batch": "decode tokens/s / steps/s / tokens per step and sequence",
-    "power_w": "sum over its GPUs, mean of {0.rate} s as the token rates are: increase of the energy counter / "
-    "time, else the mean of the driver's watts",
+    "power_w": "sum over its GPUs, mean of {0.rate} s as the token rates are: the driver's watts, else the increase of "
+    "the energy counter / time",
     "tokens_per_j": "decode tokens/s / power",
     "cost_per_hour": "sum over its GPUs, [prices] of the config",
     "cost_per_million_output_tokens": "price per hour / (decode tokens/s x 3600) x 1e6",

@@ -59,7 +59,7 @@ def frames(
 
 
 def card(at_s: float, watts: float) -> GpuReading:
-    return gpu(at_s=at_s, energy_j=watts * at_s, dram_active_ratio=0.5, busy_ratio=0.25)
+    return gpu(at_s=at_s, power_w=watts, energy_j=watts * at_s, dram_active_ratio=0.5, busy_ratio=0.25)
 
 
 def derived(of: Iterator[Frame]) -> list[Derived]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpumon.config import schema
@@ -9,7 +11,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.gpu import GpuTrack
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import GpuState
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.precision import Precision
@@ -41,6 +43,12 @@ def shown(deriver: Deriver, at_s: float, state: GpuState = GpuState.OK, read_s: 
 # Energy, means and time throttled.
 
 
+def take(track: GpuTrack, at_s: float, **facts: Any) -> None:
+    """One reading at a moment (now)."""
+    card = gpu(0, at_s, **facts)
+    track.take(card, frame(at_s, (card,)), 10.0)
+
+
 @pytest.mark.parametrize("facts", [{}, {"energy_j": NOT_SUPPORTED}])
 def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(deriver: Deriver, facts: dict[str, object]) -> None:
     """400 tok/s at 700 W until second 40, then nothing at 80 W; the engine is asked every 2 s."""
@@ -63,27 +71,50 @@ def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(deriver: Deriver,
     assert seen[46].gpus[0].power_w == pytest.approx(80.0)
 
 
-def test_power_after_a_gap_is_not_the_mean_of_the_gap(track: GpuTrack) -> None:
-    for at in range(1, 11):
-        track.add(gpu(0, at, energy_j=700.0 * at), LONGEST_S)
-    assert (track.power_w, track.mean_power_w) == (700.0, 700.0)
-    track.add(gpu(0, 610.0, energy_j=7000.0 + 600 * 70.0, power_w=690.0), LONGEST_S)
-    assert track.power_w == WARMING_UP
-    assert track.mean_power_w == 690.0, "the driver's figure"
+def test_power_is_what_the_gpu_reports_also_where_its_energy_counter_moves_in_steps(track: GpuTrack) -> None:
+    """An H200's counter moves every 100 ms: from tick to tick its slope is up to a tenth off, above the limit, too."""
+    for at in range(1, 31):
+        steps = (at + at % 3 * 0.04) // 0.1
+        take(track, at, energy_j=70.0 * steps, power_w=699.0)
+        assert track.power == (699.0, False)
+    assert track.mean_power_w == pytest.approx(699.0)
+
+
+def test_power_by_energy_is_a_mean_and_not_that_of_a_gap(track: GpuTrack) -> None:
+    def power_w(at_s: float, energy_j: float) -> Reading:
+        take(track, at_s, energy_j=energy_j, power_w=NOT_SUPPORTED)
+        return track.power[0]
+
+    assert power_w(1.0, 700.0) == NOT_SUPPORTED
+    for at in range(2, 11):
+        assert power_w(at, 700.0 * at) == 700.0
+    assert (track.power, track.mean_power_w) == ((700.0, True), 700.0)
+    assert power_w(610.0, 7000.0 + 600 * 70.0) == NOT_SUPPORTED
     assert track.energy_j == pytest.approx(9 * 700.0 + 600 * 70.0), "the energy of the gap counts"
-    track.add(gpu(0, 611.0, energy_j=7000.0 + 600 * 70.0 + 700.0), LONGEST_S)
-    assert (track.power_w, track.mean_power_w) == (700.0, 700.0)
+    assert power_w(611.0, 7000.0 + 600 * 70.0 + 700.0) == 700.0
+
+
+def test_an_energy_counter_that_stands_still_gives_no_power(track: GpuTrack) -> None:
+    for at in range(1, 41):
+        take(track, at, energy_j=700.0 * min(at, 15), power_w=NOT_SUPPORTED)
+    assert track.power == (NOT_SUPPORTED, False)
+    assert track.mean_power_w == NOT_SUPPORTED
+
+
+def test_energy_that_is_read_every_ten_seconds_counts_as_a_whole(track: GpuTrack) -> None:
+    for at in range(1, 32):
+        take(track, at, energy_j=700.0 * (at // 10 * 10), power_w=690.0)
+    assert track.energy_j == pytest.approx(30 * 700.0)
 
 
 @pytest.mark.parametrize("jump_j", [1e12, -1e12, 1e5])
 def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, jump_j: float) -> None:
     for at in range(1, 21):
-        before_j = 2e12 + 700.0 * at
-        track.add(gpu(0, at, energy_j=before_j + (jump_j if at > 10 else 0.0), power_w=690.0), LONGEST_S)
-        if at == 11:
-            assert (track.power_w, track.mean_power_w) == (WARMING_UP, 690.0)
-        elif at > 2:
-            assert (track.power_w, track.mean_power_w) == (700.0, 700.0), at
+        jumped_j = jump_j if at > 10 else 0.0
+        energy_j = 2e12 + 700.0 * at + jumped_j
+        take(track, at, energy_j=energy_j, power_w=NOT_SUPPORTED)
+        expected = (NOT_SUPPORTED, False) if at in (1, 11) else (700.0, True)
+        assert track.power == expected, at
     assert track.energy_j == pytest.approx(18 * 700.0)
 
 
@@ -244,7 +275,8 @@ def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
     assert plain["nvlink_tx_bytes_per_s"] == "NVML field 138, each 4 s"
     assert plain["vram_used_bytes"].startswith("nvmlDeviceGetMemoryInfo: ")
     for at in (1.0, 2.0):
-        card = gpu(0, at, energy_j=1e6 + 500 * at, sm_active_ratio=0.5, dram_active_ratio=0.4)
+        facts = {"energy_j": 1e6 + 500 * at, "power_w": NOT_SUPPORTED}
+        card = gpu(0, at, sm_active_ratio=0.5, dram_active_ratio=0.4, **facts)
         rich = deriver.derive(frame(at, (card,))).snapshot.gpus[0].sources
     assert rich["bandwidth_bytes_per_s"].startswith("measured: GPM")
     assert "EnergyConsumption" in rich["power_w"]

@@ -61,7 +61,7 @@ def test_a_lost_gpu_does_not_halve_the_chart_of_the_power_nor_blank_it_for_good(
     deriver = Deriver(gpu_catalogue())
 
     def card(index: int, at: int) -> GpuReading:
-        return gpu(index, float(at), energy_j=700.0 * at, dram_active_ratio=0.5)
+        return gpu(index, float(at), power_w=700.0, dram_active_ratio=0.5)
 
     lost = replace(card(1, 7), state=GpuState.LOST)
     points = [deriver.derive(frame(at, (card(0, at), card(1, at) if at < 8 else lost))).points for at in range(60)]

@@ -70,6 +70,24 @@ def test_a_slow_call_answers_in_the_end_and_holds_nobody_up(fake_driver: FakeDri
     assert meanwhile < 2.0
 
 
+def test_a_busy_call_takes_processor_time(fake_driver: FakeDriver) -> None:
+    fake_driver.write("gpus 2\ngpu * power_w 123\ngpu 0 call nvmlDeviceGetPowerUsage busy:0.05:0.01\n")
+    power, first, other, second = fake_driver.ask("""
+        nvmlInit()
+        gpus = [nvmlDeviceGetHandleByIndex(n) for n in range(2)]
+        took = []
+        for gpu in (gpus[0], gpus[1], gpus[0]):
+            start = time.thread_time()
+            power = nvmlDeviceGetPowerUsage(gpu)
+            took.append(time.thread_time() - start)
+        answer = [power, *took]
+    """)
+    assert power == 123_000
+    assert first >= 0.05
+    assert other < first
+    assert second >= 0.01
+
+
 @pytest.mark.parametrize("line", ["gpu 0 call nvmlDeviceGetName hang", "init hang"])
 def test_a_hanging_call_never_returns(fake_driver: FakeDriver, line: str) -> None:
     fake_driver.write(line + "\n")

@@ -22,6 +22,8 @@ class Timings(msgspec.Struct, frozen=True):
 
     slow_s: float = 4.0
     """Processes, PCIe link, MIG slices, memory temperature."""
+    energy_s: float = 10.0
+    """The energy counter."""
     minute_s: float = 60.0
     """ECC, row remapping, names, limits, top clocks."""
     open_s: float = 20.0

@@ -72,7 +72,7 @@ class NvmlGpu:
         self.handle = handle
         self.uuid = uuid
         self.read_s = 0.0
-        """When its energy counter was last read, on the monotonic clock."""
+        """When it was last read, on the monotonic clock."""
         self._session = session
         self._calls = Calls(session.api, session.timings, session.trace)
         self._gpm = Gpm(self._calls, handle, session.request)
@@ -88,6 +88,7 @@ class NvmlGpu:
         self._advice = (GpuState.OK, "")
         self._energy = Energy()
         self._slow_due_s = 0.0
+        self._energy_due_s = 0.0
         self._minute_due_s = 0.0
 
     def troubles(self) -> dict[str, tuple[str, float]]:
@@ -108,8 +109,10 @@ class NvmlGpu:
             self._minute_due_s = now_s + timings.minute_s
         if now_s >= self._slow_due_s or self._slices.changed:
             self._read_slow(now_s)
-            spread = 0.0 if self._slow_due_s else self.index % STAGGER / STAGGER
-            self._slow_due_s = now_s + timings.slow_s * (1.0 + spread)
+            self._slow_due_s = self._due_again(self._slow_due_s, now_s, timings.slow_s)
+        if now_s >= self._energy_due_s:
+            self._read_energy()
+            self._energy_due_s = self._due_again(self._energy_due_s, now_s, timings.energy_s)
         self._read_tick(now_s, pcie)
         self._drop_implausible()
         badge = self._calls.badge()
@@ -129,6 +132,12 @@ class NvmlGpu:
             return (own, *self._slices.read(now_s, self.index, self.uuid))
         return (own,)
 
+    def _due_again(self, due_s: float, now_s: float, period_s: float) -> float:
+        """When to read again what was due at `due_s`, 0 at first: not all GPUs in one tick."""
+        if due_s:
+            return now_s + period_s
+        return now_s + period_s * (1.0 + self.index % STAGGER / STAGGER)
+
     def close(self) -> None:
         """Give the driver's records back, as far as the driver still answers."""
         with contextlib.suppress(GpuDownError, HandleStaleError, DriverDownError):
@@ -147,8 +156,6 @@ class NvmlGpu:
         self._read_busy()
         if memory.shared:
             self._drop_what_unified_memory_lacks()
-        # Right beside the energy counter, whose difference over time is the power: what was read of this GPU and of
-        # those before it took milliseconds, and not the same at every tick.
         self.read_s = time.monotonic()
         figures.read_gauges(calls, handle, figures.TICK, values)
         mask = calls.first(handle, figures.THROTTLE_CALLS)
@@ -202,7 +209,6 @@ class NvmlGpu:
         if implausible("power_w", values) is not None:
             figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT_GAUGE,), values)
         drop_implausible(values)
-        self._energy.check(values, self.read_s)
 
     def _drop_what_unified_memory_lacks(self) -> None:
         """GB10 and its kin report a memory utilisation stuck at 0 and a PCIe link that is none."""
@@ -224,6 +230,11 @@ class NvmlGpu:
         values["throttle_s"] = figures.throttle_s(stamped)
         values["memory_temperature_c"] = stamped[figures.MEMORY_TEMPERATURE_FIELD][0]
         self._nvlink = {field: self._rates[field].bytes_per_s(stamped[number]) for field, number in _NVLINK.items()}
+
+    def _read_energy(self) -> None:
+        """Read the energy counter right before the tick, whose moment is taken for that of the counter."""
+        figures.read_gauges(self._calls, self.handle, figures.ENERGY, self._values)
+        self._energy.check(self._values, time.monotonic())
 
     def _begin_anew(self) -> None:
         """With MIG on or off other calls work than before."""

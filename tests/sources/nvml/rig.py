@@ -23,7 +23,9 @@ from tests.fakes.nvml import driver as fakes
 from tests.fakes.nvml.driver import FakeDriver
 
 INTERVAL_S = 0.2
-TIMINGS = Timings(slow_s=0.3, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3)
+TIMINGS = Timings(
+    slow_s=0.3, energy_s=0.0, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3
+)
 LIMITS = WorkerPatience(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
 
 

@@ -48,8 +48,9 @@ typedef enum { COMPUTE, GRAPHICS, MPS } ProcessKind;
 typedef struct { unsigned pid; ProcessKind kind; double mib; Value sm; } Process;  /* mib NAN: not available */
 typedef struct { int gpu, ordinal; nvml_u64 mask, data; double at; } Event;         /* at 0: at once */
 
-typedef enum { ANSWER, HANG, CRASH } Deed;
-typedef struct { Deed deed; nvmlReturn_t code; double seconds; } Outcome;  /* seconds < 0: hang for ever */
+typedef enum { ANSWER, HANG, BUSY, CRASH } Deed;
+/* seconds of HANG < 0: for ever; warm_seconds of BUSY: where the same call was made a moment ago. */
+typedef struct { Deed deed; nvmlReturn_t code; double seconds, warm_seconds; } Outcome;
 typedef struct { Where where; char name[64]; Outcome outcome; } Rule;
 
 typedef struct {

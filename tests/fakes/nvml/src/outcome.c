@@ -1,4 +1,4 @@
-/* What a call can be told to do: answer an error by its name, hang, or crash. */
+/* What a call can be told to do: answer an error by its name, hang, keep the processor busy, or crash. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,10 +64,16 @@ bool outcome_parse(const char *text, Outcome *outcome)
         *outcome = (Outcome){.deed = HANG, .seconds = -1};
         return true;
     }
-    if (strncmp(text, "hang:", 5) != 0) return false;
-    char *end;
-    *outcome = (Outcome){.deed = HANG, .seconds = strtod(text + 5, &end)};
-    return end != text + 5 && *end == '\0' && outcome->seconds >= 0;
+    if (strncmp(text, "hang:", 5) == 0) outcome->deed = HANG;
+    else if (strncmp(text, "busy:", 5) == 0) outcome->deed = BUSY;
+    else return false;
+    char *end, *start = (char *)text + 5;
+    outcome->seconds = outcome->warm_seconds = strtod(start, &end);
+    if (end != start && *end == ':' && outcome->deed == BUSY) {
+        start = end + 1;
+        outcome->warm_seconds = strtod(start, &end);
+    }
+    return end != start && *end == '\0' && outcome->seconds >= 0 && outcome->warm_seconds >= 0;
 }
 
 EXPORT const char *nvmlErrorString(nvmlReturn_t code)
