@@ -198,6 +198,26 @@ class CostLedger:
             del self._engines[key]
 
 
+def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
+    """The costs of some engines together; what one of them lacks, the sum lacks."""
+    if not engines:
+        return EngineCosts()
+    costs = [engine.costs for engine in engines]
+    per_hour = plus(*(cost.cost_per_hour for cost in costs))
+    output = [engine.rates.decode_tokens_per_s for engine in engines]
+    prompts = [engine.rates.prefill_tokens_per_s for engine in engines]
+    cached = [number(engine.rates.cached_tokens_per_s) or 0.0 for engine in engines]
+    return EngineCosts(
+        cost_per_hour=per_hour,
+        cost_per_million_output_tokens=per_million_tokens(per_hour, *output),
+        cost_per_million_all_tokens=per_million_tokens(per_hour, *prompts, *cached, *output),
+        unused_s=plus(*(cost.unused_s for cost in costs)),
+        unused_cost=plus(*(cost.unused_cost for cost in costs)),
+        energy_j=plus(*(cost.energy_j for cost in costs)),
+        energy_cost=plus(*(cost.energy_cost for cost in costs)),
+    )
+
+
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     """The sums over all GPUs of the machine; what one of them lacks, the sum lacks."""
     cards = [gpu for gpu in gpus if not gpu.parent_uuid]

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.efficiency.backends import with_polled_backends
 from gpumon.efficiency.checks import Contradictions, Member
-from gpumon.efficiency.costs import CostLedger, host_costs
+from gpumon.efficiency.costs import CostLedger, host_costs, summed_costs
 from gpumon.efficiency.engine import EngineView, engine_without_figures, known_engine
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
@@ -32,7 +32,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.prices import FREE, Prices
-from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.specs.gpus import GpuCatalogue
 
@@ -109,7 +109,7 @@ class Deriver:
             engines=self._contradicted(frame, engines, gpus),
             costs=host_costs(gpus, engines),
             faults=self._faults(frame),
-            replicas=replicas,
+            replicas=_with_summed_costs(replicas, members, engines),
         )
         if not charted:
             return Derived(snapshot, {})
@@ -326,3 +326,18 @@ def _host(host: HostReading) -> Host:
     read = {field: getattr(host, field) for field in Host.__struct_fields__}
     texts = {"name": clean(host.name, 64), "driver": clean(host.driver, 32), "cuda": clean(host.cuda, 32)}
     return Host(**{**read, **texts})
+
+
+def _with_summed_costs(
+    groups: Sequence[Replicas], members: Sequence[Member], engines: Sequence[Engine]
+) -> tuple[Replicas, ...]:
+    """The replicas of each model with the costs of those that answer."""
+    answering = {}
+    for member, engine in zip(members, engines, strict=True):
+        if member.answers:
+            answering[engine.name] = engine
+    priced = []
+    for group in groups:
+        costs = summed_costs([answering[name] for name in group.engines if name in answering])
+        priced.append(msgspec.structs.replace(group, costs=costs))
+    return tuple(priced)

@@ -703,6 +703,8 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     """Names of the replicas that stand apart (`Engine.deviates`)."""
     mapped: int = 0
     """How many of those that answer run on GPUs that are known: MFU and MBU are over these, where there are any."""
+    costs: EngineCosts = EngineCosts()
+    """Sums over those that answer; the price of tokens is that of all their GPUs over all their tokens."""
 
 
 class FaultShown(msgspec.Struct, frozen=True, gc=False):

@@ -76,6 +76,7 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
         model=replicas.model,
         deviates=deviates,
         hardware=Hardware(gpus=_gpus_of(members)),
+        costs=replicas.costs,
         goodput=Goodput(
             ttft_goal_assumed=any(member.goodput.ttft_goal_assumed for member in members),
             itl_goal_assumed=any(member.goodput.itl_goal_assumed for member in members),

@@ -124,6 +124,40 @@ def test_an_engine_that_shares_its_gpu_has_no_cost_of_its_own() -> None:
         assert (served.costs.cost_per_hour, served.costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
 
 
+def after_two_replicas(prices: Prices, **second_card: Any) -> Snapshot:
+    """A minute of two replicas on a GPU each: the first runs a request all the time, the second never."""
+    deriver = Deriver(gpu_catalogue(), prices=prices)
+    for tick in range(TICKS):
+        at_s = float(tick)
+        cards = (gpu(0, at_s, energy_j=WATTS * at_s), gpu(1, at_s, energy_j=WATTS * at_s, **second_card))
+        busy = replace(polled(at_s, 1.0), model="llama")
+        idle = replace(
+            polled(0.0, 0.0), name="other", url="http://127.0.0.1:8001", model="llama", gpus=(cards[1].uuid,)
+        )
+        idle = replace(idle, monotonic_s=at_s)
+        snapshot = deriver.derive(frame(at_s, cards, (busy, idle))).snapshot
+    return snapshot
+
+
+def test_replicas_cost_what_their_gpus_cost_and_their_tokens_pay_for_all_of_them() -> None:
+    snapshot = after_two_replicas(PRICES)
+    (together,) = snapshot.replicas
+    costs = together.costs
+    assert costs.cost_per_hour == 2 * PER_HOUR
+    assert costs.cost_per_million_output_tokens == pytest.approx(2 * 0.001 / 50.0 * 1e6)
+    assert costs.cost_per_million_all_tokens == pytest.approx(2 * 0.001 / 500.0 * 1e6)
+    assert (costs.unused_s, costs.unused_cost) == (60.0, pytest.approx(60.0 * 0.001))
+    assert costs.energy_j == pytest.approx(2 * 60.0 * WATTS)
+    assert costs.energy_cost == pytest.approx(2 * 60.0 * WATTS / 3.6e6 * PER_KWH)
+
+
+def test_a_replica_without_a_price_leaves_all_of_them_without_a_sum() -> None:
+    snapshot = after_two_replicas(Prices({"H100 SXM5 80GB": PER_HOUR}), name="NVIDIA Unheard Of")
+    costs = snapshot.replicas[0].costs
+    assert (costs.cost_per_hour, costs.cost_per_million_output_tokens, costs.unused_cost) == (NO_PRICE,) * 3
+    assert costs.unused_s == 60.0
+
+
 def test_tokens_have_no_price_while_none_are_made() -> None:
     deriver = Deriver(gpu_catalogue(), prices=PRICES)
     for tick in range(TICKS):

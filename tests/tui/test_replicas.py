@@ -87,6 +87,22 @@ async def test_enter_on_the_sums_opens_the_replicas_and_leads_to_the_one_apart()
         assert "3 replicas" in "\n".join(below(text_of(app), "engines"))
 
 
+async def test_the_page_of_replicas_has_the_costs_of_all_of_them() -> None:
+    costs = {
+        "cost_per_hour": 7.5,
+        "cost_per_million_output_tokens": 0.83,
+        "unused_s": 5400.0,
+        "unused_cost": 3.75,
+    }
+    of = server()
+    of = replace(of, replicas=(replace(of.replicas[0], **costs),))
+    async with running(Still(of), 120, 50) as (app, pilot):
+        await pilot.press("2", "g", "enter")
+        words = " ".join("\n".join(text_of(app)).split())
+    for figure in ("per hour 7.50 per h", "per 1M output 0.83", "unused time 1.50 h", "unused cost 3.75"):
+        assert figure in words
+
+
 def test_a_replica_without_figures_is_named_on_the_page() -> None:
     of = server()
     engines = list(of.engines)

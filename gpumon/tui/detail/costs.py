@@ -11,6 +11,7 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, Entry, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import formula
+from gpumon.tui.replica_rows import is_sums
 
 _CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
 _UNPRICED: Final = Section("cost", [Sentence("no price: set gpu_hour and kwh of [prices] in the config")], side=1)
@@ -26,7 +27,7 @@ def gpu_costs(gpu: Gpu, figures: FigureMaker) -> Section:
 
 
 def engine_costs(engine: Engine, figures: FigureMaker) -> Section:
-    """The same of an engine's GPUs, and the price of its tokens."""
+    """The same of an engine's GPUs, or of those of replicas together, and the price of their tokens."""
     costs = engine.costs
     if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
         return _UNPRICED
@@ -51,7 +52,9 @@ def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry])
         hourly = thing.costs.cost_per_hour
         unused_s = thing.costs.unused_s
     hours = per(unused_s, HOUR_S)
-    unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
+    unused = ""
+    if isinstance(thing, Gpu) or not is_sums(thing):
+        unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
         figures("per hour", "cost_per_hour", values.money_per_hour, DERIVED),
         *per_tokens,

@@ -203,11 +203,13 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
     for engine in snapshot.engines:
         if engine.name in replicas.engines:
             own.append(engine)
+    together = as_engine(replicas, own)
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
-        *latencies(as_engine(replicas, own), view, figures.explain),
-        *served.goals(as_engine(replicas, own), figures),
+        *latencies(together, view, figures.explain),
+        *served.goals(together, figures),
         Section("each replica", [entry for engine in own for entry in _replica(engine, snapshot)], side=1),
+        engine_costs(together, figures),
     ]
 
 
