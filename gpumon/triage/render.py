@@ -113,7 +113,6 @@ _AT_WORK: Final = (
     "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (memory bandwidth {reads:percent})]"
 )
 """Template of the signs of work."""
-_WHO_IDLE: Final = "[: {cost:money} idle]"
 _FAULTS: Final = {
     "lost": "is lost",
     "reset_required": "needs a reset",
@@ -284,11 +283,11 @@ TEXTS: Final[Mapping[str, str]] = {
     "low_clock": "clock at " + _CLOCK + " under load; the driver names no reason",
     "application_clocks": "application clocks hold it at " + _CLOCK + " under load",
     # use of a GPU
-    "vram_held": "[{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
-    "{vram_bytes:gib} and nothing computes for {seconds:lasted}" + _WHO_IDLE,
+    "vram_held": "[{cost:money} idle: ][{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
+    "{vram_bytes:gib} and nothing computes for {seconds:lasted}",
     "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}: a larger batch may run out of memory",
     "engine_ended": "nothing runs on it since its engine {engine} went down at {down:minute}",
-    "gpu_idle": "idle for {seconds:lasted}[, with {processes} on it|, nothing runs on it]" + _WHO_IDLE,
+    "gpu_idle": "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|, nothing runs on it]",
     "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",
     # host
@@ -486,8 +485,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
     "bigger_steps": "raise {flag}, so that a step takes more prompts",
     "bigger_batch": "a larger batch (send it more requests at once)[: up to {wider:requests}]",
-    "quantise_weights": "{flag} halves the weights[, which then fit on {fits_on:gpus}: lower [{pp_flag} to {pp_to:count} and ]{tp_flag} to {tp_to:count}]"
-    + _SAVES,
+    "quantise_weights": "{flag} halves the weights"
+    + _SAVES
+    + "[, which then fit on {fits_on:gpus}: lower [{pp_flag} to {pp_to:count} and ]{tp_flag} to {tp_to:count}]",
     "more_gpus": "more GPUs per instance ({flag}[, now {now:count}])",
     "prefix_caching": "{flag}",
     "smaller_chunks": "[{chunked} with ]a smaller {flag}",
@@ -513,8 +513,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "serving_cpu": "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
     "serving_core": "a single thread holds the requests back",
     "serving_network": "the network feeds it: check who receives (nethogs)",
-    "send_traffic_or_stop": "send it traffic, or stop it and give its [{frees=gpus}GPUs|memory] to another model"
-    + _SAVES,
+    "send_traffic_or_stop": "send it traffic, or stop it"
+    + _SAVES
+    + " and give its [{frees=gpus}GPUs|memory] to another model",
     "more_requests": "send it more requests at once",
     "share_gpu": "let its GPU serve another model, too",
     "send_earlier": "its requests come in bursts every {period:seconds}, with none in between: let the client send the next ones before the last are done",
@@ -522,9 +523,9 @@ ACTIONS: Final[Mapping[str, str]] = {
     "stop_instances": "stop {stop:count} of {instances:count} instances"
     + _SAVES
     + ", and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon report",
-    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}], and give the other GPUs to another model"
+    "fewer_gpus": "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}]"
     + _SAVES
-    + "; seen for {seconds:lasting} only; peaks: gpumon report",
+    + ", and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon report",
     "larger_micro_batch": "a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation",
     "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
@@ -556,11 +557,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
-    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it: that frees {vram_bytes:gib}"
-    + _SAVES,
+    "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it"
+    + _SAVES
+    + ": that frees {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() shows how much is only cached",
     "keep_vram_free": "start nothing more on this GPU and no larger batches until memory is freed",
-    "ask_owner": "ask its owner whether it is still needed: it can be ended, or share its GPU with others" + _SAVES,
+    "ask_owner": "ask its owner whether it is still needed"
+    + _SAVES
+    + ": it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
     "use_free_gpu": "free for other work" + _SAVES,
     "free_cores": "[{gpus=yes}CPU work for the GPUs is delayed: ]move other jobs away, fewer workers than cores, pin the engine (taskset)",

@@ -549,12 +549,13 @@ def item_lines(item: Item, places: TriageColumns, most: int, *, whole: bool = Fa
 
 
 def _text_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
-    """The text, then as many whole actions as fit; and whether the text was cut."""
-    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, most, first)]
-    is_cut = len(folded(item.text, width, first)) > most
-    if not is_cut:
-        texts += [(text, "accent") for text in _acts(item.actions, width, width, most - len(texts))]
-    return texts, is_cut
+    """The text, but for a line that the best action gets, then as many actions as fit; and whether the text was cut."""
+    room = most
+    if item.actions and most > 1:
+        room -= 1
+    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, room, first)]
+    texts += [(text, "accent") for text in _acts(item.actions, width, width, most - len(texts))]
+    return texts, len(folded(item.text, width, first)) > room
 
 
 def _action_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:

@@ -130,9 +130,8 @@ def test_weights_that_would_fit_on_fewer_gpus_in_8_bit(precision: str, stored_by
     found = played([LOW, LOW], {"a": ((0, 1), wide)})["a"]
     text = actions_text(found)
     if fits:
-        assert (
-            "--quantization fp8 halves the weights, which then fit on 1 GPU: lower --tensor-parallel-size to 1" in text
-        )
+        assert "--quantization fp8 halves the weights (saves 1 GPU, 2.5 $/h), which then fit on 1 GPU: lower " in text
+        assert "lower --tensor-parallel-size to 1" in text
         assert saved(found) == (1.0, 2.5)
     else:
         assert "halves the weights" not in text

@@ -101,6 +101,32 @@ def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand
         assert sum("· " in line for line in shown) == evidence
 
 
+SAVES = {"saves_gpu_hours": 1.0, "saves_per_hour": 2.5}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action("end_program", {"owner": "a-user-with-a-long-name", "vram_bytes": 7.8e10, **SAVES}),
+        Action("ask_owner", SAVES),
+        Action("send_traffic_or_stop", {"frees": "gpus", **SAVES}),
+        Action("fewer_gpus", {"tp_flag": "--tensor-parallel-size", "tp_to": 1.0, "seconds": 150.0, **SAVES}),
+        Action("quantise_weights", {"flag": "--quantization fp8", "fits_on": 1.0, **SAVES}),
+    ],
+)
+async def test_what_an_action_saves_is_read_at_120_columns(action: Action) -> None:
+    of = scenes.snapshot()
+    parameters = {"processes": f"{'python-' * 15} (pid 9000002)", "vram_bytes": 7.8e10, "seconds": 600.0, "cost": 2.5}
+    held = verdicts.of_gpu(
+        of.gpus[1], Limit.IDLE_VRAM_HELD, "vram_held", level=Level.NOTE, parameters=parameters, actions=(action,)
+    )
+    async with running(Still(replace(of, verdicts=(held,))), 120, 40) as (app, _):
+        shown = "\n".join(text_of(app))
+    row = next(line for line in shown.splitlines() if line.startswith(" + VRAM held"))
+    assert "2.5 $/h idle: " in row
+    assert "(saves 1 GPU, 2.5 $/h)" in shown
+
+
 LOST = Action("drain this server and power-cycle it (a reboot is often not enough)")
 COOL = Action("check_cooling", {"index": 3.0})
 
