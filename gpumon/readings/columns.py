@@ -14,6 +14,7 @@ from gpumon.readings import glossary
 from gpumon.readings.format import (
     amount,
     count,
+    engine_name,
     figure,
     quantile,
     rate,
@@ -28,6 +29,8 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles
 
 T = TypeVar("T")
+_NAME: Final = 12
+"""Cells of the name of an engine."""
 ROOM_OF_HISTORY: Final = 62
 """Cells that the chart in a GPU's row keeps before there is a column more."""
 ROOM_OF_COMMAND: Final = 32
@@ -144,7 +147,7 @@ def other_quantile(quantiles: Quantiles, value: Reading) -> str:
 ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
     pane="engines",
     base=(
-        TextColumn("engine", "engine", 12, lambda engine: engine.name, is_left=True, fixed=True),
+        TextColumn("engine", "engine", _NAME, lambda engine: engine_name(engine.name, _NAME), is_left=True, fixed=True),
         DrawnColumn("model"),
         TextColumn("running", glossary.RUNNING.short, 4, lambda engine: whole(engine.load.running)),
         DrawnColumn("waiting"),
@@ -235,7 +238,7 @@ PROCESS_COLUMNS: Final[PaneColumns[Process]] = PaneColumns(
         DrawnColumn("gpus"),
         DrawnColumn("vram"),
         DrawnColumn("sm"),
-        TextColumn("engine", "engine", 12, lambda process: process.engine, is_left=True),
+        TextColumn("engine", "engine", _NAME, lambda process: engine_name(process.engine, _NAME), is_left=True),
     ),
     extra=(
         TextColumn("cpu", "cpu", 5, _cpu, keep=ROOM_OF_COMMAND),

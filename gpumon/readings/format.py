@@ -370,6 +370,26 @@ def cut(text: str, width: int) -> str:
     return "".join(kept) + ELLIPSIS
 
 
+_PORT: Final = re.compile(r":[0-9]{1,5}$")
+"""The port at the end of an engine's name."""
+_LEAST_SERVER: Final = 3
+"""Cells before the port that still say something."""
+
+
+def engine_name(name: str, width: int) -> str:
+    """The name of an engine in at most `width` cells: the port at its end stays, as it tells servers of a kind apart.
+
+    `vllm_router:30001` is `vllm_…:30001` in 12 cells.
+    """
+    port = _PORT.search(name)
+    if port is None or cells(name) <= width:
+        return cut(name, width)
+    room = width - len(port[0])
+    if room < _LEAST_SERVER:
+        return cut(name, width)
+    return cut(name[: port.start()], room) + port[0]
+
+
 _SIZE: Final = re.compile(r"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:x\d+)?[Bb](?![0-9A-Za-z])")
 """The size in the name of a model: `70B`, `0.6B`, `8x7B`, but not the `A3B` that it has active."""
 _LEAST_FAMILY: Final = 3

@@ -296,6 +296,28 @@ def test_a_short_model_name_keeps_its_size(model: str, width: int, expected: str
     assert f.model_name(model, width) == expected
 
 
+@each_row(
+    ("name", "width", "expected"),
+    [
+        ("vllm:8000", 12, "vllm:8000"),
+        ("vllm_router:30001", 12, "vllm_…:30001"),
+        ("vllm_router:30002", 12, "vllm_…:30002"),
+        ("vllm:10.0.0.7:8000", 12, "vllm:1…:8000"),
+        ("vllm_router:30001", 8, "vllm_ro…"),
+        ("triton:8002/detector", 12, "triton:8002…"),
+        ("a-name-of-the-config", 12, "a-name-of-t…"),
+    ],
+)
+def test_a_short_engine_name_keeps_its_port(name: str, width: int, expected: str) -> None:
+    assert f.engine_name(name, width) == expected
+
+
+@given(st.text(max_size=60), st.integers(1, 30))
+def test_no_engine_name_is_longer_than_its_column(name: str, width: int) -> None:
+    assert f.cells(f.engine_name(name, width)) <= width
+    assert f.cells(f.engine_name(f"{name}:8000", width)) <= width
+
+
 @given(st.text(max_size=60), st.integers(1, 30))
 def test_no_model_name_is_longer_than_its_column(model: str, width: int) -> None:
     assert f.cells(f.model_name(model, width)) <= width

@@ -10,7 +10,10 @@ from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of, whole
+from tests.tui.feed import Still
 from tests.tui.painted import engine_row, text
+from tests.tui.running import running, text_of
+from tests.tui.test_lists import below
 
 URL = "http://127.0.0.1:29000"
 BACKENDS = (
@@ -54,6 +57,16 @@ def test_a_long_name_leaves_room_for_what_fails() -> None:
     assert "…, 0.1/s fail" in line
     well = replace(FRONT, failures_per_s=0.0)
     assert "fail" not in text(engine_row(well, 200))
+
+
+async def test_two_front_ends_are_told_apart_by_their_ports_at_120_columns() -> None:
+    fronts = []
+    for port in (30001, 30002):
+        name = f"vllm_router:{port}"
+        fronts.append(replace(FRONT, name=name, kind=EngineKind.VLLM_ROUTER, url=f"http://127.0.0.1:{port}"))
+    async with running(Still(replace(scenes.snapshot(), engines=tuple(fronts))), 120, 40) as (app, _):
+        lines = below(text_of(app), "engines")
+    assert [line.split()[0] for line in lines if "ready" in line] == ["vllm_…:30001", "vllm_…:30002"]
 
 
 @each_row(
