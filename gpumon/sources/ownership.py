@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.frame import GpuReading
 from gpumon.readings.text import clean
 from gpumon.sources.family import ProcessFamily, all_pids, user_name
+from gpumon.sources.held_gpus import HeldGpus
 from gpumon.sources.sockets import Listener, LocalAddress, Locator, listening, reached, socket_holders
 
 _AGAIN_S = 10.0
@@ -24,6 +25,11 @@ class _Verdict(NamedTuple):
 
     pids: frozenset[int]
     text: str
+    server: int = 0
+    """The process that listens; 0: not known."""
+
+
+_NOT_LOOKED: Final = _Verdict(frozenset(), "")
 
 
 class Ownership:
@@ -33,8 +39,8 @@ class Ownership:
         self._verdicts: dict[str, _Verdict] = {}
         self._told: dict[str, _Verdict] = {}
         self._locate = Locator()
-        self._held: dict[str, dict[str, frozenset[int]]] = {}
-        """By URL and GPU: the endpoint's processes that were last seen on it."""
+        self._held: dict[str, HeldGpus] = {}
+        """By URL: the GPUs on which the endpoint's processes were seen last."""
         self._holders: dict[LocalAddress, tuple[tuple[Listener, ...], frozenset[int], float]] = {}
 
     def tell(self, url: str, pids: frozenset[int]) -> None:
@@ -53,19 +59,17 @@ class Ownership:
 
         The reason is empty until the first look is done.
         """
-        verdict = self._told.get(url) or self._verdicts.get(url)
-        if verdict is None:
-            return (), ""
-        before = self._held.get(url, {})
-        if not verdict.pids and not before:
-            return (), verdict.text
-        held = {}
-        for gpu in gpus:
-            pids = _pids_on(gpu, verdict.pids, before)
-            if pids:
-                held[gpu.uuid] = pids
+        verdict = self._told.get(url) or self._verdicts.get(url) or _NOT_LOOKED
+        before = self._held.get(url)
+        if before is None:
+            if not verdict.pids:
+                return (), verdict.text
+            before = HeldGpus()
+        held = before.follow(verdict.pids, verdict.server, gpus, _is_alive)
         self._held[url] = held
-        return tuple(held), OWNED if held else verdict.text
+        if held.by_gpu:
+            return tuple(held.by_gpu), OWNED
+        return (), held.left_text or verdict.text
 
     def pids_of(self, url: str) -> frozenset[int]:
         """The GPU processes of the server at `url`, as far as they are known by now. Never waits."""
@@ -92,7 +96,7 @@ class Ownership:
         pids = self._held_by(place, sockets, family)
         if not pids:
             return _Verdict(frozenset(), _hidden(place.port, sockets))
-        return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)))
+        return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)), min(pids))
 
     def _held_by(self, place: LocalAddress, sockets: tuple[Listener, ...], family: ProcessFamily) -> frozenset[int]:
         """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets, and again
@@ -106,15 +110,8 @@ class Ownership:
         return pids
 
 
-def _pids_on(gpu: GpuReading, owned: frozenset[int], before: Mapping[str, frozenset[int]]) -> frozenset[int]:
-    """The `owned` processes on this GPU. A lost one lists none: those that were there `before` and still live."""
-    if gpu.state is GpuState.OK or gpu.processes:
-        return owned & {process.pid for process in gpu.processes}
-    alive = set()
-    for pid in before.get(gpu.uuid, ()):
-        if Path(f"/proc/{pid}").exists():
-            alive.add(pid)
-    return frozenset(alive)
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:

@@ -302,3 +302,29 @@ def test_a_state_file_that_can_not_be_used_costs_nothing(host: Host) -> None:
     host.until_it_answers()
     host.kill(0, server)
     assert host.ask("status").returncode == 0
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_an_engine_whose_process_left_its_gpu_is_not_told_to_set_gpus(
+    host: Host, watch: Callable[..., Watch], configured: bool
+) -> None:
+    """So the driver lists an engine while the kernel tears it down: it is on no GPU, and its socket is still open."""
+    server = host.serve(0)
+    (worker,) = server.workers
+    seen = watch(*(("--endpoint", server.url) if configured else ()))
+    seen.until(lambda shown: states(shown) == ["ok"] and shown["engines"][0]["gpus"] == [0])
+    del host.processes[0]
+    host.place()
+    told: list[str] = []
+    seen.until(lambda shown: not shown["gpus"][0]["processes"])
+
+    def is_unmapped(shown: dict[str, Any]) -> bool:
+        told.extend(fault["text"] for fault in shown["faults"])
+        return shown["engines"][0]["gpus"] == []
+
+    shown = seen.until(is_unmapped)
+    assert states(shown) == ["ok"]
+    assert told, "why there is no MFU is a fault"
+    for text in told:
+        assert f"its process {worker} no longer runs on a GPU" in text
+    seen.end()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.sources.held_gpus import LEAVING_S
 from gpumon.sources.ownership import OWNED, Ownership
 from gpumon.sources.sockets import OURS, listening, sockets_of
 from tests.each_row import each_row
@@ -173,7 +174,54 @@ def test_a_gpu_that_is_lost_stays_its_engines(
     for _ in range(3):
         assert settled(ownership, url, one_lost) == (("GPU-0", "GPU-1"), OWNED)
     idle = (both[0], replace(both[1], processes=()))
-    assert ownership.gpus_of(url, idle) == (("GPU-0",), OWNED)
+    assert ownership.gpus_of(url, idle) == (("GPU-0", "GPU-1"), OWNED), "for a while"
+    assert ownership.gpus_of(url, later(idle, LEAVING_S)) == (("GPU-0",), OWNED)
+
+
+def later(readings: tuple[GpuReading, ...], seconds: float) -> tuple[GpuReading, ...]:
+    """The same readings so many seconds later."""
+    return tuple(replace(gpu, monotonic_s=gpu.monotonic_s + seconds) for gpu in readings)
+
+
+def test_an_engine_that_is_torn_down_keeps_its_gpus_for_ten_seconds_and_is_not_told_to_set_them(
+    server: Callable[..., dict[str, int]],
+) -> None:
+    """As the driver lists a process that was killed: its socket listens on while it is on no GPU any more."""
+    pids, ownership = server(), Ownership()
+    url = f"http://127.0.0.1:{pids['port']}"
+    both = gpus((pids["grandchild"],), (1,))
+    assert settled(ownership, url, both) == (("GPU-0",), OWNED)
+    left = (replace(both[0], processes=()), both[1])
+    for seconds in (1.0, 5.0, 9.0):
+        assert settled(ownership, url, later(left, seconds)) == (("GPU-0",), OWNED)
+    gone = f"its process {pids['grandchild']} no longer runs on a GPU"
+    for seconds in (10.0, 60.0):
+        assert settled(ownership, url, later(left, seconds)) == ((), gone)
+    assert settled(ownership, url, later(both, 70.0)) == (("GPU-0",), OWNED), "it is on its GPU again"
+
+
+def test_an_engine_that_never_ran_on_a_gpu_is_told_at_once_what_to_set(server: Callable[..., dict[str, int]]) -> None:
+    pids = server()
+    uuids, why = settled(Ownership(), f"http://127.0.0.1:{pids['port']}", gpus((1,)))
+    assert uuids == ()
+    assert "runs nothing on a GPU of this host; set gpus = [..]" in why
+
+
+def test_another_engine_on_the_same_port_does_not_inherit_the_gpus() -> None:
+    ownership = Ownership()
+    url = "http://127.0.0.1:1"
+    ownership.tell(url, frozenset({71, 72}))
+    both = gpus((71,), (72,), ())
+    assert ownership.gpus_of(url, both) == (("GPU-0", "GPU-1"), OWNED)
+    ownership.tell(url, frozenset({90}))
+    assert ownership.gpus_of(url, later(gpus((), (), (90,)), 1.0)) == (("GPU-2",), OWNED)
+    ownership.tell(url, frozenset({71, 72}))
+    assert ownership.gpus_of(url, later(both, 2.0)) == (("GPU-0", "GPU-1"), OWNED)
+    ownership.tell(url, frozenset())
+    assert ownership.gpus_of(url, later(gpus((), (), ()), 20.0)) == (
+        (),
+        "its processes 71, 72 no longer run on a GPU",
+    )
 
 
 def test_a_gpu_with_programs_of_others_is_not_an_engines() -> None:
@@ -243,4 +291,4 @@ def test_a_process_that_has_ended_is_on_no_lost_gpu() -> None:
         lost = (replace(before[0], state=GpuState.LOST, processes=()), before[1])
         assert ownership.gpus_of(url, lost) == (("GPU-0",), OWNED)
         worker.kill()
-    assert ownership.gpus_of(url, lost) == ((), "its processes are on no GPU right now")
+    assert ownership.gpus_of(url, lost) == ((), f"its process {worker.pid} no longer runs on a GPU")

@@ -1,0 +1,89 @@
+"""GPUs that an engine's processes hold, or held a moment ago: knows no clock and does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import GpuReading, GpuState
+
+LEAVING_S: Final = 10.0
+"""Time for which a GPU stays that of an engine whose process left the driver's list: a process that is killed does so
+seconds before its socket is closed."""
+_MOST_NAMED: Final = 4
+"""Processes that are named in a sentence."""
+
+
+class Seen(NamedTuple):
+    """An engine's processes on one GPU, as they were seen last."""
+
+    pids: frozenset[int]
+    at_s: float
+    """Time of that reading of the GPU (monotonic)."""
+
+
+class HeldGpus(NamedTuple):
+    """The GPUs of one engine."""
+
+    by_gpu: Mapping[str, Seen] = {}
+    """By UUID."""
+    pids: frozenset[int] = frozenset()
+    """The engine's processes that were seen last on any GPU."""
+    server: int = 0
+    """The process that listens for the engine; 0: not known."""
+
+    def follow(
+        self, owned: frozenset[int], server: int, gpus: Iterable[GpuReading], is_alive: Callable[[int], bool]
+    ) -> HeldGpus:
+        """The GPUs after a reading, of which the processes `owned` are the engine's, and `server` listens."""
+        before = self
+        if self._is_of_another(owned, server):
+            before = HeldGpus()
+        by_gpu = {}
+        pids: set[int] = set()
+        for gpu in gpus:
+            seen = _seen_on(gpu, owned, before.by_gpu.get(gpu.uuid), is_alive)
+            if seen is not None:
+                by_gpu[gpu.uuid] = seen
+                pids |= seen.pids
+        return HeldGpus(by_gpu, frozenset(pids) or before.pids, server or before.server)
+
+    def _is_of_another(self, owned: frozenset[int], server: int) -> bool:
+        """Whether another process has taken the engine's place."""
+        if owned and self.pids and not owned & self.pids:
+            return True
+        return bool(server and self.server and server != self.server)
+
+    @property
+    def left_text(self) -> str:
+        """The engine's processes have left all GPUs; empty where they were on none."""
+        if self.by_gpu or not self.pids:
+            return ""
+        named = ", ".join(str(pid) for pid in sorted(self.pids)[:_MOST_NAMED])
+        if len(self.pids) == 1:
+            return f"its process {named} no longer runs on a GPU"
+        if len(self.pids) > _MOST_NAMED:
+            named += f" and {len(self.pids) - _MOST_NAMED} more"
+        return f"its processes {named} no longer run on a GPU"
+
+
+def _seen_on(
+    gpu: GpuReading, owned: frozenset[int], before: Seen | None, is_alive: Callable[[int], bool]
+) -> Seen | None:
+    """The engine's processes on a GPU; None where it is not the engine's.
+
+    A GPU that is lost lists no processes: those that were there before and still live are on it.
+    """
+    if gpu.state is GpuState.OK or gpu.processes:
+        pids = owned & {process.pid for process in gpu.processes}
+        if pids:
+            return Seen(pids, gpu.monotonic_s)
+        if before is not None and gpu.state is GpuState.OK and gpu.monotonic_s - before.at_s < LEAVING_S:
+            return before
+        return None
+    if before is None:
+        return None
+    alive = frozenset(pid for pid in before.pids if is_alive(pid))
+    if alive:
+        return Seen(alive, gpu.monotonic_s)
+    return None
