@@ -1,6 +1,6 @@
 """gpumon against other monitors on one fake driver, in one run: CPU, memory, first paint, bytes to the terminal.
 
-make bench                      # or: python -m tests.perf.bench [--seconds 20] [--rounds 3] [--markdown FILE]
+make bench      # or: python -m tests.perf.bench [--seconds 20] [--rounds 3] [--free-calls] [--markdown FILE]
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ SETTLE_S = 9.0
 
 MOST_START_S = 20
 """Seconds after which a program that has not shown the GPUs yet is taken to fail: a busy machine needs several."""
+
+
+FREE_CALLS = "the driver's calls take no processor time; else that of a real H200 (tests/gpu/call_costs.py)"
 
 
 class Cost(NamedTuple):
@@ -96,12 +99,21 @@ def table(rows: list[tuple[str, ...]], head: tuple[str, ...]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def measure(seconds: float, rounds: int) -> str:
+def servers_driver(folder: Path, *, free_calls: bool) -> FakeDriver:
+    """The driver of a server with 8 H100s, whose calls take the processor time of real ones or none."""
+    driver = FakeDriver(folder)
+    script = driver.busy_h100s(8)
+    if not free_calls:
+        script += driver.call_costs()
+    driver.write(script)
+    return driver
+
+
+def measure(seconds: float, rounds: int, *, free_calls: bool) -> str:
     """All measurements, as Markdown."""
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        driver = FakeDriver(Path(folder))
-        driver.write(driver.busy_h100s(8))
+        driver = servers_driver(Path(folder), free_calls=free_calls)
         env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8", XDG_CONFIG_HOME=folder)
         for size in ((120, 40), (200, 60)):
             rows = []
@@ -148,11 +160,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="length of one window")
     parser.add_argument("--rounds", type=int, default=3, help="windows a program; medians are shown")
+    parser.add_argument("--free-calls", action="store_true", help=FREE_CALLS)
     parser.add_argument("--markdown", type=Path, help="also write the tables there")
     arguments = parser.parse_args()
     title = f"gpumon {gpumon.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
-    text = f"{title}; 8 simulated H100s, 1 s; {ENDPOINTS} replayed vLLM endpoints, 2 s.\n\n"
-    text += measure(arguments.seconds, arguments.rounds)
+    calls = "whose calls take no processor time" if arguments.free_calls else "whose calls cost what an H200's do"
+    text = f"{title}; 8 simulated H100s {calls}, 1 s; {ENDPOINTS} replayed vLLM endpoints, 2 s.\n\n"
+    text += measure(arguments.seconds, arguments.rounds, free_calls=arguments.free_calls)
     print(text)
     if arguments.markdown:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fakes.nvml.driver import FakeDriver
-from tests.perf.bench import SETTLE_S, command, engines, first_paint, table
+from tests.perf.bench import FREE_CALLS, SETTLE_S, command, engines, first_paint, servers_driver, table
 from tests.perf.contestants import ENDPOINTS, Contestant, contestants
 from tests.terminal import Terminal
 
@@ -96,11 +95,10 @@ def memory_bytes(one: Contestant, env: dict[str, str]) -> float:
         return terminal.pss_bytes()
 
 
-def measure(settle_s: float, seconds: float, rounds: int) -> str:
+def measure(settle_s: float, seconds: float, rounds: int, *, free_calls: bool) -> str:
     """All measurements, as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
-        driver = FakeDriver(Path(folder))
-        driver.write(driver.busy_h100s(8))
+        driver = servers_driver(Path(folder), free_calls=free_calls)
         env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8", XDG_CONFIG_HOME=folder)
         everyone = programs(Path(folder))
         ratios = at_once(everyone, env, settle_s, seconds)
@@ -136,9 +134,10 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=40.0, help="seconds from the start to the window")
     parser.add_argument("--seconds", type=float, default=40.0, help="length of the window")
     parser.add_argument("--rounds", type=int, default=5, help="starts of each program; medians are shown")
+    parser.add_argument("--free-calls", action="store_true", help=FREE_CALLS)
     parser.add_argument("--markdown", type=Path, help="also write the table there")
     arguments = parser.parse_args()
-    text = measure(arguments.settle, arguments.seconds, arguments.rounds)
+    text = measure(arguments.settle, arguments.seconds, arguments.rounds, free_calls=arguments.free_calls)
     print(text)
     if arguments.markdown:
         arguments.markdown.write_text(text + "\n", encoding="utf-8")

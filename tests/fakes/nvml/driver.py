@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from tests import program as programs
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+CALL_COSTS = ROOT / "tests/data/nvml-call-costs.csv"
 SONAME = "libnvidia-ml.so.1"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
 LIBRARY_FLAGS = ("-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,-soname,{SONAME}")
@@ -157,6 +159,20 @@ class FakeDriver:
     def calls(self) -> Counter[str]:
         """How often each NVML function was called (needs `log=True`)."""
         return Counter(call.name for call in self.call_lines())
+
+    @staticmethod
+    def call_costs() -> str:
+        """Script lines that let calls take the processor time that they take on a real H200.
+
+        tests/gpu/call_costs.py measured it; a call that is not in its table takes none.
+        """
+        rows = csv.DictReader(line for line in CALL_COSTS.read_text().splitlines() if not line.startswith("#"))
+        lines = []
+        for row in rows:
+            cold_s = float(row["ms"]) / 1e3
+            warm_s = float(row["warm_ms"]) / 1e3
+            lines.append(f"gpu * call {row['call']} busy:{cold_s:.6f}:{warm_s:.6f}")
+        return "\n".join(lines) + "\n"
 
     @staticmethod
     def busy_h100s(gpus: int = 8, pid: int | None = None) -> str:
