@@ -308,7 +308,8 @@ def derive_gpu(
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
     reading = track.reading
-    bandwidth, source = _bandwidth(reading, track, peak, engines)
+    mbu_ratio = _of_engines(track, engines, "mbu_ratio", alone)
+    bandwidth, source = _bandwidth(reading, track, peak, mbu_ratio)
     flops_peak, precision = _flops_peak(reading, peak, read, alone)
     achievable = _achievable_ratio(peak, flops_peak, precision)
     spec = peak.spec
@@ -334,7 +335,7 @@ def derive_gpu(
         peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
         gpu_type=spec.name if spec is not None and spec.listed else "",
         mfu_ratio=_of_engines(track, engines, "mfu_ratio", alone),
-        mbu_ratio=_of_engines(track, engines, "mbu_ratio", alone),
+        mbu_ratio=mbu_ratio,
         power_w=power_w,
         energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
@@ -351,7 +352,9 @@ def derive_gpu(
         achievable_ratio=achievable,
         activity_source=reading.activity_source,
         activity_age_s=_activity_age_s(track),
-        sources=_sources(track, peak, source, by_energy, precision, achievable),
+        sources=_sources(
+            track, peak, source, by_energy, precision, achievable, beside_mbu=not isinstance(mbu_ratio, Missing)
+        ),
     )
     if track.blank is None:
         return gpu
@@ -381,7 +384,14 @@ def _activity_age_s(track: GpuTrack) -> Reading:
 
 
 def _sources(
-    track: GpuTrack, peak: Peak, bandwidth: BandwidthSource, by_energy: bool, precision: str, achievable: Reading
+    track: GpuTrack,
+    peak: Peak,
+    bandwidth: BandwidthSource,
+    by_energy: bool,
+    precision: str,
+    achievable: Reading,
+    *,
+    beside_mbu: bool,
 ) -> dict[str, str]:
     """Field -> the call or formula behind it."""
     reading = track.reading
@@ -417,6 +427,7 @@ def _sources(
         achieved_source,
         round(track.window_s),
         exporter,
+        beside_mbu=beside_mbu,
     )
 
 
@@ -482,13 +493,12 @@ def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Readin
     return ratio
 
 
-def _bandwidth(
-    reading: GpuReading, track: GpuTrack, peak: Peak, engines: Sequence[Engine]
-) -> tuple[Reading, BandwidthSource]:
+def _bandwidth(reading: GpuReading, track: GpuTrack, peak: Peak, mbu_ratio: Reading) -> tuple[Reading, BandwidthSource]:
     """The best source there is: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`).
 
-    Means over the window of MBU, so that the two can be compared; but DCGM's figure is a mean already, over its
-    exporter's interval, and is shown as it is until the next one.
+    Beside an MBU it is a mean over the same window, so that the two can be compared; without one the newest reading,
+    as busy and SM active are. DCGM's figure is a mean already, over its exporter's interval, and is shown as it is
+    until the next one.
     """
     if track.blank is not None:
         return track.blank, BandwidthSource.NONE
@@ -497,18 +507,25 @@ def _bandwidth(
         return most, BandwidthSource.NONE
     if reading.activity_source == DCGM and not isinstance(reading.dram_active_ratio, Missing):
         return reading.dram_active_ratio * most, BandwidthSource.DCGM
-    measured = track.recent("dram_active_ratio")
+    measured = _beside(mbu_ratio, track, "dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM
-    return _unmeasured_bandwidth(track, engines, most)
+    return _unmeasured_bandwidth(track, mbu_ratio, most)
 
 
-def _unmeasured_bandwidth(track: GpuTrack, engines: Sequence[Engine], most: float) -> tuple[Reading, BandwidthSource]:
+def _beside(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:
+    """A figure of a GPU to compare with an MBU: its mean over that one's window; without an MBU the newest reading."""
+    if isinstance(mbu_ratio, Missing):
+        newest: Reading = getattr(track.reading, field)
+        return newest
+    return track.recent(field)
+
+
+def _unmeasured_bandwidth(track: GpuTrack, mbu_ratio: Reading, most: float) -> tuple[Reading, BandwidthSource]:
     """The engines' modelled bytes where there are any, else the upper bound; of a GPU with this peak."""
-    share = _of_engines(track, engines, "mbu_ratio", Missing(Reason.NO_ENGINE))
-    bound = track.recent("memory_busy_ratio")
-    if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
-        return share * most, BandwidthSource.ENGINE
+    bound = _beside(mbu_ratio, track, "memory_busy_ratio")
+    if not isinstance(mbu_ratio, Missing) and (mbu_ratio > 0 or isinstance(bound, Missing)):
+        return mbu_ratio * most, BandwidthSource.ENGINE
     if not isinstance(bound, Missing):
         return bound * most, BandwidthSource.UPPER_BOUND
     return bound, BandwidthSource.NONE

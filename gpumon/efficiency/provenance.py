@@ -62,13 +62,14 @@ _CALLS: Final = {
 }
 """Fields of a GPU with one source, on every GPU."""
 _BANDWIDTH: Final = {
-    BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of {0} s",
+    BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, {0}",
     BandwidthSource.DCGM: "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's {1} s",
     BandwidthSource.ENGINE: "modelled: MBU x peak, a lower bound",
-    BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, mean of {0} s, an upper bound",
+    BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, {0}, an upper bound",
     BandwidthSource.NONE: "GPM, DCGM, the engines' MBU or memory busy, each x peak",
 }
-"""With the seconds of the window, and of the exporter's interval, to put in."""
+"""With what it is a mean of, and the seconds of the exporter's interval, to put in."""
+NEWEST: Final = "the newest reading"
 _POWER: Final = {
     True: "nvmlDeviceGetTotalEnergyConsumption: its increase / time",
     False: "nvmlDeviceGetPowerUsage",
@@ -214,16 +215,22 @@ def gpu_sources(
     achieved_source: str = "",
     window_s: int = round(RATE_S),
     exporter: ExporterPart = NO_EXPORTER,
+    *,
+    beside_mbu: bool = True,
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
     `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink may come from GPM; `memory`: the call that
     gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
-    `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means.
+    `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means;
+    `beside_mbu`: bandwidth is such a mean, else the newest reading.
     """
+    moments = f"mean of {window_s} s"
+    if not beside_mbu:
+        moments = NEWEST
     sources = {
         **_CALLS,
-        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s, exporter.interval_s),
+        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(moments, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
         "achievable_ratio": f"products of large matrices in {precision}: {achieved_source}" if achieved_source else "",

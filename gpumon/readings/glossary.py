@@ -66,7 +66,8 @@ BANDWIDTH: Final = Term(
     "memory bandwidth",
     "B/s, % of the peak",
     _TEN,
-    "Bytes that the GPU moves from and to its own memory (DRAM): measured, or a bound (≥, ≤).",
+    "Bytes that the GPU moves from and to its own memory (DRAM): measured, or a bound (≥, ≤); without an MBU beside it "
+    "that of now.",
     ("gpus[].bandwidth_bytes_per_s", "gpus[].bandwidth_source"),
 )
 MFU: Final = Term(

@@ -89,6 +89,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     vram_total_bytes: Reading = NOT_SUPPORTED
     vram_shared: bool = False
     bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
+    """Beside an `mbu_ratio` a mean over the same window; without one the newest reading."""
     bandwidth_source: BandwidthSource = BandwidthSource.NONE
     bandwidth_peak_bytes_per_s: Reading = NOT_SUPPORTED
     peak_source: str = ""

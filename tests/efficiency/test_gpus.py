@@ -9,6 +9,7 @@ import pytest
 from gpumon.config import schema
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.gpu import GpuTrack
+from gpumon.efficiency.provenance import NEWEST
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
@@ -223,9 +224,27 @@ def test_the_engines_bytes_are_a_lower_bound_that_gives_way_where_they_are_none(
 
 def test_shown_bandwidth_is_a_mean_as_long_as_the_window_of_mbu(deriver: Deriver) -> None:
     for at in range(20):
-        derived = deriver.derive(frame(at, (gpu(at_s=float(at), dram_active_ratio=0.8 if at % 2 else 0.4),)))
-    assert derived.snapshot.gpus[0].bandwidth_bytes_per_s == pytest.approx(0.6 * H100_BANDWIDTH, rel=0.05)
+        card = gpu(at_s=float(at), dram_active_ratio=0.8 if at % 2 else 0.4)
+        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at}
+        derived = deriver.derive(frame(at, (card,), (engine(float(at), counters, llm=SMALL),)))
+    (shown,) = derived.snapshot.gpus
+    assert not isinstance(shown.mbu_ratio, Missing)
+    assert shown.bandwidth_bytes_per_s == pytest.approx(0.6 * H100_BANDWIDTH, rel=0.05)
+    assert shown.sources["bandwidth_bytes_per_s"].endswith("mean of 10 s")
     assert derived.points["bandwidth"] == pytest.approx(0.8 * H100_BANDWIDTH)
+
+
+@pytest.mark.parametrize("field", ["dram_active_ratio", "memory_busy_ratio"])
+def test_bandwidth_without_an_mbu_beside_it_is_that_of_now_as_busy_is(deriver: Deriver, field: str) -> None:
+    """An engine is killed at second 16: its GPU does nothing, and shows no traffic of what was."""
+    for at in range(20):
+        runs = at < 16
+        card = gpu(at_s=float(at), busy_ratio=1.0 if runs else 0.0, **{field: 0.8 if runs else 0.0})
+        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at}
+        engines = (engine(float(at), counters, llm=SMALL),) if runs else ()
+        (shown,) = deriver.derive(frame(at, (card,), engines)).snapshot.gpus
+    assert (shown.busy_ratio, shown.bandwidth_bytes_per_s) == (0.0, 0.0)
+    assert NEWEST in shown.sources["bandwidth_bytes_per_s"]
 
 
 def test_a_peak_on_one_source_is_marked_wherever_it_is_used(deriver: Deriver) -> None:
