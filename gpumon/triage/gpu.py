@@ -780,7 +780,9 @@ def _rests(case: Case, idle_s: float) -> Finding:
         proof.append(_vram_used(gpu, used, total))
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
-    parameters = params(seconds=idle_s, processes=_program_names(gpu), cost=_idle_cost(case, gpu))
+    parameters = params(
+        seconds=idle_s, processes=_program_names(gpu), free=_said_free(case), cost=_idle_cost(case, gpu)
+    )
     actions: tuple[Action, ...] = (_use(case, gpu, "ask_owner"),)
     if _unplaced(case) is None:
         actions = with_savings(actions, 1.0, _idle_cost(case, gpu))
@@ -796,10 +798,18 @@ def _hardly_works(case: Case, busy: float) -> Finding:
     vram = _vram(gpu)
     if vram is not None:
         proof.append(_vram_used(gpu, *vram))
-    parameters = params(busy=busy, processes=_program_names(gpu))
+    parameters = params(busy=busy, processes=_program_names(gpu), free=_said_free(case))
     actions = (_use(case, gpu, "share_gpu_or_batch"),)
     code = Limit.LOW_EFFICIENCY
     return Finding(code, "gpu_hardly_used", parameters, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, math.inf)
+
+
+def _said_free(case: Case) -> str:
+    """`yes` where nothing runs on the GPU: an exporter lists no processes, and memory in use is somebody's."""
+    reading = case.gpu_reading
+    if reading is not None and is_free(reading):
+        return "yes"
+    return ""
 
 
 def _program_names(gpu: Gpu) -> str | None:

@@ -287,8 +287,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "{vram_bytes:gib} and nothing computes for {seconds:lasted}",
     "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}: a larger batch may run out of memory",
     "engine_ended": "nothing runs on it since its engine {engine} went down at {down:minute}",
-    "gpu_idle": "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|, nothing runs on it]",
-    "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|, nothing runs on it]",
+    "gpu_idle": "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|{free=yes}, nothing runs on it]",
+    "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",
     # host
     "cpu_full": "all cores at work ({cpu:percent})[: {process} uses {cores:requests} cores]"

@@ -73,6 +73,15 @@ def test_a_program_that_is_no_engine_is_told_as_before_beside_an_engine_elsewher
     assert limit(Stage().play(200, (full, UNMAPPED)), Family.USE) is Limit.MEMORY_FULL
 
 
+@each_row(("used", "said_empty"), [(0.5, True), (71.0, False)])
+def test_a_gpu_whose_processes_are_not_listed_is_empty_only_with_its_memory_free(used: float, said_empty: bool) -> None:
+    """A dcgm-exporter lists no processes: somebody holds the memory."""
+    found = said(Stage().play(400, (gpu(vram_used_bytes=used * GIB), UNMAPPED)), Family.USE)
+    assert found.cause == "gpu_idle"
+    assert ("nothing runs on it" in verdict_text(found)) is said_empty
+    assert ("add gpus to the [[endpoint]] of vllm:8000" in actions_text(found)) is not said_empty
+
+
 @each_row("others", [(), (UNMAPPED,), (engine(gpus=(), state=EndpointState.TIMEOUT),)])
 @each_row("processes", [(), (process(name="", command=""),)])
 def test_memory_of_a_program_that_nobody_sees_may_be_an_engines_pool(others: tuple[Of, ...], processes: Any) -> None:
