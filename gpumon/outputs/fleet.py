@@ -354,8 +354,8 @@ _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure("idle", _idle, 8),
     _figure("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
     _figure("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
-    _figure("decode tok/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
-    _figure("prefill tok/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
+    _figure("decode tok/s", lambda row: quantities["rate"](row.decode_tokens_per_s), 7),
+    _figure("prefill tok/s", lambda row: quantities["rate"](row.prefill_tokens_per_s), 3),
     _figure("run", lambda row: quantities["count"](row.running), 5),
     _figure("wait", lambda row: quantities["count"](row.waiting), 5),
     _figure("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
@@ -364,7 +364,7 @@ _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure("vram GiB", _vram, 4),
     _figure(glossary.BANDWIDTH.short, _bandwidth, 3),
     _figure("power", lambda row: _known(row.power_w, "w"), 2),
-    _figure("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
+    _figure("tok/J", lambda row: quantities["figure"](row.tokens_per_j), 2),
     ColumnSpec("worst", _worst, keep=1),
 )
 """Columns of a host or a model behind its name."""

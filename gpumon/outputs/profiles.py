@@ -53,7 +53,7 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
 
 
 def _knee_tokens_per_s(profile: Observed) -> str:
-    return quantities["number"](_at_knee(profile, "tokens_per_s"))
+    return quantities["rate"](_at_knee(profile, "tokens_per_s"))
 
 
 def _at_knee(profile: Observed, figure: str) -> Reading:
@@ -263,8 +263,8 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
 _POINT: Final[tuple[ColumnSpec[Point], ...]] = (
     ColumnSpec("OFFERED", lambda point: quantities["number"](_known(point.offered)), right=True),
     ColumnSpec("RUNNING", lambda point: f"{point.running:.1f}", right=True),
-    ColumnSpec("TOK/S", lambda point: quantities["number"](_known(point.tokens_per_s)), right=True),
-    ColumnSpec("REQ/S", lambda point: quantities["number"](_known(point.requests_per_s)), right=True),
+    ColumnSpec("TOK/S", lambda point: quantities["rate"](_known(point.tokens_per_s)), right=True),
+    ColumnSpec("REQ/S", lambda point: quantities["rate"](_known(point.requests_per_s)), right=True),
     ColumnSpec("ITL", lambda point: _step_time(point.itl_s), right=True),
     ColumnSpec("TTFT", lambda point: milliseconds(_known(point.ttft_s)), right=True),
     ColumnSpec("E2E", lambda point: milliseconds(_known(point.e2e_s)), right=True),

@@ -47,6 +47,18 @@ def test_a_line_for_each_gpu_and_engine() -> None:
     assert sum(line.startswith("vllm:8000") for line in text.splitlines()) == 1
 
 
+def test_the_rates_of_a_column_have_one_form() -> None:
+    rates = (9.2, 10.0, 41.0, 410.0, 37_700.0)
+    engines = tuple(
+        shots.engine(name=f"vllm:{port}", decode_tokens_per_s=rate) for port, rate in enumerate(rates, start=8000)
+    )
+    lines = brief(shots.snapshot(engines=engines), 160).splitlines()
+    (head,) = (line for line in lines if "decode tok/s" in line)
+    end = head.index("decode tok/s") + len("decode tok/s")
+    shown = [line[:end].split()[-1] for line in lines if line.startswith("vllm:")]
+    assert shown == ["9.2", "10.0", "41.0", "410", "37.7k"]
+
+
 @each_row("width", [60, 80, 120])
 def test_it_fits_the_terminal_and_keeps_what_matters(width: int) -> None:
     many = tuple(shots.gpu(index) for index in range(8))

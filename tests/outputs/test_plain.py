@@ -27,7 +27,7 @@ def test_a_line_per_gpu_and_engine() -> None:
     assert snapshot_lines(shots.snapshot()).splitlines() == [
         f"{STAMP} gpu    0              ok             busy   91% sm   64% vram   71.2/79.6GiB mem_bw 2.31TB/s(m) "
         "mfu   31% mbu   62% power  612W temp  64C  NVIDIA_H100_80GB_HBM3",
-        f"{STAMP} engine vllm:8000      ok             run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
+        f"{STAMP} engine vllm:8000      ok             run    24 wait     0 kv   41% decode  1.10k/s prefill  8.20k/s "
         "ttft_p95   210ms itl_p95   <10ms mfu   31% mbu   62%  meta-llama/Llama-3.3-70B-Instruct",
     ]
 
@@ -115,12 +115,12 @@ def test_the_report_holds_every_value_with_its_unit_reason_or_source() -> None:
         r"  bandwidth +2\.31TB/s",
         r"  bandwidth source +gpm",
         r"  ecc uncorrected +-  not supported",
-        r"  decode +1\.1k tok/s +\[vllm:generation_tokens_total over 10 s\]",
+        r"  decode +1\.10k tok/s +\[vllm:generation_tokens_total over 10 s\]",
         r"  ttft p95 +210ms",
         r"  ttft first bound +1ms",
         r"  queue p95 +-  few observations",
         r"  tokens total prefill cached +200k",
-        r"  tokens per joule +0\.4 tok/J",
+        r"  tokens per joule +0\.40 tok/J",
         r"  bytes +4\.00TB/s",
         r"  flops per joule +-  not exposed",
         r"  process +4711  65\.2 GiB  91%  VLLM::Worker  llm  -  -  vllm:8000  vllm serve llama --port 8000",
@@ -251,7 +251,7 @@ def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it()
     text = snapshot_lines(
         shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=(Evidence("MBU 86 %\x1b"),)),))
     )
-    assert "  trained 9.9k/s  ! MBU 86 %\\x1b" in text
+    assert "  trained 9.94k/s  ! MBU 86 %\\x1b" in text
 
 
 @each_row(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])

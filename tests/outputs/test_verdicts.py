@@ -59,7 +59,7 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 | engine | model | GPUs | run | wait | KV | prefill tok/s | decode tok/s | TTFT p95 | ITL p95 | MFU | MBU | state |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
-| vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.2k | 1.1k | 210ms | 24ms | 31% | 62% | evaluating |
+| vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.20k | 1.10k | 210ms | 24ms | 31% | 62% | evaluating |
 
 ## GPUs
 

@@ -16,11 +16,11 @@ from gpumon.readings.format import (
     DASH,
     age,
     cells,
-    count,
     cut,
     figure,
     left,
     model_name,
+    rate,
     ratio,
     right,
     seconds,
@@ -216,7 +216,7 @@ _TTFT: Final[Column[FleetRow]] = _leveled(
 )
 _VRAM: Final[Column[FleetRow]] = figures_column("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
 _TOKENS: Final[Column[FleetRow]] = figures_column(
-    "tokens", glossary.DECODE.short, 7, lambda row: count(row.decode_tokens_per_s), gap=0
+    "tokens", glossary.DECODE.short, 7, lambda row: rate(row.decode_tokens_per_s), gap=0
 )
 _POWER: Final[Column[FleetRow]] = figures_column(
     "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM
@@ -260,7 +260,7 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM
     ),
     figures_column("engines", "engines", 7, _engines, keep=_MOST_ROOM),
-    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
+    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: rate(row.prefill_tokens_per_s), keep=_MOST_ROOM),
     figures_column("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
     figures_column("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_MOST_ROOM),
     figures_column("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_MOST_ROOM),
