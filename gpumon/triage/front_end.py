@@ -27,6 +27,8 @@ _ROOM: Final = 0.6
 """KV cache use up to which a backend has room for what its front end holds."""
 BY_LAST_REQUEST: Final = frozenset({EngineKind.LITELLM})
 """Kinds that call a backend ready or not by its last request alone."""
+_MOST_NAMED: Final = 3
+"""Backends that are named in a sentence."""
 _MOST_NAME: Final = 60
 """Characters of a backend's name in a sentence."""
 
@@ -166,7 +168,7 @@ def _polled_and_well(case: Case, engine: Engine) -> int:
 
 
 def backend_out(case: Case) -> Finding | None:
-    """A backend gets no requests while others do."""
+    """A backend gets no requests while others do; one that loads its model gets none yet."""
     engine = case.front_end()
     if engine is None or engine.kind in BY_LAST_REQUEST or case.recent.seconds < OUT_S:
         return None
@@ -175,17 +177,31 @@ def backend_out(case: Case) -> Finding | None:
     if not known or not ready or max(count for _, count in ready) >= known:
         return None
     newest = ready[-1][1]
-    out = _names_without_requests(engine)
-    parameters: Parameters = params(out=known - newest, known=known)
-    if len(out) == 1:
-        parameters["backend"] = out[0]
+    without = [backend for backend in engine.backends if backend.ready == 0.0]
+    starting = _starting(case, without)
+    out = known - newest - len(starting)
+    if out <= 0.0:
+        return None
+    names = [_name_of(backend) for backend in without if backend not in starting]
+    parameters: Parameters = params(out=out, known=known, backend=_listed(names))
+    if out == 1.0:
+        parameters["one"] = "yes"
     proof = (case.evidence("backends_ready", "backends_ready", newest, "", known),)
     return Finding(Limit.FAILING, "backend_out", parameters, proof, (action("check_backends"),), Level.NOTE)
 
 
-def _names_without_requests(engine: Engine) -> list[str]:
-    """Names of the backends of a front end that get no requests."""
-    return [_name_of(backend) for backend in engine.backends if backend.ready == 0.0]
+def _starting(case: Case, backends: Sequence[Backend]) -> list[Backend]:
+    """Those of the backends whose engines are polled, and load their model."""
+    loading = {engine.name for engine in case.snapshot.engines if engine.state is EndpointState.STARTING}
+    return [backend for backend in backends if backend.engine in loading]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    text = ", ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        text += f" and {len(names) - _MOST_NAMED} more"
+    return text
 
 
 def front_end_queue(case: Case) -> Finding | None:

@@ -185,7 +185,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "({failed:requests} in {seconds:lasting})",
     "backend_fails": "its backend {backend} fails {share:percent} of the requests that it gets ({failed:requests} a minute), the "
     "others hardly any",
-    "backend_out": "{out:count} of {known:count} backends gets no requests[: {backend}]",
+    "backend_out": "{out:count} of {known:count} backends [{one=yes}gets|get] no requests[: {backend}]",
     "front_queue": "{waiting:requests} requests wait in it, while its {backends:count} backends have room ({running:requests} "
     "running, none waiting)",
     "aborts": "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})"

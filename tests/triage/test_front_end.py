@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpumon.readings.frame import EngineKind
+from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
 from gpumon.readings.verdict import Verdict
@@ -144,6 +144,30 @@ def test_a_backend_without_requests_is_a_note_after_a_minute() -> None:
     (found,) = of_front(stage.play(60, scene))
     assert (found.cause, found.level) == ("backend_out", Level.NOTE)
     assert verdict_text(found) == "1 of 2 backends gets no requests: vllm:8001"
+
+
+@each_row(
+    ("out", "said"),
+    [
+        (2, "2 of 3 backends get no requests: vllm:8001, vllm:8002"),
+        (5, "5 of 6 backends get no requests: vllm:8001, vllm:8002, vllm:8003 and 2 more"),
+    ],
+)
+def test_each_backend_without_requests_is_named(out: int, said: str) -> None:
+    known = {"backends_known": 1.0 + out, "backends_ready": 1.0}
+    (found,) = judged(routed(known, (WELL, *[OUT] * out)))
+    assert verdict_text(found) == said
+
+
+def test_a_backend_that_loads_its_model_is_not_out() -> None:
+    scene = routed({"backends_ready": 1.0}, (WELL, OUT))
+
+    def loading(tick: int) -> tuple[Of, ...]:
+        things = list(scene(tick))
+        things[3] = engine(name="vllm:8001", url="http://127.0.0.1:8001", state=EndpointState.STARTING, gpus=(1,))
+        return tuple(things)
+
+    assert judged(loading) == ()
 
 
 def test_litellm_calls_a_backend_out_for_one_request_that_failed() -> None:
