@@ -512,7 +512,8 @@ class GenericAdapter(Adapter):
         """The figures that the selectors take of a page: they stand under the quantity's name with the ends of a
         histogram."""
         groups = self._chosen_series(samples.by_name)
-        figures = super().collect(Samples(dict(chain.from_iterable(groups.values())), groups))
+        values = dict(chain.from_iterable(groups.values()))
+        figures = super().collect(Samples(values, groups, [*map(len, groups.values())]))
         figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
         figures.exact_steps = q.STEPS in figures.live
         return figures

@@ -136,6 +136,8 @@ class Fetcher:
         self.unverified = False
         """Whether a secret went to a server that could not be identified."""
         self._unix_socket = unix_socket
+        self._has_name = not unix_socket and not _is_address(url.host)
+        """Whether its host has to be looked up."""
         self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
@@ -241,7 +243,7 @@ class Fetcher:
         A resolver may hang for half a minute and cannot be cancelled; in asyncio's own thread pool that would hold
         up the end of the program.
         """
-        if self._resolved or self._unix_socket or _is_address(self._url.host):
+        if self._resolved or not self._has_name:
             return
         silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
         if self._looking:

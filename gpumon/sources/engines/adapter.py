@@ -89,11 +89,40 @@ Bodies = Mapping[str, bytes]
 NO_BODIES: Final[Bodies] = MappingProxyType({})
 
 
+SeriesOfNames = Mapping[str, list[Series]]
+"""The series of a page by the name of their metric, in its order."""
+
+
+class SamplesOfNames(Mapping[str, FoundSeries]):
+    """The samples of a page by the name of their metric.
+
+    They are put together when they are asked for: a page has hundreds, and a plan takes nearly all of them by their
+    series.
+    """
+
+    def __init__(self, series_of: SeriesOfNames, values: Mapping[Series, float]) -> None:
+        self._series_of = series_of
+        self._values = values
+
+    def __getitem__(self, name: str) -> FoundSeries:
+        return [(series, self._values[series]) for series in self._series_of[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._series_of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series_of)
+
+    def __len__(self) -> int:
+        return len(self._series_of)
+
+
 class Samples(NamedTuple):
-    """All samples of a page: the value of each series, and the samples of each name."""
+    """All samples of a page: the value of each series, the samples of each name, and how many these are."""
 
     values: Mapping[Series, float]
     by_name: Mapping[str, FoundSeries]
+    numbers: list[int]
 
 
 class Metric(NamedTuple):
@@ -384,6 +413,9 @@ class Adapter:
         self.cut = False
         """The last page has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
         self._parts: dict[str, Adapter] = {}
+        self._series: list[Series] = []
+        self._series_of: SeriesOfNames = {}
+        """The series of the last page, and the same by their names."""
         self._layout: tuple[list[Series], list[str], list[int]] | None = None
         """The series of the last page, its names, and how many series each has."""
         self._plan = _Plan()
@@ -462,7 +494,11 @@ class Adapter:
         """The page as a reading, which has neither name, url nor moment yet; without ranks where it has no series of
         this engine. `part`: the model that the page is of, where its server has several; `started_wall_s`: start of
         the server, where the page of one model does not have it."""
-        samples = samples_of(scan.values)
+        series = [*scan.values]
+        if series != self._series:
+            self._series = series
+            self._series_of = series_by_name(series)
+        samples = samples_of(scan.values, self._series_of)
         figures = self.collect(samples)
         figures.found = samples.by_name
         figures.bodies = bodies
@@ -509,7 +545,7 @@ class Adapter:
         """The figures of a page by the tables."""
         values = samples.values
         groups = samples.by_name
-        layout = [*values], [*groups], [*map(len, groups.values())]
+        layout = [*values], [*groups], samples.numbers
         figures = None
         if layout == self._layout:
             figures = self._plan.collected(values)
@@ -755,12 +791,20 @@ def tell_causes(figures: PageFigures, causes: Mapping[str, float]) -> None:
         figures.info["failures_by_cause"] = ", ".join(counted)
 
 
-def samples_of(values: Mapping[Series, float]) -> Samples:
-    """The samples of a page, grouped by metric name."""
-    groups: dict[str, FoundSeries] = {}
-    for series, value in values.items():
-        groups.setdefault(series.name, []).append((series, value))
-    return Samples(values, groups)
+def samples_of(values: Mapping[Series, float], series_of: SeriesOfNames | None = None) -> Samples:
+    """The samples of a page, grouped by metric name; `series_of`: its series, where they are grouped already."""
+    if series_of is None:
+        series_of = series_by_name(values)
+    numbers = [*map(len, series_of.values())]
+    return Samples(values, SamplesOfNames(series_of, values), numbers)
+
+
+def series_by_name(every: Iterable[Series]) -> SeriesOfNames:
+    """The series of a page, grouped by metric name."""
+    groups: dict[str, list[Series]] = {}
+    for series in every:
+        groups.setdefault(series.name, []).append(series)
+    return groups
 
 
 def picked(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
