@@ -115,6 +115,7 @@ class Table(Generic[T]):
         self._fitted: dict[object, tuple[Column[T], ...]] = {}
         self._heads: dict[object, Row] = {}
         self._beyond: dict[object, int] = {}
+        self._used: dict[object, int] = {}
 
     def forms(self, width: int) -> tuple[Column[T], ...]:
         """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
@@ -215,7 +216,11 @@ class Table(Generic[T]):
 
     def used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
-        return _width_of(self.columns(width, view.hidden, shift))
+        key = (width, view.hidden, shift)
+        used = self._used.get(key)
+        if used is None:
+            used = _keep(self._used, key, _width_of(self.columns(width, view.hidden, shift)))
+        return used
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
@@ -241,11 +246,13 @@ class Table(Generic[T]):
         shift: int = 0,
     ) -> list[Piece]:
         """One row; `instead`: by name of a column, what stands in the place of its cell."""
-        return [
-            piece
-            for column in self.columns(width, view.hidden, shift)
-            for piece in instead.get(column.name) or column.cell(item, view, tone)
-        ]
+        pieces: list[Piece] = []
+        for column in self.columns(width, view.hidden, shift):
+            if column.name in instead:
+                pieces += instead[column.name]
+            else:
+                pieces += column.cell(item, view, tone)
+        return pieces
 
 
 def _width_of(columns: Iterable[Column[T]]) -> int:

@@ -52,7 +52,12 @@ def height_steps(value: float, most: int) -> int:
         return 0
     if value <= 0.0:
         return 1
-    return max(2, round(min(value, 1.0) * most))
+    if value >= 1.0:
+        return max(2, most)
+    steps = round(value * most)
+    if steps > 2:
+        return steps
+    return 2
 
 
 def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:
@@ -65,20 +70,18 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
     levels = []
     for values, _ in layers:
         levels.append([height_steps(value, most) for value in values])
-    front = levels[0]
-    if len(levels) > 1:
-        behind = levels[1]
-    else:
-        behind = [0] * len(levels[0])
+    nothing: list[list[int]] = []
+    if len(levels) == 1:
+        nothing = [[0] * len(levels[0][first::live]) for first in range(live)]
     cells = _CELLS[glyphs]
     lines = []
     for low in range(most - steps, -1, -steps):
         clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
         line = []
-        for layer in (front, behind):
+        for layer in levels:
             for first in range(live):
                 line.append([clamp[fill] for fill in layer[first::live]])
-        drawn = [cells[cell] for cell in zip(*line, strict=True)]
+        drawn = [cells[cell] for cell in zip(*line, *nothing, strict=True)]
         lines.append(_pieces(drawn, layers))
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.reactive import Reactive
 from textual.strip import Strip
 from textual.widget import Widget
@@ -15,6 +15,7 @@ from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.output import is_busy
 from gpumon.tui.palette import Palette
 
+_NO_OFFSET = Offset(0, 0)
 _RETRIES_S = (0.01, 0.02, 0.04, 0.1)
 """A terminal that is still taking the last frame is tried again so soon: a quick one shows a key at once, a slow one
 is not asked often. The last repeats."""
@@ -43,6 +44,16 @@ class Board(Widget, inherit_bindings=False):
         self._layout_comes = False
         self._late = False
         self._retries = 0
+
+    @property
+    def size(self) -> Size:
+        """Columns and lines of the board: it has neither border nor padding, which Textual asks its styles for."""
+        return self.region.size
+
+    @property
+    def content_offset(self) -> Offset:
+        """Place of what is painted within the board, for the same reason."""
+        return _NO_OFFSET
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rows to show, at most `height`; a short row is filled up with background."""

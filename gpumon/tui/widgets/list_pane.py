@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 from typing import Final, Generic, TypeVar
 
 from textual import events
@@ -164,7 +165,7 @@ class ListPane(Pane, Generic[T]):
         if snapshot is None:
             return []
         state = (snapshot, self.wanted, self.order, self.turned, self.hidden, self.view.everywhere)
-        if len(self._chosen) != len(state) or any(a is not b for a, b in zip(state, self._chosen, strict=True)):
+        if len(self._chosen) != len(state) or not all(map(is_, state, self._chosen)):
             self._chosen = state
             items = self.listing.items(snapshot, self)
             self._total = len(items)
