@@ -274,8 +274,7 @@ class Collector:
     async def tick(self) -> Snapshot:
         """One frame from all sources, derived."""
         now_s = time.monotonic()
-        waited_for = [source for source in self._sources if id(source) not in self._at_hand]
-        polled = iter(await asyncio.gather(*(self._poll(source, now_s) for source in waited_for)))
+        polled = iter(await self._polled(now_s))
         parts = []
         for source in self._sources:
             if id(source) in self._at_hand:
@@ -320,6 +319,14 @@ class Collector:
             if fault is not None:
                 snapshot = _blamed(snapshot, frame, fault)
         return snapshot
+
+    async def _polled(self, now_s: float) -> list[Contribution]:
+        """The parts of the sources that have to be waited for; nearly always that is the driver alone, which needs no
+        task of its own."""
+        waited_for = [source for source in self._sources if id(source) not in self._at_hand]
+        if len(waited_for) == 1:
+            return [await self._poll(waited_for[0], now_s)]
+        return await asyncio.gather(*(self._poll(source, now_s) for source in waited_for))
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
         """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""

@@ -46,11 +46,10 @@ class ProcessRecord(NamedTuple):
 
 def process(pid: int) -> ProcessRecord | None:
     """The process, or None where /proc has none of that pid. Fields by proc_pid_stat(5) and proc_pid_status(5)."""
-    place = Path(f"/proc/{pid}")
     try:
-        stat = (place / "stat").read_bytes().decode("utf-8", "replace")
-        status = (place / "status").read_bytes()
-        with (place / "cmdline").open("rb") as file:
+        stat = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+        status = Path(f"/proc/{pid}/status").read_bytes()
+        with Path(f"/proc/{pid}/cmdline").open("rb") as file:
             command = file.read(MOST_ARGUMENTS_BYTES)
     except OSError:
         return None
@@ -75,17 +74,22 @@ def lives(server: ProcessRecord) -> bool:
     return fields[0] not in (b"Z", b"X") and int(fields[19]) == server.started
 
 
-def ancestry(pid: int, known: dict[int, ProcessRecord | None] | None = None) -> tuple[ProcessRecord, ...]:
-    """The process and its ancestors, the nearest first, a host's init left out; empty where /proc does not have it.
+class ReadOnce(dict[int, ProcessRecord | None]):
+    """Processes by pid, each read when it is asked for first: for one look."""
 
-    Those that are `known` are not read again, and the others are added.
-    """
-    processes: dict[int, ProcessRecord | None] = {} if known is None else known
+    def __missing__(self, pid: int) -> ProcessRecord | None:
+        record = process(pid)
+        self[pid] = record
+        return record
+
+
+def ancestry(pid: int, read: ReadOnce | None = None) -> tuple[ProcessRecord, ...]:
+    """The process and its ancestors, the nearest first, a host's init left out; empty where /proc does not have it."""
+    if read is None:
+        read = ReadOnce()
     chain: list[ProcessRecord] = []
     while pid > 0 and len(chain) < _MOST_ANCESTORS:
-        if pid not in processes:
-            processes[pid] = process(pid)
-        member = processes[pid]
+        member = read[pid]
         if member is None or (pid == INIT_PID and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
             break
         chain.append(member)
@@ -130,8 +134,8 @@ class ProcessFamily:
     """The processes on the GPUs and their ancestors."""
 
     def __init__(self, gpu_pids: Iterable[int]) -> None:
-        known: dict[int, ProcessRecord | None] = {}
-        self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
+        self._read = ReadOnce()
+        self.chains = {pid: ancestry(pid, self._read) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
         self.members = frozenset(member.pid for member in chain.from_iterable(self.chains.values()))
 
@@ -144,7 +148,7 @@ class ProcessFamily:
             owned = frozenset(pid for pid in self.chains if self._leads_to(pid, pids))
             if owned or not pids:
                 return owned
-            pids = frozenset(map(server_process, pids)) - {0}
+            pids = frozenset(server_process(pid, self._read) for pid in pids) - {0}
         return frozenset()
 
     def _leads_to(self, gpu_pid: int, pids: Collection[int]) -> bool:
@@ -152,12 +156,14 @@ class ProcessFamily:
         return any(member.pid in pids for member in self.chains[gpu_pid])
 
 
-def server_process(pid: int) -> int:
+def server_process(pid: int, read: ReadOnce | None = None) -> int:
     """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
-    worker = process(pid)
+    if read is None:
+        read = ReadOnce()
+    worker = read[pid]
     if worker is None or worker.parent <= 0:
         return 0
-    parent = process(worker.parent)
+    parent = read[worker.parent]
     if parent is None or _adopted(worker, parent) or executable_path(pid) != executable_path(parent.pid):
         return 0
     command = "\0".join(worker.argv)

@@ -46,7 +46,10 @@ class HostLoad:
     """The figures of the last look; `proc` and `sys` are where the kernel shows them."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"), look_s: float = _LOOK_S) -> None:
-        self._proc = proc
+        self._stat = proc / "stat"
+        self._diskstats = proc / "diskstats"
+        self._net = proc / "net" / "dev"
+        self._pressures = {field: proc / "pressure" / name for field, name in PRESSURES.items()}
         self._sys = sys
         self._look_s = look_s
         self._last: _Look | None = None
@@ -63,14 +66,14 @@ class HostLoad:
                 **_of_disks(self._last, look),
                 **_of_network(self._last, look),
             }
-            self._figures |= {field: self._pressure(name) for field, name in PRESSURES.items()}
+            self._figures |= {field: _pressure(path) for field, path in self._pressures.items()}
             self._last = look
         return self._figures
 
     def _cores(self) -> Rows:
         """(idle, iowait, total) in ticks; the row of all cores is `cpu`. Guests are in `user` already."""
         rows: Rows = {}
-        for line in _lines(self._proc / "stat"):
+        for line in _lines(self._stat):
             if not line.startswith("cpu"):
                 break
             name, *words = line.split()
@@ -82,7 +85,7 @@ class HostLoad:
     def _disks(self) -> Rows:
         """(bytes read, bytes written, seconds with a request in flight) of whole disks."""
         rows: Rows = {}
-        for line in _lines(self._proc / "diskstats"):
+        for line in _lines(self._diskstats):
             words = line.split()
             if len(words) >= 13 and self._is_disk(words[2]):
                 rows[words[2]] = (float(words[5]) * SECTOR, float(words[9]) * SECTOR, float(words[12]) * 1e-3)
@@ -99,7 +102,7 @@ class HostLoad:
         What passes a bridge or a bond is counted once.
         """
         rows: Rows = {}
-        for line in _lines(self._proc / "net" / "dev"):
+        for line in _lines(self._net):
             name, colon, rest = line.partition(":")
             words = rest.split()
             if colon and len(words) >= 9 and name.strip() != "lo":
@@ -107,10 +110,12 @@ class HostLoad:
         self._forget_interfaces(rows)
         real: Rows = {}
         for name, row in rows.items():
-            device = self._sys / "class" / "net" / name / "device"
-            if self._seen(f"net/{name}", device.exists):
+            if self._has_device(name):
                 real[name] = row
         return real or rows
+
+    def _has_device(self, interface: str) -> bool:
+        return self._seen(f"net/{interface}", lambda: (self._sys / "class" / "net" / interface / "device").exists())
 
     def _forget_interfaces(self, present: Collection[str]) -> None:
         """Forget the interfaces that are gone: a container's end of a veth has a new name each time."""
@@ -124,13 +129,6 @@ class HostLoad:
             self._is_real[name] = look()
         return self._is_real[name]
 
-    def _pressure(self, name: str) -> Reading:
-        for line in _lines(self._proc / "pressure" / name):
-            word, _, rest = line.partition(" avg10=")
-            if word == "some":
-                return min(1.0, float(rest.split()[0]) / 100.0)
-        return NO_PRESSURE
-
 
 def _lines(path: Path) -> list[str]:
     """Lines of a file of the kernel; none where it is not there, or refused to this user or container."""
@@ -140,6 +138,15 @@ def _lines(path: Path) -> list[str]:
     except OSError:
         return []
     return text.decode("ascii", "replace").splitlines()
+
+
+def _pressure(path: Path) -> Reading:
+    """Share of the last ten seconds in which some task waited."""
+    for line in _lines(path):
+        word, _, rest = line.partition(" avg10=")
+        if word == "some":
+            return min(1.0, float(rest.split()[0]) / 100.0)
+    return NO_PRESSURE
 
 
 def _growth(before: Rows, after: Rows) -> Rows:

@@ -76,9 +76,8 @@ class Ownership:
         verdict = self._told.get(url) or self._verdicts.get(url)
         return verdict.pids if verdict is not None else frozenset()
 
-    def look(self, urls: Iterable[str], gpu_pids: frozenset[int]) -> None:
-        """Find the GPU processes of the servers at these URLs."""
-        family = ProcessFamily(gpu_pids)
+    def look(self, urls: Iterable[str], family: ProcessFamily) -> None:
+        """Find the GPU processes of the servers at these URLs, in the family of all of them."""
         table = listening()
         on_port: dict[int, list[Listener]] = {}
         for listener in table:

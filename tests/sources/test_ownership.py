@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.sources.family import ProcessFamily
 from gpumon.sources.held_gpus import LEAVING_S
 from gpumon.sources.ownership import OWNED, Ownership
 from gpumon.sources.sockets import OURS, listening, sockets_of
@@ -109,7 +110,7 @@ def gpus(*pids_of: tuple[int, ...]) -> tuple[GpuReading, ...]:
 
 def settled(ownership: Ownership, url: str, readings: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
     """What a look finds."""
-    ownership.look([url], frozenset(each.pid for gpu in readings for each in gpu.processes))
+    ownership.look([url], ProcessFamily(each.pid for gpu in readings for each in gpu.processes))
     return ownership.gpus_of(url, readings)
 
 
@@ -151,10 +152,11 @@ def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dic
     pids = server()
     url = f"http://127.0.0.1:{pids['port']}"
     code = (
-        "import os, psutil, time\nfrom gpumon.sources.ownership import Ownership\n"
+        "import os, psutil, time\nfrom gpumon.sources.family import ProcessFamily\n"
+        "from gpumon.sources.ownership import Ownership\n"
         "from gpumon.sources.sockets import locate\n"
         f"locate({url!r}); os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
-        f"o = Ownership()\no.look([{url!r}], frozenset())\nprint(o.gpus_of({url!r}, ()))"
+        f"o = Ownership()\no.look([{url!r}], ProcessFamily(()))\nprint(o.gpus_of({url!r}, ()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "belongs to user root" in done.stdout, done.stderr

@@ -394,9 +394,10 @@ class DiscoveryLook:
         self._met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
-    def __call__(self, gpu_pids: frozenset[int]) -> tuple[Chain, ...]:
-        """The chains of these processes, one for each server; broken ones say where."""
-        chains = ProcessFamily(gpu_pids).chains
+    def __call__(self, family: ProcessFamily) -> tuple[Chain, ...]:
+        """The chains of the processes on the GPUs, one for each server; broken ones say where."""
+        chains = family.chains
+        gpu_pids = chains.keys()
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups = _by_server(chain for _, chain in sorted(chains.items()) if chain)

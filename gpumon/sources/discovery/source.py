@@ -26,7 +26,7 @@ from gpumon.sources.discovery.chain import (
 )
 from gpumon.sources.discovery.look import DiscoveryLook
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.family import lives
+from gpumon.sources.family import ProcessFamily, lives
 from gpumon.sources.last_seen.looks import RunningServer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
@@ -130,19 +130,26 @@ class EngineDiscovery:
 
     async def poll(self, monotonic_s: float) -> Contribution:
         """The readings of the engines that were found, and the chains that broke. At once."""
+        return self._contribution(monotonic_s)
+
+    def newest(self) -> Contribution:
+        """The same of this moment."""
+        return self._contribution(time.monotonic())
+
+    def _contribution(self, now_s: float) -> Contribution:
         readings: list[EngineReading] = []
         faults: list[Fault] = []
         for engine in self._engines.values():
-            told = engine.ended or (_unpolled(engine.chain, self._interval_s, monotonic_s),)
+            told = engine.ended or (_unpolled(engine.chain, self._interval_s, now_s),)
             if engine.source is not None:
-                part = await engine.source.poll(monotonic_s)
+                part = engine.source.newest()
                 told = part.engines
                 faults = [*faults, *part.faults]
             readings += [self._told(reading, engine.chain) for reading in told]
         for chain in self.chains:
             if chain.unreached and self._notices.concern(chain, self._gpus):
-                readings.append(self._told(_unpolled(chain, self._interval_s, monotonic_s), chain))
-        return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(monotonic_s)))
+                readings.append(self._told(_unpolled(chain, self._interval_s, now_s), chain))
+        return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(now_s)))
 
     def servers(self) -> tuple[RunningServer, ...] | None:
         """The servers that run on this host by the newest look; None before the first."""
@@ -204,14 +211,15 @@ class EngineDiscovery:
 
     def _chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
         """A look at the processes; servers of the config that no chain leads to are found by their sockets."""
-        chains = self._look(pids)
+        family = ProcessFamily(pids)
+        chains = self._look(family)
         known = {chain.configured for chain in chains}
         rest = []
         for source in self._configured:
             if source.url.base not in known:
                 rest.append(source.url.base)
         if rest:
-            self._owner.look(rest, pids)
+            self._owner.look(rest, family)
         return chains
 
     async def _adopt(self, chains: tuple[Chain, ...]) -> None:

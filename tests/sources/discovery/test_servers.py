@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.look import DiscoveryLook, server_in
-from gpumon.sources.family import ProcessRecord, process
+from gpumon.sources.family import ProcessFamily, ProcessRecord, process
 from tests.each_row import each_row
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port
@@ -65,12 +65,12 @@ def test_no_server_among_the_ancestors(lines: Sequence[str]) -> None:
 
 def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> None:
     started = engines.start("raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper"])
-    (chain,) = DiscoveryLook()(frozenset(started.workers))
+    (chain,) = DiscoveryLook()(ProcessFamily(frozenset(started.workers)))
     assert "started through Ray by another server" in chain.broken
     serves = engines.start(
         "raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper", "ray::ServeReplica:app:LLM"]
     )
-    (chain,) = DiscoveryLook()(frozenset(serves.workers[:1]))
+    (chain,) = DiscoveryLook()(ProcessFamily(frozenset(serves.workers[:1])))
     assert (chain.broken, chain.server) == ("", process(serves.pid))
 
 
@@ -80,8 +80,8 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
     started = engines.start(
         "text-generation-launcher", "--model-id", "m", "--port", str(port), workers=["worker"], router=True
     )
-    assert wait_until(lambda: DiscoveryLook()(frozenset(started.workers))[0].listens)
-    (chain,) = DiscoveryLook()(frozenset(started.workers))
+    assert wait_until(lambda: DiscoveryLook()(ProcessFamily(frozenset(started.workers)))[0].listens)
+    (chain,) = DiscoveryLook()(ProcessFamily(frozenset(started.workers)))
     assert started.asked == []
     assert (chain.url, chain.listens, chain.model) == (f"http://127.0.0.1:{port}", True, "m")
 
@@ -89,5 +89,5 @@ def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Server
 def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
     for address in ("0.0.0.0", "127.0.0.9"):
         started = engines.start("vllm", "serve", "m", "--port", str(port := free_port()), address=address)
-        (chain,) = DiscoveryLook()(frozenset([started.pid]))
+        (chain,) = DiscoveryLook()(ProcessFamily(frozenset([started.pid])))
         assert chain.url == f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
