@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -401,16 +402,25 @@ def engine_sources(
     no FLOP/s peak; `peak_sources` are those of the FLOP/s and of the bandwidth, empty where nothing tells them;
     `formulas`: what the engine does, None where its model is not known.
     """
+    named = {field: clean(text) for field, text in known}
+    named |= _window_sources(live, spans_s, formulas)
+    if precision:
+        named["peak_flops_per_s"] = clean(f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}")
+    if peak_sources[1]:
+        named["peak_bandwidth_bytes_per_s"] = clean(f"sum over its GPUs: {peak_sources[1]}")
+    return {field: text for field, text in named.items() if text}
+
+
+@lru_cache(maxsize=64)
+def _window_sources(live: tuple[tuple[str, str], ...], spans_s: Spans, formulas: Service | None) -> Mapping[str, str]:
+    """Field -> its source, of those that only metrics and windows decide: windows grow for some minutes, and engines of
+    one kind have the same."""
     metrics = dict(live)
-    named = dict(known)
+    named = {}
     for field, (of, how) in _COUNTED.items():
         if metrics.get(of):
-            named[field] = f"{metrics[of]} {how.format(spans_s)}".rstrip()
+            named[field] = clean(f"{metrics[of]} {how.format(spans_s)}".rstrip())
     derived = {**_WITHOUT_MODEL, **(_OF_SERVICE.get(formulas, {}) if formulas is not None else {})}
     for field, text in derived.items():
-        named[field] = text.format(spans_s)
-    if precision:
-        named["peak_flops_per_s"] = f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}"
-    if peak_sources[1]:
-        named["peak_bandwidth_bytes_per_s"] = f"sum over its GPUs: {peak_sources[1]}"
-    return {field: clean(text) for field, text in named.items() if text}
+        named[field] = clean(text.format(spans_s))
+    return named

@@ -693,12 +693,12 @@ def sum_known_values(values: Iterable[float | None]) -> float | None:
 
 def _sum_counters(ranks: Iterable[RankReading], counter: str) -> float | None:
     """A counter, summed over the ranks that have it; None where none has."""
-    return sum_known_values(rank.counters.get(counter) for rank in ranks)
+    return sum_known_values([rank.counters.get(counter) for rank in ranks])
 
 
 def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     """A gauge, summed over the ranks that have it; None where none has."""
-    return sum_known_values(rank.gauges.get(gauge) for rank in ranks)
+    return sum_known_values([rank.gauges.get(gauge) for rank in ranks])
 
 
 def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:

@@ -139,7 +139,7 @@ class PointsCell:
         self._last_s = wall_s
         self._seconds += seconds
         for key, value in points.items():
-            if not math.isnan(value):
+            if value == value:  # a gap is NaN
                 self._sums[key] = self._sums.get(key, 0.0) + value
                 self._counts[key] = self._counts.get(key, 0) + 1
 

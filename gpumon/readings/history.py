@@ -106,7 +106,7 @@ class History:
             if fresh:
                 values.sums[cell] = 0.0
                 values.counts[cell] = 0
-            if not math.isnan(value):
+            if value == value:  # a gap is NaN
                 values.sums[cell] += value
                 values.counts[cell] += 1
 

@@ -147,13 +147,16 @@ def _xid_events(case: Case) -> dict[int, list[XidEvent]]:
 
 def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
     """A finding for each code that came lately, with how often and when last."""
+    by_code = _xid_events(case)
+    if not by_code:
+        return
     if is_application:
         cause = "xid_program"
         processes = name_processes(_gpu(case).processes)
     else:
         cause = "xid"
         processes = ""
-    for code, events in _xid_events(case).items():
+    for code, events in by_code.items():
         kind = xid_of(code)
         ago_s = case.frame.wall_s - events[-1].wall_s
         if kind.is_application is not is_application or ago_s > _xid_kept_s(case, kind):
