@@ -57,7 +57,7 @@ def test_energy_and_hours_of_the_driver_have_the_prices_of_the_config(driver: Fa
     config = driver.script.parent / "gpumon" / "config.toml"
     config.parent.mkdir()
     config.write_text("[general]\ninterval_s = 0.25\n[prices]\ngpu_hour = 2.5\nkwh = 0.3\n", encoding="utf-8")
-    last = lines(driver, "watch", "--json", "--count", "8")[-1]
+    last = lines(driver, "watch", "--json", "--count", "12")[-1]
     gpus = last["gpus"]
     assert all(gpu["energy_j"] > 0.0 for gpu in gpus)
     for gpu in gpus:

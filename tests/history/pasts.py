@@ -56,6 +56,8 @@ def without_longer(snapshot: Snapshot) -> object:
                 thing["rates"].pop("decode_mean_tokens_per_s")
                 thing["served"].pop("seen")
                 without_sums(thing["costs"])
+    for replicas in found["replicas"]:
+        without_sums(replicas["costs"])
     without_sums(found["costs"])
     found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["code"]))
     return found

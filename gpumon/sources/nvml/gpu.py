@@ -22,6 +22,8 @@ from gpumon.sources.nvml.gpm import GPM_METRICS, WHOLE_GPU, Gpm, GpmRequest
 
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
+_FIRST_ENERGY_S = 1.0
+"""From the first reading of the energy counter to the second, before which no energy is known."""
 _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
 _UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
 _LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
@@ -109,10 +111,10 @@ class NvmlGpu:
             self._minute_due_s = now_s + timings.minute_s
         if now_s >= self._slow_due_s or self._slices.changed:
             self._read_slow(now_s)
-            self._slow_due_s = self._due_again(self._slow_due_s, now_s, timings.slow_s)
+            self._slow_due_s = self._due_again(self._slow_due_s, now_s, timings.slow_s, timings.slow_s)
         if now_s >= self._energy_due_s:
             self._read_energy()
-            self._energy_due_s = self._due_again(self._energy_due_s, now_s, timings.energy_s)
+            self._energy_due_s = self._due_again(self._energy_due_s, now_s, _FIRST_ENERGY_S, timings.energy_s)
         self._read_tick(now_s, pcie)
         self._drop_implausible()
         badge = self._calls.badge()
@@ -132,11 +134,11 @@ class NvmlGpu:
             return (own, *self._slices.read(now_s, self.index, self.uuid))
         return (own,)
 
-    def _due_again(self, due_s: float, now_s: float, period_s: float) -> float:
+    def _due_again(self, due_s: float, now_s: float, first_s: float, period_s: float) -> float:
         """When to read again what was due at `due_s`, 0 at first: not all GPUs in one tick."""
         if due_s:
             return now_s + period_s
-        return now_s + period_s * (1.0 + self.index % STAGGER / STAGGER)
+        return now_s + first_s * (1.0 + self.index % STAGGER / STAGGER)
 
     def close(self) -> None:
         """Give the driver's records back, as far as the driver still answers."""
