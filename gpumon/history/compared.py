@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.before_after import before_after
 from gpumon.efficiency.span import LEAST_PART_S, TakenSpan
 from gpumon.history.derivation import CHUNK_S, Derivation, in_order
 from gpumon.history.frame_store import FrameStore
 from gpumon.readings.before_after import BeforeAfter
-from gpumon.readings.format import clock_utc
-from gpumon.readings.frame import Frame
+from gpumon.readings.frame import EngineReading, Frame
+from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
 
@@ -49,12 +51,17 @@ def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) ->
     for span in (old, new):
         if span.seconds < LEAST_PART_S:
             raise TooShortError(
-                f"the span that ends at {clock_utc(span.end_s)} has {max(0, math.floor(span.seconds))} s: "
+                f"the span that ends at {_local_clock(span.end_s)} has {max(0, math.floor(span.seconds))} s: "
                 f"a comparison needs {LEAST_PART_S:.0f} s on each side, so moments {2 * LEAST_PART_S:.0f} s apart"
             )
     if old.begin_s < new.end_s and new.begin_s < old.end_s:
         raise TooShortError("the two spans overlap: give others, or a shorter --for")
     return old, new
+
+
+def _local_clock(wall_s: float) -> str:
+    """A time of day as the screen and `gpumon compare` show it."""
+    return f"{datetime.fromtimestamp(wall_s).astimezone():%H:%M:%S}"
 
 
 def _ending(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
@@ -102,3 +109,98 @@ def _thinned(past: FrameStore, stretch: Stretch) -> Iterator[Frame]:
                 next_s = max(next_s + every_s, frame.wall_s + every_s / 2.0)
                 yield frame
         chunk_s = past.after(end_s)
+
+
+_EVERY_S: Final = USUAL_SPAN_S / MOST_MOMENTS
+"""Least time between two moments of a comparison that goes on."""
+_SLACK_S: Final = 60.0
+"""A span that reaches further back with each comparison is derived anew once in twice this time."""
+
+
+class _Taken(NamedTuple):
+    """A moment that was derived."""
+
+    wall_s: float
+    snapshot: Snapshot
+    engines: tuple[EngineReading, ...]
+
+
+class GoingComparison:
+    """Compares two spans of a past again and again while time goes on: what was derived for the comparison before is
+    kept, so that one at every tick derives what is new alone. Belongs to one thread."""
+
+    def __init__(self, past: FrameStore, make: Make) -> None:
+        self._past = past
+        self._make = make
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._turns = self._past.turns()
+        self._before = _GoingSpan(self._past, self._make)
+        self._after = _GoingSpan(self._past, self._make)
+
+    def compare(self, before: Stretch, after: Stretch) -> BeforeAfter:
+        """Both spans. The first time, and after a jump, it takes up to some seconds."""
+        if self._past.turns() != self._turns:  # the clock was set back
+            self._begin_anew()
+        return before_after(self._before.taken(before), self._after.taken(after))
+
+
+class _GoingSpan:
+    """One of the two spans, with the moments that were derived of it."""
+
+    def __init__(self, past: FrameStore, make: Make) -> None:
+        self._past = past
+        self._derivation = Derivation(past, make)
+        self._moments: deque[_Taken] = deque()
+        self._begun_s = math.inf
+        self._read_s = -math.inf
+        self._last: tuple[Stretch, TakenSpan] | None = None
+
+    def taken(self, stretch: Stretch) -> TakenSpan:
+        """Everything that was seen in a span."""
+        if self._last is None or self._last[0] != stretch:
+            self._last = (stretch, self._take(stretch))
+        return self._last[1]
+
+    def _take(self, stretch: Stretch) -> TakenSpan:
+        if not self._begun_s <= stretch.begin_s <= self._read_s <= stretch.end_s:
+            self._begin(stretch)
+        self._read_on(stretch.end_s)
+        self._forget_before(stretch.begin_s - _SLACK_S)
+        span = TakenSpan(stretch.begin_s, stretch.end_s)
+        for moment in self._moments:
+            if moment.wall_s >= stretch.begin_s:
+                span.take(moment.snapshot, moment.wall_s, moment.engines)
+                span.moments += 1
+        return span
+
+    def _begin(self, stretch: Stretch) -> None:
+        """Begin at a span; further back where it has grown backwards since the one before."""
+        begin_s = stretch.begin_s
+        if self._read_s == stretch.end_s:
+            begin_s -= _SLACK_S
+        self._moments.clear()
+        for _ in self._derivation.begin(begin_s):
+            pass
+        self._begun_s = begin_s
+        self._read_s = math.nextafter(begin_s, -math.inf)
+
+    def _read_on(self, end_s: float) -> None:
+        """Derive the moments up to a time, from the last one on."""
+        while self._read_s < end_s:
+            chunk_s = min(end_s, self._read_s + CHUNK_S)
+            for frame in in_order(self._past.frames(self._read_s, chunk_s)):
+                if frame.wall_s > self._read_s and self._is_due(frame):
+                    moment = self._derivation.take(frame)
+                    self._moments.append(_Taken(frame.wall_s, moment.snapshot, frame.engines))
+            self._read_s = chunk_s
+
+    def _is_due(self, frame: Frame) -> bool:
+        return not self._moments or frame.wall_s >= self._moments[-1].wall_s + 0.9 * _EVERY_S
+
+    def _forget_before(self, wall_s: float) -> None:
+        """Drop the moments that no later span has."""
+        while self._moments and self._moments[0].wall_s < wall_s:
+            self._moments.popleft()
+            self._begun_s = wall_s

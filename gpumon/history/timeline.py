@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from gpumon.history.derivation import Derivation, DerivedMoment, in_order
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
@@ -21,6 +21,9 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import Make
+
+if TYPE_CHECKING:
+    from gpumon.history.compared import GoingComparison
 
 MINUTE_S: Final = 60.0
 _CHART_S: Final = 7200.0
@@ -273,6 +276,7 @@ class DerivedTimeline:
         self._travel = 1
         self._shown: int | None = None
         self._worker = Worker(self._ahead)
+        self._comparison: GoingComparison | None = None
         self._comparing = Worker()
         """A comparison takes seconds: it holds up no moment that is asked for."""
 
@@ -296,14 +300,21 @@ class DerivedTimeline:
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
         """Two spans that end at these times. Raises ValueError where they cannot be compared."""
-        from gpumon.history.compared import USUAL_SPAN_S, compare_spans, spans_of
+        from gpumon.history.compared import USUAL_SPAN_S, GoingComparison, spans_of
 
         held = self._past.span()
         if held is None:
             raise ValueError("nothing is kept yet")
         moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
         before, after = spans_of(*moments, USUAL_SPAN_S, Stretch(*held))
-        return await self._comparing.call(lambda: compare_spans(self._past, self._make, before, after))
+        if self._comparison is None:
+            self._comparison = GoingComparison(self._past, self._make)
+        comparison = self._comparison
+        return await self._comparing.call(lambda: comparison.compare(before, after))
+
+    def end_comparing(self) -> None:
+        """Let go of what was kept for the next comparison."""
+        self._comparison = None
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""

@@ -189,6 +189,9 @@ class FleetHostPast:
         except ApiFault as fault:
             raise ValueError(f"prometheus: {fault.text}") from None
 
+    def end_comparing(self) -> None:
+        """A Prometheus is asked anew each time."""
+
     async def write(self, path: str) -> None:  # noqa: ARG002 - the signature of Timeline
         """Raises OSError: the Prometheus keeps it."""
         raise OSError("a fleet's past is in its Prometheus, and is not written into a recording")

@@ -45,7 +45,13 @@ class Timeline(Protocol):
         """The next (1) or the previous (-1) moment at which something happened (an event); None where there is none."""
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
-        """Two spans of some minutes that end at these times. Raises ValueError, in one line, where there are none."""
+        """Two spans of some minutes that end at these times. Raises ValueError, in one line, where there are none.
+
+        The next one, of the same mark and a later time, costs far less.
+        """
+
+    def end_comparing(self) -> None:
+        """Let go of what was kept for the next comparison. Returns at once."""
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""

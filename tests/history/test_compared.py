@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from gpumon.history.compared import TooShortError, spans_of
+from gpumon.history.compared import GoingComparison, TooShortError, compare_spans, spans_of
+from gpumon.history.memory import MemoryStore
 from gpumon.outputs.before_after import report
 from gpumon.readings.before_after import BeforeAfter, SeenOn
 from gpumon.readings.format import cells
+from gpumon.readings.missing import Missing
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.readings.when import OutsideError, Stretch, stretch_of
+from tests.accuracy.triage import frames
 from tests.each_row import each_row
 from tests.history.changed import (
     DOUBLED,
@@ -23,6 +28,7 @@ from tests.history.changed import (
     named,
     only,
 )
+from tests.history.pasts import lived, make
 
 EVERY = (Kind.HOST, Kind.ENGINE, Kind.GPU)
 
@@ -94,6 +100,47 @@ def test_the_text_fits_and_says_the_load_before_the_figures(doubled: BeforeAfter
     head = next(place for place, line in enumerate(lines) if line.startswith("engine llama-8b: at 2"))
     assert head < next(place for place, line in enumerate(lines) if "TTFT p95" in line)
     assert " in noise" in "\n".join(lines)
+
+
+def means(answer: BeforeAfter) -> dict[tuple[str, str], list[float]]:
+    """The running requests, decode rates and power of all things, on both sides."""
+    figures = {}
+    for thing in answer.things:
+        for figure in thing.figures:
+            if figure.code in ("running", "decode_tokens_per_s", "power_w"):
+                sides = (figure.before, figure.after)
+                figures[thing.name, figure.code] = [side for side in sides if not isinstance(side, Missing)]
+    return figures
+
+
+def test_a_comparison_that_goes_on_says_what_one_from_the_beginning_says() -> None:
+    store = MemoryStore(3600.0, 1e9)
+    lived((frame for _, frame in frames(MORE_SLOTS, 260.0)), store)
+    held = store.span()
+    assert held is not None
+    marked_s = held[0] + 110.0
+    going = GoingComparison(store, make)
+    for at_s in (held[1] - 60.0, held[1] - 59.0, held[1] - 20.0, held[1] - 61.0, held[1]):
+        moments = (Stretch(marked_s, marked_s), Stretch(at_s, at_s))
+        spans = spans_of(*moments, 300.0, Stretch(*held))
+        answer = going.compare(*spans)
+        whole = compare_spans(store, make, *spans)
+        assert named(answer) == named(whole)
+        assert answer.after.end == whole.after.end
+        assert answer.before.moments >= 0.4 * whole.before.moments
+        for name, figures in means(whole).items():
+            assert means(answer)[name] == pytest.approx(figures, rel=0.1, abs=0.5), (at_s, name)
+
+
+def test_a_span_that_is_too_short_is_told_in_the_time_of_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        with pytest.raises(TooShortError, match="the span that ends at 09:00:02 has 1 s"):
+            spans_of(Stretch(2.0, 2.0), Stretch(4.0, 4.0), 300.0, Stretch(0.0, 4.0))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 HELD = Stretch(1000.0, 5000.0)

@@ -52,6 +52,9 @@ class Kept:
         """Snapshots alone are no spans."""
         raise ValueError(f"no frames are kept from {before_s} to {after_s}")
 
+    def end_comparing(self) -> None:
+        """Nothing is kept."""
+
     async def write(self, path: str) -> None:
         """A file that says how much there was."""
         await asyncio.sleep(self.delay_s)

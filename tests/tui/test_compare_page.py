@@ -9,6 +9,7 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.table import clock
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.changed import MORE_SLOTS
 from tests.history.pasts import lived, make
@@ -17,19 +18,19 @@ from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_keys
 from tests.tui.test_pages import page_of
 
-Lived = tuple[MemoryStore, Snapshot]
+Lived = tuple[MemoryStore, list[Snapshot]]
 
 
 @pytest.fixture(scope="module")
 def past() -> Lived:
     store = MemoryStore(3600.0, 1e9)
     shown = lived((frame for _, frame in frames(MORE_SLOTS, 240.0, every_s=2)), store)
-    return store, shown[-1]
+    return store, shown
 
 
 def feed_of(past: Lived) -> Still:
-    store, newest = past
-    feed = Still(newest, History())
+    store, shown = past
+    feed = Still(shown[-1], History())
     feed.timeline = DerivedTimeline(store, make, lambda _: None, feed.history)
     return feed
 
@@ -75,6 +76,22 @@ async def test_going_on_in_time_compares_again(past: Lived) -> None:
         await type_keys(app, pilot, "2", "D")
         await until(lambda: "nothing known was set differently" in "\n".join(text_of(app)), pilot)
         await type_keys(app, pilot, "}", "}")
+        await until(lambda: "--max-num-seqs 12 -> 64" in "\n".join(text_of(app)), pilot)
+
+
+async def test_the_page_of_the_present_goes_on_by_itself(past: Lived) -> None:
+    """From where the options are still the old ones to where they are the new ones, without a key."""
+    store, shown = past
+    snapshots = {snapshot.wall_s - WALL_S: snapshot for snapshot in shown}
+    feed = feed_of((store, [snapshots[90.0]]))
+    async with running(feed, 120, 40) as (app, pilot):
+        app.monitor.travel.go_to("-200s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M", "end", "2", "D")
+        await until(lambda: "nothing known was set differently" in "\n".join(text_of(app)), pilot)
+        for at_s in (92.0, 160.0, 238.0):
+            feed.give(snapshots[at_s])
+            await until(lambda at_s=at_s: clock(WALL_S + at_s) in "\n".join(text_of(app)[2:6]), pilot)  # type: ignore[misc]
         await until(lambda: "--max-num-seqs 12 -> 64" in "\n".join(text_of(app)), pilot)
 
 

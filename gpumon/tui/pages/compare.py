@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
@@ -39,6 +40,8 @@ from gpumon.tui.widgets.pane import Pane
 
 _CALM_S: Final = 0.3
 """Seconds for which the moment must stand before it is compared: whoever goes through time asks for many."""
+_REST: Final = 9.0
+"""Times as long as a comparison took, the next one of the present waits: it takes a tenth of the time at most."""
 _NAME: Final = 17
 _FIGURE: Final = 9
 _CHANGE: Final = 12
@@ -50,7 +53,10 @@ _TABLE: Final = 1 + _NAME + 3 * (_FIGURE + 2) + _CHANGE
 
 
 class ComparePage(Pane):
-    """Shows one thing at a time. Compares once it is asked to, and again where another moment of the past is shown."""
+    """Shows one thing at a time. Compares once it is asked to, and again where another moment is shown.
+
+    A moment of the past must stand for that; the present is compared with each tick, as long as that costs little.
+    """
 
     ZOOMS: ClassVar[bool] = False
 
@@ -63,6 +69,9 @@ class ComparePage(Pane):
         """The moment that was compared last, or is being compared."""
         self._answer: BeforeAfter | None = None
         self._fault = ""
+        self._running = False
+        self._took_s = 0.0
+        """Time that the last comparison took, if it went on from one before."""
 
     def look_at(self, thing: ShownKey) -> None:
         """Show another thing: its kind (host, engine, gpu) and its key."""
@@ -79,10 +88,21 @@ class ComparePage(Pane):
         self.update()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Another moment of the past is compared anew; a live one only if it is asked for, as that costs seconds."""
+        """Another moment is compared anew; what is kept for that is let go of once the page is closed."""
         super().show(snapshot)
-        if self.display and self.past and self._timeline is not None and snapshot.wall_s != self._now_s:
+        if self._timeline is None:
+            return
+        if not self.display:
+            self._timeline.end_comparing()
+            self._timeline = None
+        elif self.past and snapshot.wall_s != self._now_s:
             self._compare_soon(_CALM_S)
+        elif not self.past and self._is_due(snapshot):
+            self._compare_soon(0.0)
+
+    def _is_due(self, snapshot: Snapshot) -> bool:
+        """Whether the present is compared again."""
+        return not self._running and snapshot.wall_s - self._now_s > _REST * self._took_s
 
     def _compare_soon(self, calm_s: float) -> None:
         if self.snapshot is None or self._timeline is None:
@@ -94,6 +114,9 @@ class ComparePage(Pane):
     async def _compare(self, timeline: Timeline, calm_s: float) -> None:
         """Compare once no other moment has been asked for."""
         await asyncio.sleep(calm_s)
+        self._running = True
+        goes_on = self._answer is not None
+        begun_s = time.monotonic()
         try:
             self._answer = await timeline.compare(self._marked_s, self._now_s)
             self._fault = ""
@@ -103,6 +126,12 @@ class ComparePage(Pane):
         except Exception as error:  # whatever went wrong costs the comparison, not the screen
             self._answer = None
             self._fault = clean(f"this cannot be compared: {type(error).__name__}: {error}")
+        finally:
+            self._running = False
+        if goes_on:
+            self._took_s = time.monotonic() - begun_s
+        else:
+            self._took_s = 0.0
         self.update()
 
     def side(self, step: int) -> bool:
@@ -139,16 +168,12 @@ class ComparePage(Pane):
         return f"then and now: {_name_of(thing)}"
 
     def note(self) -> str:
-        """Which of the things it is, and how to compare again."""
-        keys = self.view.keymap.first
-        parts = []
+        """Which of the things it is."""
         things = self._things()
-        if len(things) > 1:
-            place = next((at for at, thing in enumerate(things) if _key_of(thing) == self._thing), 0)
-            parts.append(f"{place + 1}/{len(things)}")
-        if not self.past:
-            parts.append(f"{keys('compare')}: compare again")
-        return " · ".join(parts)
+        if len(things) < 2:
+            return ""
+        place = next((at for at, thing in enumerate(things) if _key_of(thing) == self._thing), 0)
+        return f"{place + 1}/{len(things)}"
 
     def head(self, width: int) -> Sequence[Row]:
         """Both spans, and how the loads compare."""
