@@ -12,7 +12,7 @@ from gpumon.efficiency.backends import with_polled_backends
 from gpumon.efficiency.checks import Contradictions, Member
 from gpumon.efficiency.costs import CostLedger, host_costs, summed_costs
 from gpumon.efficiency.engine import EngineView, engine_without_figures, known_engine
-from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped, source_code
+from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, may_be_anywhere, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.points import SumsOfThings, chart_points
@@ -173,7 +173,7 @@ class Deriver:
     def _derive_gpus(
         self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine], *, engines_known: bool
     ) -> tuple[Gpu, ...]:
-        any_unmapped = any(_may_be_anywhere(engine) for engine in frame.engines)
+        any_unmapped = any(may_be_anywhere(engine) for engine in frame.engines)
         engines_on: dict[str, list[Engine]] = {}
         readings_on: dict[str, list[EngineReading]] = {}
         for reading, engine in zip(frame.engines, engines, strict=True):
@@ -267,13 +267,6 @@ class _Here(NamedTuple):
 
     track: GpuTrack
     peak: Peak
-
-
-def _may_be_anywhere(engine: EngineReading) -> bool:
-    """Whether an engine may run on GPUs of this host, but nobody knows on which."""
-    if is_unmapped(engine):
-        return True
-    return bool(engine.gpu_type) and not engine.gpus and not engine.gpus_source.startswith("config")
 
 
 def _power_w(gpus: Sequence[_Here]) -> Reading:

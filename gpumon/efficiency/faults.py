@@ -122,6 +122,13 @@ def is_unmapped(engine: EngineReading) -> bool:
     return engine.state is EndpointState.OK and not placed
 
 
+def may_be_anywhere(engine: EngineReading) -> bool:
+    """Whether an engine may run on GPUs of this host, but nobody knows on which."""
+    if is_unmapped(engine):
+        return True
+    return bool(engine.gpu_type) and not engine.gpus and not engine.gpus_source.startswith("config")
+
+
 def is_free(gpu: GpuReading) -> bool:
     """Whether no engine can run on a GPU, wherever engines run: no process, and next to no VRAM in use."""
     used = number(gpu.vram_used_bytes)

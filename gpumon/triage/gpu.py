@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.faults import is_free, is_unmapped
+from gpumon.efficiency.faults import is_free, may_be_anywhere
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineKind, Frame, GpuReading, GpuState, Phase, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
@@ -606,7 +606,7 @@ def _unmapped_engines(case: Case) -> str:
     """Names of up to three engines whose GPUs are not known."""
     names = []
     for engine in case.frame.engines:
-        if is_unmapped(engine):
+        if may_be_anywhere(engine):
             names.append(clean(engine.name, 40))
     return " or ".join(names[:3])
 

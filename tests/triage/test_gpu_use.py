@@ -82,6 +82,19 @@ def test_a_gpu_whose_processes_are_not_listed_is_empty_only_with_its_memory_free
     assert ("add gpus to the [[endpoint]] of vllm:8000" in actions_text(found)) is not said_empty
 
 
+def test_a_held_gpu_beside_an_engine_that_has_some_of_the_hosts_gpus_is_not_free_for_other_work() -> None:
+    """So a fleet places an engine of which it knows how many GPUs it takes, and not which."""
+    source = "1 GPUs per engine (config); not known which of its host's"
+    placed = replace(UNMAPPED.read, gpu_type="H100 SXM 80GB", gpu_count=1, gpus_source=source)
+    beside = Of(placed, UNMAPPED.shown)
+    held = said(Stage(prices={"": 2.5}).play(400, (gpu(vram_used_bytes=71 * GIB), beside)), Family.USE)
+    assert (held.code, held.level) == (Limit.IDLE_VRAM_HELD, Level.NOTE)
+    assert actions_text(held) == "add gpus to the [[endpoint]] of vllm:8000"
+    elsewhere = Of(replace(placed, gpus_source="config (another host)"), UNMAPPED.shown)
+    free = said(Stage(prices={"": 2.5}).play(400, (gpu(), elsewhere)), Family.USE)
+    assert actions_text(free) == "free for other work (saves 1 GPU, 2.5 $/h)"
+
+
 @each_row("others", [(), (UNMAPPED,), (engine(gpus=(), state=EndpointState.TIMEOUT),)])
 @each_row("processes", [(), (process(name="", command=""),)])
 def test_memory_of_a_program_that_nobody_sees_may_be_an_engines_pool(others: tuple[Of, ...], processes: Any) -> None:
