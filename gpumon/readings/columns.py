@@ -7,8 +7,9 @@ draws it (`tui/gpu_table.py`, `tui/engine_table.py`, `tui/process_table.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from gpumon.readings import glossary
 from gpumon.readings.format import (
@@ -37,8 +38,7 @@ ROOM_OF_COMMAND: Final = 32
 """Cells that the command of a process keeps before there is a column more."""
 
 
-@dataclass(frozen=True)
-class TextColumn(Generic[T]):
+class TextColumn(msgspec.Struct, Generic[T], frozen=True):
     """A column of plain text in `width` cells, behind `gap` blanks."""
 
     name: str
@@ -55,8 +55,7 @@ class TextColumn(Generic[T]):
     """It cannot be hidden: a row is known by it."""
 
 
-@dataclass(frozen=True)
-class DrawnColumn:
+class DrawnColumn(msgspec.Struct, frozen=True):
     """A column that the table of its pane draws."""
 
     name: str
@@ -64,8 +63,7 @@ class DrawnColumn:
     """It cannot be hidden: a row is known by it, or it is the state of a GPU."""
 
 
-@dataclass(frozen=True)
-class PaneColumns(Generic[T]):
+class PaneColumns(msgspec.Struct, Generic[T], frozen=True):
     """All columns of a pane."""
 
     pane: str

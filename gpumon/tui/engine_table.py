@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.goodput import of_tokens
 from gpumon.efficiency.service import ROUTER_KINDS
@@ -370,7 +371,7 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
     _marked("ttft_ok", glossary.TTFT_GOAL.short, _GOAL, _ttft_goal),
     _marked("itl_ok", glossary.ITL_GOAL.short, _GOAL, _itl_goal),
     figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste),
-    replace(
+    msgspec.structs.replace(
         words_column("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
     ),

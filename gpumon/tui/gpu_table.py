@@ -4,9 +4,10 @@ there is room."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+import msgspec
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import worded
@@ -269,7 +270,7 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
 )
 
 _BANDWIDTH_HEAD: Final = ((f"{glossary.BANDWIDTH.short} B/s".center(12), "muted"),)
-_BUSY: Final = replace(
+_BUSY: Final = msgspec.structs.replace(
     _bar_column(_BAR),
     wider=(
         (_FUNNEL_WIDTH, _funnel_column(_FUNNEL)),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
@@ -25,8 +26,7 @@ _APART: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
 """The same in two words."""
 
 
-@dataclass(frozen=True)
-class Order(Generic[T]):
+class Order(msgspec.Struct, Generic[T], frozen=True):
     """A way to sort: its name, and what rows are compared by. What is missing comes last either way."""
 
     name: str
@@ -66,8 +66,7 @@ class ListView(Protocol):
         """Whether a filter of this pane or of all panes may hide rows."""
 
 
-@dataclass(frozen=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """The contents of a list pane. Its functions take the pane for what it shows: snapshot, filter, width."""
 
     thing: str

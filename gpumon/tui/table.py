@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from gpumon.readings.columns import DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right, short
@@ -31,8 +32,7 @@ _MOST_FITTED: Final = 64
 """Widths of which a table remembers its columns: those of a terminal that is being dragged."""
 
 
-@dataclass(frozen=True)
-class Column(Generic[T]):
+class Column(msgspec.Struct, Generic[T], frozen=True):
     """One column: `width` cells, blanks before and behind its text included."""
 
     name: str

@@ -4,9 +4,10 @@ wider screens."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
+
+import msgspec
 
 from gpumon.fleet.parts import Known, mean_of_known_gpus
 from gpumon.fleet.rows import SORTS, STATE_LEVELS, FleetRow, has_nothing
@@ -184,7 +185,7 @@ def _marked(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Col
             return ((right(text.strip() + PART, column.width), tone),)
         return pieces
 
-    return replace(column, cell=cell)
+    return msgspec.structs.replace(column, cell=cell)
 
 
 def _shares(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
+
+import msgspec
 
 from gpumon.config.keymap import COMMANDS
 from gpumon.fleet.rows import FleetRow
@@ -424,7 +425,7 @@ class FleetPast:
         arrival = await self.at(wall_s)
         if arrival is None:
             return None
-        return replace(arrival, events=last.snapshot.events)
+        return msgspec.structs.replace(arrival, events=last.snapshot.events)
 
 
 def _forms(place: str, fleet: FleetSnapshot | None, chosen: FleetRow | None) -> Iterator[tuple[str, ...]]:

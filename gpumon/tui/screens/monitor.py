@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Region, Size
@@ -45,8 +45,7 @@ NOTICE_S: Final = 6.0
 """Seconds for which a notice stands, unless a key is pressed before."""
 
 
-@dataclass
-class ScreenContext:
+class ScreenContext(msgspec.Struct):
     """Cadence of the snapshots, files, palette and settings of a screen."""
 
     control: Collecting

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from textual.worker import WorkType
 
 from gpumon.readings.format import period
@@ -70,8 +70,7 @@ class AskedMoment(NamedTuple):
     """The host whose changes are looked for, where there are several."""
 
 
-@dataclass(frozen=True)
-class Arrival(Generic[S]):
+class Arrival(msgspec.Struct, Generic[S], frozen=True):
     """A moment of the past, to be shown."""
 
     snapshot: S
@@ -170,7 +169,7 @@ class MachinePast:
         if _distance_s(arrival, wall_s) <= FAR_S:
             return arrival
         note = f"nothing is kept at {clock(wall_s)}: shown is {clock(arrival.snapshot.wall_s)}, the nearest moment"
-        return replace(arrival, note=note)
+        return msgspec.structs.replace(arrival, note=note)
 
     async def step(self, wall_s: float, frames: int) -> Arrival[Snapshot] | None:
         """The moment so many frames after that of `wall_s`."""
