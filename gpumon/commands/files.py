@@ -15,7 +15,6 @@ from gpumon.config.errors import ConfigError, dotted
 from gpumon.config.load import Loaded
 from gpumon.config.themes import Theme, known_themes, load_theme, themes_folder
 from gpumon.config.validate import all_changed
-from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.text import clean
 from gpumon.sources.last_seen.state_folder import state_folder
 from gpumon.sources.offload import in_daemon_thread
@@ -133,6 +132,7 @@ class ScreenFiles:
         again; a recording that cannot be written is named as missing, as the rest is worth having.
         """
         span = incident.timeline.span() if incident.timeline is not None else None
+        from gpumon.fleet.snapshot import FleetSnapshot
         from gpumon.history.file import RECORDING
 
         folder = await in_daemon_thread(self._write_texts, incident, span)
@@ -159,6 +159,7 @@ class ScreenFiles:
 
     def _write_texts(self, incident: BundleFacts, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
+        from gpumon.fleet.snapshot import FleetSnapshot
         from gpumon.history.summary import incidents
         from gpumon.outputs.bundle import fleet_texts, texts
 

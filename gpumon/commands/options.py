@@ -100,7 +100,8 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:
 def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     """The options, and the command. Options may stand before and after it. Raises UsageError."""
     words = list(arguments)
-    name = _take_command(words)
+    of_screen = parser_of("")
+    name = _take_command(words, of_screen)
     parser: argparse.ArgumentParser
     above: argparse.ArgumentParser | None = None
     if name:
@@ -108,7 +109,7 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     elif _asks_help(words):
         parser = command_parser()
     else:
-        parser = parser_of("")
+        parser = of_screen
     if _asks_help(words):
         parser.print_help()
         parser.exit()
@@ -121,9 +122,9 @@ def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
     return chosen, name
 
 
-def _take_command(words: list[str]) -> str:
+def _take_command(words: list[str], of_screen: argparse.ArgumentParser) -> str:
     """The command, taken out of the words; empty: none, which is the screen. Raises UsageError."""
-    takes = _takes_value(parser_of(""))
+    takes = _takes_value(of_screen)
     place = _first_word(words, takes)
     options = []
     for word in words[:place]:

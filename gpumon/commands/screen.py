@@ -24,6 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Show the screen until it is left."""
+    gc.disable()  # it finds nothing in what is imported, and takes a twentieth of the time; the screen enables it
     loaded, given = settings(chosen)
     refuse_terminal(demo=given.demo)
     if (loaded.config.prometheus.url or loaded.config.host) and not given.demo:
@@ -31,9 +32,11 @@ def run(chosen: argparse.Namespace) -> int:
 
         return show_fleet(FleetSession(loaded.config), loaded)
     from gpumon.session.build import start_worker
+
+    worker = start_worker(given)  # it gets ready while the rest is imported
     from gpumon.session.host import HostSession, ThisHost
 
-    host = ThisHost(loaded.config, given, start_worker(given))
+    host = ThisHost(loaded.config, given, worker)
     return show(HostSession(loaded.config, host), loaded)
 
 
@@ -49,7 +52,7 @@ def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
 
 def show(control: Control, loaded: Loaded) -> int:
     """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
-    gc.disable()  # it finds nothing in what is imported, and takes a twentieth of the time; the screen enables it
+    gc.disable()
     from gpumon.commands.files import ScreenFiles
     from gpumon.tui.app import MonitorApp
     from gpumon.tui.app import run as show_app

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -81,6 +80,8 @@ def toml_value(value: object) -> str:
     if isinstance(value, str):
         value = without_secrets(value)
     if isinstance(value, bool | str):
+        import json
+
         return clean(json.dumps(value, ensure_ascii=False), _MOST_SHOWN)
     if isinstance(value, dict):
         return "{...}"

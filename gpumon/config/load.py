@@ -20,7 +20,6 @@ import tomli
 from gpumon.config import urls
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error
-from gpumon.config.lines import line_among, places
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
@@ -178,6 +177,8 @@ def config_of(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: 
 
 def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
     """The error for all that was refused in the file at `path`; `text` is what it holds."""
+    from gpumon.config.lines import places
+
     faults = (refused, *refused.others)
     known = places(text)
     lines = [str(_error(fault, path, known, origins)) for fault in faults[:MOST_REFUSED]]
@@ -191,6 +192,8 @@ def _error(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: M
         origin = origins.get(dotted(refused.path[:length]), "file")
         if origin != "file":
             return error(origin, refused)
+    from gpumon.config.lines import line_among
+
     line = line_among(lines, refused.path)
     if line:
         where = f"{file_name(path)}:{line}"

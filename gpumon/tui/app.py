@@ -123,6 +123,14 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """It is there from the first paint on."""
         return self.front
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Style everything anew; before there is a screen, only tell the stylesheets the colours of the theme: they are
+        parsed later, with those of all widgets."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def on_mount(self) -> None:
         """Nothing slow stands before the first paint."""
         self.set_keymap(keymap_of(self.view.keymap))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
-from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
+    from gpumon.readings.before_after import BeforeAfter
     from gpumon.readings.frame import EngineKind
     from gpumon.readings.log_text import LogView
     from gpumon.readings.request_feed import RequestView

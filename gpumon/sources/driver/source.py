@@ -20,7 +20,7 @@ from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.driver.wire import GarbledError, Inbox, Timings, WorkerReport, request
 from gpumon.sources.source import Contribution
-from gpumon.sources.sysfs.cards import AMD_DRIVERS, INTEGRATED_VARIABLE, INTEL_DRIVERS, SYS, shown_cards
+from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 
 
 class Vendor(NamedTuple):
@@ -47,7 +47,13 @@ def vendor_of(dev: Path = Path("/dev"), sys: Path = SYS) -> Vendor:
     """
     if (dev / "nvidiactl").exists():
         return NVIDIA
-    if (dev / "kfd").exists() or shown_cards(sys, AMD_DRIVERS):
+    if (dev / "kfd").exists():
+        return AMD
+    if not (sys / "class" / "drm").exists():
+        return NVIDIA
+    from gpumon.sources.sysfs.cards import AMD_DRIVERS, INTEL_DRIVERS, shown_cards
+
+    if shown_cards(sys, AMD_DRIVERS):
         return AMD
     if shown_cards(sys, INTEL_DRIVERS):
         return INTEL

@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.sources.sysfs import INTEGRATED_VARIABLE
 from gpumon.sources.sysfs.files import read_text, text_or
 
-SYS: Final = Path("/sys")
 AMD_DRIVERS: Final = ("amdgpu",)
 INTEL_DRIVERS: Final = ("xe", "i915")
 INTEGRATED_SLOT: Final = ":00:02.0"
 """End of the PCI address of Intel's integrated GPU: it is always device 2 of the first bus of its domain."""
-INTEGRATED_VARIABLE: Final = "GPUMON_INTEGRATED_GPUS"
-"""Environment variable: `1` shows the GPU in an Intel CPU, too."""
 _CARD: Final = re.compile(r"card\d+")
 _SLOT: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _IDS: Final = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")

@@ -11,8 +11,9 @@ from sys import executable
 from gpumon.readings.check import Check, CheckState
 from gpumon.sources.driver.source import AMD, Vendor
 from gpumon.sources.source import Contribution
+from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 from gpumon.sources.sysfs.amdgpu import MORE, PACKAGE
-from gpumon.sources.sysfs.cards import INTEGRATED_VARIABLE, INTEL_DRIVERS, SYS, cards, shows_integrated
+from gpumon.sources.sysfs.cards import INTEL_DRIVERS, cards, shows_integrated
 from gpumon.sources.sysfs.gpu import SYSFS_SOURCE
 
 

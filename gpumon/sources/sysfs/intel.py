@@ -20,7 +20,8 @@ from typing import ClassVar, Final
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.sources.driver.wire import Timings
-from gpumon.sources.sysfs.cards import INTEGRATED_VARIABLE, INTEL_DRIVERS, Card
+from gpumon.sources.sysfs import INTEGRATED_VARIABLE
+from gpumon.sources.sysfs.cards import INTEL_DRIVERS, Card
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
 from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import text_or

@@ -11,7 +11,6 @@ from textual.worker import WorkType
 from gpumon.config.validate import with_setting
 from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, Files
-from gpumon.tui.picture import painted, picture
 from gpumon.tui.screens.focus import go_to_next_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import AskedMoment, S, Way
@@ -176,6 +175,8 @@ def _save(screen: MonitorScreen[S]) -> None:
     if any(worker.group == _SAVING and not worker.is_finished for worker in screen.app.workers):
         screen.say("still writing the one before …")
         return
+    from gpumon.tui.picture import painted, picture
+
     strips = painted(screen)
     text = "\n".join(strip.text.rstrip() for strip in strips)
     incident = screen.body.incident(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))

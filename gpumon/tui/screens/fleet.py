@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -30,12 +30,14 @@ from gpumon.tui.screens.focus import zoom
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.travel import Arrival, NoPastError, Past
-from gpumon.tui.settings_table import FLEET_SETTINGS, Setting
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Freshness, Heading, dated
+
+if TYPE_CHECKING:
+    from gpumon.tui.settings_table import Setting
 
 FleetScreen: TypeAlias = MonitorScreen[FleetMoment]
 JUMPS_S: Final = (300.0, 3600.0)
@@ -52,7 +54,6 @@ class FleetBody:
     """Sums, the table, the host under the cursor; or in their place a wall of all GPUs."""
 
     fleet: bool = True
-    settings: Sequence[Setting] = FLEET_SETTINGS
     past: Past[FleetMoment]
     parts: Sequence[Board]
     small: Board
@@ -102,6 +103,13 @@ class FleetBody:
     @zoomed.setter
     def zoomed(self, name: str) -> None:
         self._walled = name == _WALL
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The lines of the settings page, imported when they are asked for."""
+        from gpumon.tui.settings_table import FLEET_SETTINGS
+
+        return FLEET_SETTINGS
 
     def plan(self, screen: FleetScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""

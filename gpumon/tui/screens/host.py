@@ -12,22 +12,17 @@ from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture, Playback, Timeline
-from gpumon.tui.detail.things import engine_at
-from gpumon.tui.detail.values import wall_time
 from gpumon.tui.engine_table import ENGINE_LISTING, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
 from gpumon.tui.layout import PANES, Counts, Plan, pane_heights
 from gpumon.tui.line import Row
 from gpumon.tui.marked import Marked
-from gpumon.tui.picture import picture
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
-from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import go_to_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.travel import MachinePast, Past
-from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS, Setting
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_key_of, verdict_key
 from gpumon.tui.triage_words import most_urgent
@@ -46,6 +41,7 @@ from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 if TYPE_CHECKING:
     from gpumon.tui.detail.cell import Explained
     from gpumon.tui.pages.detail import DetailPage
+    from gpumon.tui.settings_table import Setting
 
 HostScreen: TypeAlias = MonitorScreen[Snapshot]
 HOST_KEY: Final = ("host", "")
@@ -64,7 +60,6 @@ class HostBody:
     """Five panes: GPUs, engines, history, processes, triage."""
 
     fleet: bool = False
-    settings: Sequence[Setting]
     past: Past[Snapshot]
     parts: Sequence[Board]
     small: Board
@@ -84,7 +79,6 @@ class HostBody:
         self._first_gpu = gpu
         self._filling = filling or (lambda: False)
         self._control = control
-        self.settings = FLEET_SETTINGS if self.afar else SETTINGS
         self.past = MachinePast(control, slow=self.afar)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
@@ -132,6 +126,15 @@ class HostBody:
             **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
             self.triage.KEY: self._go_to_worst,
         }
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The lines of the settings page, imported when they are asked for."""
+        from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS
+
+        if self.afar:
+            return FLEET_SETTINGS
+        return SETTINGS
 
     @property
     def playback(self) -> Playback | None:
@@ -323,6 +326,7 @@ class HostBody:
         if chosen is None:
             return None
         from gpumon.tui.card import WIDTH, card
+        from gpumon.tui.picture import picture
 
         strips = card(chosen, shown, screen.travel.history, screen.palette, screen.view)
         return partial(picture, strips, WIDTH, "gpumon")
@@ -453,6 +457,8 @@ class HostBody:
     def _copy(self, screen: HostScreen) -> None:
         """A command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of several
         the one that is chosen."""
+        from gpumon.tui.screens.copying import copy_advice
+
         triage = screen.view.keymap.first("pane.faults")
         copy_advice(screen, self._advised(screen), f"nothing to copy: choose a verdict in triage ({triage})")
 
@@ -527,6 +533,8 @@ class HostBody:
 
     def _compared_thing(self, screen: HostScreen) -> tuple[str, str]:
         """The engine or GPU under the cursor, or of the page; the host elsewhere."""
+        from gpumon.tui.detail.things import engine_at
+
         shown = screen.in_panes
         current = screen.current
         thing = None
@@ -548,6 +556,8 @@ class HostBody:
 
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
+        from gpumon.tui.detail.things import engine_at
+
         shown = screen.in_panes
         if shown is None:
             return None
@@ -606,6 +616,8 @@ def _filter_everywhere(screen: HostScreen) -> None:
 
 def _mark(screen: HostScreen) -> None:
     """Mark the moment that is shown; from now on, where that is live, count what engines do. An earlier mark goes."""
+    from gpumon.tui.detail.values import wall_time
+
     newest = screen.latest
     shown = screen.shown
     if newest is None or shown is None:

@@ -29,7 +29,6 @@ from gpumon.tui.layout import LEAST_HEIGHT
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.parts import Pages, ScreenSettings, SizingDock
 from gpumon.tui.screens.travel import Past, S, TimeTravel
-from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints
@@ -39,6 +38,7 @@ from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.questions import Asking, Question
+    from gpumon.tui.settings_table import Setting
     from gpumon.tui.sizing.panel import SizingPanel
 
 NOTICE_S: Final = 6.0
@@ -80,13 +80,15 @@ class Body(Protocol[S]):
     """All that is painted between title and keys, top to bottom."""
     small: Board
     """Takes the place of everything where there is no room."""
-    settings: Sequence[Setting]
-    """The lines of the settings page; the first one is how often what is shown is renewed."""
     past: Past[S]
     fleet: bool
     """Whether it shows several hosts."""
     zoomed: str
     """The pane that has the screen to itself."""
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """The lines of the settings page; the first one is how often what is shown is renewed."""
 
     @property
     def playback(self) -> Playback | None:

@@ -22,12 +22,12 @@ from gpumon.tui.control import Collecting, Files
 from gpumon.tui.keys import keymap_of
 from gpumon.tui.layout import panel_width
 from gpumon.tui.palette import Palette
-from gpumon.tui.settings_table import Setting
 from gpumon.tui.terminal import drawn_with
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
+    from gpumon.tui.settings_table import Setting
     from gpumon.tui.sizing.panel import SizingPanel
 
 Result = TypeVar("Result")
