@@ -267,10 +267,14 @@ class History:
 
 def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], first: int, width_s: float) -> None:
     """Fill the empty buckets between two readings for which the later one stands."""
+    if not later.number:
+        return
+    gap_s = later.first_s - earlier_s
+    if gap_s < width_s and later.first_s == later.bucket_s:
+        return
     end = math.floor(later.bucket_s / width_s) - first
     own = math.floor(later.first_s / width_s) - first
-    gap_s = later.first_s - earlier_s
-    if not later.number or (gap_s < width_s and own == end):
+    if gap_s < width_s and own == end:
         return
     reach_s = gap_s if gap_s <= _LATE * later.interval_s else later.interval_s
     start = math.ceil((later.first_s - reach_s) / width_s - 0.5 + 1e-9) - first

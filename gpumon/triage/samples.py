@@ -126,12 +126,10 @@ class Recent:
 
     def _figures(self, thing: object) -> list[float | None]:
         """The sampled fields of the thing itself; None for those that are missing."""
-        figures: list[float | None] = []
-        for figure in self._read(thing):
-            if type(figure) is not Missing and math.isfinite(figure):
-                figures.append(figure)
-            else:
-                figures.append(None)
+        figures = list(self._read(thing))
+        for place, figure in enumerate(figures):
+            if type(figure) is Missing or not math.isfinite(figure):
+                figures[place] = None
         return figures
 
     def _append(self, now_s: float, values: Sequence[float | None]) -> None:

@@ -13,14 +13,11 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.format import cells
 
-_TOKEN: Final = re.compile(
-    r"\x1b\[(?P<codes>[0-9;]*)m"
-    r"|\x1b\[(?P<line>[0-9]+);(?P<column>[0-9]+)H"
-    r"|\x1b\[(?P<right>[0-9]+)C"
-    r"|(?P<newline>\r?\n)"
-    r"|(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
-)
-"""All that a frame of changed cells has. A frame with anything else is left as it is."""
+_TOKEN: Final = re.compile(r"(?:\x1b\[([0-9;]*)([mHC])|(\r?\n))?([^\x00-\x1f\x7f-\x9f]*)")
+"""All that a frame of changed cells has: the parameters of a code and its last letter, or a line feed, and the text
+behind it. A frame with anything else is left as it is."""
+_CODE_CHARACTERS: Final = 3
+"""Characters of a code beside its parameters."""
 _LAST_PLACE: Final = re.compile(r"\x1b\[[0-9]+;[0-9]+H\Z")
 """Place at which a frame leaves the cursor: screen readers and input methods look there."""
 _MOST_BY_COLOUR: Final = 4096
@@ -78,31 +75,41 @@ def _runs(frame: str) -> list[_Run]:
     style = _PLAIN
     line = _NOWHERE
     column = 1
-    at = 0
-    for token in _TOKEN.finditer(frame):
-        if token.start() != at:
-            raise _UnknownCodeError
-        at = token.end()
-        kind = token.lastgroup
-        if kind == "codes":
-            style = _style_after(style, token["codes"])
-        elif kind == "column":
-            line = int(token["line"])
-            column = int(token["column"])
-        elif kind == "right":
-            column += int(token["right"])
-        elif kind == "newline":
+    read = 0
+    for parameters, letter, newline, text in _TOKEN.findall(frame):
+        if letter == "m":
+            style = _style_after(style, parameters)
+        elif letter == "H":
+            line, column = _place(parameters)
+        elif letter == "C":
+            column += _number(parameters)
+        elif newline:
             line = _NOWHERE
-        elif line == _NOWHERE:
-            raise _UnknownCodeError
-        else:
-            text = token["text"]
+        if letter:
+            read += _CODE_CHARACTERS
+        read += len(parameters) + len(newline) + len(text)
+        if text:
+            if line == _NOWHERE:
+                raise _UnknownCodeError
             end = column + cells(text)
             runs.append(_Run(style, line, column, text, end))
             column = end
-    if at != len(frame):
+    if read != len(frame):
         raise _UnknownCodeError
     return runs
+
+
+def _place(parameters: str) -> tuple[int, int]:
+    """Line and column that the cursor is sent to. Raises _UnknownCodeError."""
+    line, _, column = parameters.partition(";")
+    return _number(line), _number(column)
+
+
+def _number(parameter: str) -> int:
+    """One number. Raises _UnknownCodeError."""
+    if not parameter.isdecimal():
+        raise _UnknownCodeError
+    return int(parameter)
 
 
 @lru_cache(maxsize=4096)
@@ -141,7 +148,10 @@ def _in_force(codes: str) -> dict[str, str]:
 
 def _are_in_order(runs: list[_Run]) -> bool:
     """Whether each run comes after the one before it, so that no cell is written twice."""
-    return all((before.line, before.end) <= (run.line, run.column) for before, run in pairwise(runs))
+    for before, run in pairwise(runs):
+        if run.line < before.line or (run.line == before.line and run.column < before.end):
+            return False
+    return True
 
 
 def _by_style(runs: list[_Run]) -> list[_Run]:
