@@ -174,7 +174,7 @@ class GpuTrack:
                 self.energy_j = energy_j
             return
         if not self._energies:
-            self._energies.append((energy_j, now_s))
+            self._begin_energy(energy_j, now_s)
             return
         last_j, last_s = self._energies[-1]
         if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, ENERGY_S):
@@ -182,11 +182,22 @@ class GpuTrack:
             return
         if not gap and (energy_j == last_j or now_s - last_s < ENERGY_S):
             return  # the counter is not read at every tick; over a shorter time its steps make its slope noise
-        counted_j = 0.0 if isinstance(self.energy_j, Missing) else self.energy_j
-        self.energy_j = energy_j - last_j + counted_j
+        self._count_energy(energy_j - last_j)
         if gap:
             self._begin_energy(energy_j, now_s)
-            return
+        else:
+            self._go_on_with_energy(energy_j, now_s)
+
+    def _count_energy(self, grown_j: float) -> None:
+        """Add to the energy since gpumon started."""
+        if isinstance(self.energy_j, Missing):
+            self.energy_j = grown_j
+        else:
+            self.energy_j += grown_j
+
+    def _go_on_with_energy(self, energy_j: float, now_s: float) -> None:
+        """Append a reading of the counter, and drop those before the window."""
+        _, last_s = self._energies[-1]
         self._energies.append((energy_j, now_s))
         start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
         while len(self._energies) > 2 and self._energies[1][1] <= start_s:

@@ -88,22 +88,29 @@ def markdown(answer: BeforeAfter, *, only_changed: bool = False) -> str:
         lines += ["", f"Note: {BACKWARDS}"]
     unchanged = _unchanged(answer, _counted_kinds(only_changed))
     for thing in answer.things:
-        figures = _figures_of(thing)
-        if (thing.kind, thing.key) in unchanged or (not figures and not thing.changes):
-            continue
-        lines += ["", f"### {md.safe(_head(thing))}"]
-        if thing.changes:
-            lines += ["", f"Changed: {md.safe('; '.join(fact_texts(thing)))}"]
-        effect = effect_text(thing)
-        if effect and thing.kind is not Kind.GPU:
-            lines += ["", f"Effect: {md.safe(effect)}"]
-        if figures:
-            lines += ["", *md.markdown_table(columns_of(figures, _FIGURE))]
+        if (thing.kind, thing.key) not in unchanged:
+            lines += _markdown_of(thing)
     for line in _count_lines(unchanged):
         lines += ["", line]
     if answer.verdicts:
         lines += ["", *md.markdown_table(columns_of(answer.verdicts, _VERDICT))]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_of(thing: ThingChange) -> list[str]:
+    """Lines of one thing; none where nothing is known of it."""
+    figures = _figures_of(thing)
+    if not figures and not thing.changes:
+        return []
+    lines = ["", f"### {md.safe(_head(thing))}"]
+    if thing.changes:
+        lines += ["", f"Changed: {md.safe('; '.join(fact_texts(thing)))}"]
+    effect = effect_text(thing)
+    if effect and thing.kind is not Kind.GPU:
+        lines += ["", f"Effect: {md.safe(effect)}"]
+    if figures:
+        lines += ["", *md.markdown_table(columns_of(figures, _FIGURE))]
+    return lines
 
 
 def _simulated(answer: BeforeAfter) -> str:

@@ -14,7 +14,7 @@ _MOST_NAMED: Final = 4
 """Processes that are named in a sentence."""
 
 
-class Seen(NamedTuple):
+class Holders(NamedTuple):
     """An engine's processes on one GPU, as they were seen last."""
 
     pids: frozenset[int]
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 class HeldGpus(NamedTuple):
     """The GPUs of one engine."""
 
-    by_gpu: Mapping[str, Seen] = {}
+    by_gpu: Mapping[str, Holders] = {}
     """By UUID."""
     pids: frozenset[int] = frozenset()
     """The engine's processes that were seen last on any GPU."""
@@ -42,10 +42,10 @@ class HeldGpus(NamedTuple):
         by_gpu = {}
         pids: set[int] = set()
         for gpu in gpus:
-            seen = _seen_on(gpu, owned, before.by_gpu.get(gpu.uuid), is_alive)
-            if seen is not None:
-                by_gpu[gpu.uuid] = seen
-                pids |= seen.pids
+            holders = _holders_of(gpu, owned, before.by_gpu.get(gpu.uuid), is_alive)
+            if holders is not None:
+                by_gpu[gpu.uuid] = holders
+                pids |= holders.pids
         return HeldGpus(by_gpu, frozenset(pids) or before.pids, server or before.server)
 
     def _is_of_another(self, owned: frozenset[int], server: int) -> bool:
@@ -67,23 +67,24 @@ class HeldGpus(NamedTuple):
         return f"its processes {named} no longer run on a GPU"
 
 
-def _seen_on(
-    gpu: GpuReading, owned: frozenset[int], before: Seen | None, is_alive: Callable[[int], bool]
-) -> Seen | None:
+def _holders_of(
+    gpu: GpuReading, owned: frozenset[int], before: Holders | None, is_alive: Callable[[int], bool]
+) -> Holders | None:
     """The engine's processes on a GPU; None where it is not the engine's.
 
     A GPU that is lost lists no processes: those that were there before and still live are on it.
     """
-    if gpu.state is GpuState.OK or gpu.processes:
-        pids = owned & {process.pid for process in gpu.processes}
-        if pids:
-            return Seen(pids, gpu.monotonic_s)
-        if before is not None and gpu.state is GpuState.OK and gpu.monotonic_s - before.at_s < LEAVING_S:
-            return before
-        return None
+    pids = owned & {process.pid for process in gpu.processes}
+    if pids:
+        return Holders(pids, gpu.monotonic_s)
     if before is None:
         return None
+    if gpu.state is GpuState.OK:
+        is_leaving = gpu.monotonic_s - before.at_s < LEAVING_S
+        return before if is_leaving else None
+    if gpu.processes:
+        return None
     alive = frozenset(pid for pid in before.pids if is_alive(pid))
-    if alive:
-        return Seen(alive, gpu.monotonic_s)
-    return None
+    if not alive:
+        return None
+    return Holders(alive, gpu.monotonic_s)

@@ -172,28 +172,35 @@ def backend_out(case: Case) -> Finding | None:
     engine = case.front_end()
     if engine is None or engine.kind in BY_LAST_REQUEST or case.recent.seconds < OUT_S:
         return None
-    known = finite(engine.load.backends_known)
+    backends = finite(engine.load.backends_known)
     ready = case.recent.values("backends_ready", OUT_S)
-    if not known or not ready or max(count for _, count in ready) >= known:
+    if not backends or not ready or max(count for _, count in ready) >= backends:
         return None
     newest = ready[-1][1]
-    without = [backend for backend in engine.backends if backend.ready == 0.0]
-    starting = _starting(case, without)
-    out = known - newest - len(starting)
+    loading = _loading_backends(case, engine)
+    out = backends - newest - len(loading)
     if out <= 0.0:
         return None
-    names = [_name_of(backend) for backend in without if backend not in starting]
-    parameters: Parameters = params(out=out, known=known, backend=_listed(names))
+    parameters: Parameters = params(out=out, known=backends, backend=_listed(_idle_backends(engine, loading)))
     if out == 1.0:
         parameters["one"] = "yes"
-    proof = (case.evidence("backends_ready", "backends_ready", newest, "", known),)
+    proof = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
     return Finding(Limit.FAILING, "backend_out", parameters, proof, (action("check_backends"),), Level.NOTE)
 
 
-def _starting(case: Case, backends: Sequence[Backend]) -> list[Backend]:
-    """Those of the backends whose engines are polled, and load their model."""
-    loading = {engine.name for engine in case.snapshot.engines if engine.state is EndpointState.STARTING}
-    return [backend for backend in backends if backend.engine in loading]
+def _loading_backends(case: Case, engine: Engine) -> list[Backend]:
+    """Backends that get no requests and whose engines, which are polled, load their model."""
+    loading = {other.name for other in case.snapshot.engines if other.state is EndpointState.STARTING}
+    return [backend for backend in engine.backends if backend.ready == 0.0 and backend.engine in loading]
+
+
+def _idle_backends(engine: Engine, loading: Sequence[Backend]) -> list[str]:
+    """Names of the backends that get no requests, but for those that load their model."""
+    names = []
+    for backend in engine.backends:
+        if backend.ready == 0.0 and backend not in loading:
+            names.append(_name_of(backend))
+    return names
 
 
 def _listed(names: Sequence[str]) -> str:
