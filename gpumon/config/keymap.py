@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.config.urls import without_secrets
 from gpumon.readings.text import clean
 
 
-class Command(NamedTuple):
+class Command(msgspec.Struct, frozen=True):
     """Something that a key does."""
 
     id: str

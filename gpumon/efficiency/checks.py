@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import rank_decode
 from gpumon.efficiency.ratio import per, plus
@@ -151,7 +153,7 @@ ROLES: Final = ("role", "dynamo_component")
 """Keys in `info` that tell it: of SGLang, and of a Dynamo worker."""
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """One engine of a frame."""
 
     reading: EngineReading
@@ -161,7 +163,7 @@ class Member(NamedTuple):
     """It gave figures in this frame."""
 
 
-class Minute(NamedTuple):
+class Minute(msgspec.Struct, frozen=True):
     """Work of a replica in the window of the quantiles: means, None where not known."""
 
     key: str
@@ -240,7 +242,7 @@ def _mean_latency_s(window: CounterWindow, quantity: str) -> float | None:
     return max(histogram.sum / histogram.count, first_bound)
 
 
-class ReplicaCheck(NamedTuple):
+class ReplicaCheck(msgspec.Struct, frozen=True):
     """Quantity that replicas are compared by: worse is a factor and a difference of at least so much, both."""
 
     quantity: str
@@ -419,7 +421,7 @@ def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence
     return is_far_below and is_at_most_half and has_no_queue, shown
 
 
-class _Usual(NamedTuple):
+class _Usual(msgspec.Struct, frozen=True):
     """Mean of an amount over replicas, of each and per GPU; 0 where none is known."""
 
     each: float

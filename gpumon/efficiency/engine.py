@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -400,7 +400,7 @@ def _quantiles(track: Track, quantity: str) -> Quantiles:
     return quantiles(window)
 
 
-class _Flops(NamedTuple):
+class _Flops(msgspec.Struct, frozen=True):
     """Arithmetic of an engine over all its GPUs, in FLOP/s."""
 
     prefill: Reading
@@ -480,7 +480,7 @@ def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
     return computed * per_token + (number(rates.prompts) or 0.0) * flops.head_flops(llm)
 
 
-class _Bytes(NamedTuple):
+class _Bytes(msgspec.Struct, frozen=True):
     """Memory traffic of an engine over all its GPUs, in bytes/s."""
 
     weights: Reading

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -22,7 +24,7 @@ _NONE: Final = Missing(Reason.IDLE)
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
 
 
-class Bounds(NamedTuple):
+class Bounds(msgspec.Struct, frozen=True):
     """Latencies that requests are held against."""
 
     ttft_s: float

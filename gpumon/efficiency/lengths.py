@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import NamedTuple
+
+import msgspec
 
 from gpumon.efficiency.quantiles import ENOUGH, size_biased_mean
 from gpumon.efficiency.tracks import CounterWindow, Track
@@ -80,7 +81,7 @@ def length_steps(track: Track, quantity: str) -> tuple[tuple[float, float], ...]
     return (*finite[:-1], (finite[-1][0], 1.0))
 
 
-class _Booked(NamedTuple):
+class _Booked(msgspec.Struct, frozen=True):
     """Prompts that got their first token: how many, and of their tokens the sum, and the sum of squares at least."""
 
     tokens: float
@@ -160,7 +161,7 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     return Missing(Reason.NO_CONTEXT if pool.running > 0 else Reason.IDLE), ""
 
 
-class _PoolUse(NamedTuple):
+class _PoolUse(msgspec.Struct, frozen=True):
     """Use of the KV pool, summed over the ranks at the polls of the window of the rates."""
 
     used: float

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.frame import CPU_OFFLOAD_GB, GPU_LAYERS, ON_GPU_RATIO, WEIGHTS_ON_CPU, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -14,7 +16,7 @@ _GIB: Final = 2.0**30
 ON_CPU: Final = "weights partly on the CPU"
 
 
-class GpuPart(NamedTuple):
+class GpuPart(msgspec.Struct, frozen=True):
     """Shares from 0 to 1 that are the GPUs'; a reason where it is known that not all is, and not how much."""
 
     weights: Reading

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency import flops
 from gpumon.efficiency.service import no_flops
@@ -16,7 +18,7 @@ _MOST_KNOWN: Final = 64
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 
-class Peak(NamedTuple):
+class Peak(msgspec.Struct, frozen=True):
     """Peaks of one GPU."""
 
     spec: GpuSpec | None

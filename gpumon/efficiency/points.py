@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.ratio import per, plus
@@ -34,7 +36,7 @@ _IDLE: Final = 0.01
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A thing that was counted; times are of the monotonic clock."""
 
     silent_s: float | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
@@ -187,7 +189,7 @@ _KEPT: Final = (
 """Formulas among `_CALLS`."""
 
 
-class ExporterPart(NamedTuple):
+class ExporterPart(msgspec.Struct, frozen=True):
     """Part of a dcgm-exporter in the figures of a GPU."""
 
     fields: tuple[str, ...] = ()
@@ -378,7 +380,7 @@ _COUNTED: Final = {
 """Field -> the quantity that it is read from, and how, with the `Spans` to put in."""
 
 
-class Spans(NamedTuple):
+class Spans(msgspec.Struct, frozen=True):
     """Lengths of the windows of an engine's figures, in seconds."""
 
     rate: int = round(RATE_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
 from gpumon.efficiency.ratio import per, times
@@ -75,7 +77,7 @@ DP_ATTENTION: Final = "dp_attention"
 """Key in `EngineReading.info`: `yes` where data-parallel ranks share the tensor-parallel GPUs (SGLang)."""
 
 
-class Layout(NamedTuple):
+class Layout(msgspec.Struct, frozen=True):
     """How an engine's GPUs split into instances, pipeline stages and tensor-parallel shards; 0 is not known."""
 
     gpus: int
@@ -140,7 +142,7 @@ def _are_replicas(reading: EngineReading, attention_alone: bool) -> bool:
     return reading.kind is EngineKind.SGLANG and bool(reading.tp) and not attention_alone
 
 
-class Rates(NamedTuple):
+class Rates(msgspec.Struct, frozen=True):
     """Work of the engine per second, and the sizes that its FLOPs and bytes depend on."""
 
     shown: EngineRates
@@ -398,7 +400,7 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow
     return window, window.length_s >= span.least_s and begun
 
 
-class PrefillSpan(NamedTuple):
+class PrefillSpan(msgspec.Struct, frozen=True):
     """Seconds of the window of prefill that is booked at the first token."""
 
     least_s: float
@@ -481,7 +483,7 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     }
 
 
-class Steps(NamedTuple):
+class Steps(msgspec.Struct, frozen=True):
     """Steps per second of each rank; or why there are none."""
 
     by_rank: list[float] | Missing

@@ -6,7 +6,7 @@ expected number of distinct experts for a MoE. Writes, activations and the prefi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.reach import entries_kept, entries_read
@@ -26,7 +26,7 @@ def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
     return experts * (1.0 - untouched)
 
 
-class WeightSharing(NamedTuple):
+class WeightSharing(msgspec.Struct, frozen=True):
     """How data-parallel ranks share weights: which of them read what in a step."""
 
     group_steps_per_s: float

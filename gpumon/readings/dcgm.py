@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 DCGM: Final = "dcgm"
 """`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
@@ -13,7 +15,7 @@ PERCENT: Final = 0.01
 _MHZ: Final = 1e6
 
 
-class DcgmMetric(NamedTuple):
+class DcgmMetric(msgspec.Struct, frozen=True):
     """One figure: the field of `GpuReading`, its names with the factor to the field's unit, and its bounds.
 
     Names: those of the exporter's default-counters.csv first, then the unit-suffixed ones of DCGM 4.7 (fields 1600 to

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 
-class Term(NamedTuple):
+class Term(msgspec.Struct, frozen=True):
     """One quantity and its words."""
 
     short: str

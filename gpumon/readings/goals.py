@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 ASSUMED_TTFT_S: Final = 1.0
 """A reader waits for a first token so long without losing the thread (Nielsen's limit for an answer)."""
@@ -12,7 +14,7 @@ PROMISED: Final = 0.95
 """Share of requests that goals are promised for: they are p95."""
 
 
-class Goals(NamedTuple):
+class Goals(msgspec.Struct, frozen=True):
     """Goals promised to users, as p95 in seconds; None: nothing. Other limits stand in for what is not promised."""
 
     ttft_s: float | None = None

@@ -9,7 +9,9 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event
@@ -41,7 +43,7 @@ class _Values:
         self.counts = array("I", bytes(4 * cells))
 
 
-class _Read(NamedTuple):
+class _Read(msgspec.Struct, frozen=True):
     """Readings that count to one bucket: their sum, and their number (0: a gap)."""
 
     bucket_s: float
@@ -287,7 +289,7 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
             counts[at] = 1
 
 
-class PastMoment(NamedTuple):
+class PastMoment(msgspec.Struct, frozen=True):
     """The view of a moment of the past."""
 
     snapshot: Snapshot

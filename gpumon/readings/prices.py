@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
 
@@ -19,7 +21,7 @@ HOURS_FORM: Final = 'must be hours of the day, HH:MM-HH:MM, such as "22:00-06:00
 _HOURS: Final = re.compile(r"(\d{1,2}:\d\d)\s*-\s*(\d{1,2}:\d\d)")
 
 
-class DayHours(NamedTuple):
+class DayHours(msgspec.Struct, frozen=True):
     """A stretch of every day, in minutes of the local time; it may go over midnight."""
 
     begin_minute: int
@@ -32,14 +34,14 @@ class DayHours(NamedTuple):
         return minute >= self.begin_minute or minute < self.end_minute
 
 
-class EnergyPrice(NamedTuple):
+class EnergyPrice(msgspec.Struct, frozen=True):
     """Price of a kWh at some hours of the day."""
 
     hours: DayHours
     per_kwh: float
 
 
-class Prices(NamedTuple):
+class Prices(msgspec.Struct, frozen=True):
     """Prices in the currency of the user. What has no price has no cost, never a cost of 0."""
 
     per_gpu_hour: Mapping[str, float] = MappingProxyType({})

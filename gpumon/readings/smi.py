@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 SMI: Final = "nvidia-smi"
 """`GpuReading.source` of a GPU that only nvidia-smi tells of: that of a host without gpumon."""
@@ -11,7 +13,7 @@ _MHZ: Final = 1e6
 _PERCENT: Final = 0.01
 
 
-class SmiColumn(NamedTuple):
+class SmiColumn(msgspec.Struct, frozen=True):
     """One figure: the name that nvidia-smi gives it, the field of `GpuReading`, and the factor to that field's unit."""
 
     name: str

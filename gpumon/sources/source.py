@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -21,7 +21,7 @@ class Contribution(msgspec.Struct, frozen=True):
     pids: tuple[int, ...] = ()
 
 
-class Round(NamedTuple):
+class Round(msgspec.Struct, frozen=True):
     """The readings of all sources at one moment."""
 
     parts: Sequence[Contribution]

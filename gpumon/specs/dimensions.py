@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 _WIDEST: Final = 5.0
 """So far from its dimensions' size may an LLM's multiplied parameters be, in either direction.
@@ -16,7 +18,7 @@ MOST_VOCAB: Final = 300_000
 """Vocabulary of a model whose own is not known. The largest in use: 262,208 (Gemma 3)."""
 
 
-class UsedParameters(NamedTuple):
+class UsedParameters(msgspec.Struct, frozen=True):
     """Parameters used per token."""
 
     typical: float

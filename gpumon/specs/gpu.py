@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 
@@ -68,7 +67,7 @@ class GpuSpec(msgspec.Struct, frozen=True):
         return None
 
 
-class GpuFacts(NamedTuple):
+class GpuFacts(msgspec.Struct, frozen=True):
     """Facts of a GPU from its driver, as far as its peaks depend on them."""
 
     name: str

@@ -7,7 +7,7 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ _UNNAMED_CAPABILITY: Final = {"10.7": 13}
 """CUDA's compute capability -> the same architecture, for readings without NVML's."""
 
 
-class OwnPeaks(NamedTuple):
+class OwnPeaks(msgspec.Struct, frozen=True):
     """Figures of a GPU that the user gave, as gpumon does not know them so well; 0 and absent formats: nothing."""
 
     name: str

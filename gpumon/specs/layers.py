@@ -39,7 +39,7 @@ _HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
 _MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 
 
-class Routed(NamedTuple):
+class Routed(msgspec.Struct, frozen=True):
     """The routed experts of one layer."""
 
     experts: int

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.snapshot import Family, Kind, Level, Snapshot, Verdict
 from gpumon.readings.verdict import URGENCY as URGENCY
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """Mark in front of a verdict."""
 
     glyph: str

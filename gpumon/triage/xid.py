@@ -7,12 +7,14 @@ GPU, restart the machine, or call support.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.verdict import Confidence, Level
 
 
-class Xid(NamedTuple):
+class Xid(msgspec.Struct, frozen=True):
     """A class of Xid."""
 
     text: str

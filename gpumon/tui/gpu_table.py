@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -480,7 +480,7 @@ _DRIVER: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 
 
-class _Spark(NamedTuple):
+class _Spark(msgspec.Struct, frozen=True):
     """A figure whose history stands behind the rows."""
 
     key: str

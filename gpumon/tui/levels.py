@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.config.schema import Config
 from gpumon.readings.missing import Missing, Reading
@@ -15,7 +17,7 @@ HOT: Final = "critical"
 """Tones of the levels; above calm a `!` stands behind the figure, which is what terminals without colours show."""
 
 
-class LevelBounds(NamedTuple):
+class LevelBounds(msgspec.Struct, frozen=True):
     """The least value that is warm, and the least that is hot."""
 
     warm: float

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.ratio import larger, minus, per, times
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
@@ -12,7 +14,7 @@ _SAME_START_S: Final = 1.0
 """Seconds by which a run may get shorter between two polls: its start is known to a second."""
 
 
-class Since(NamedTuple):
+class Since(msgspec.Struct, frozen=True):
     """An engine's figures since the mark."""
 
     decode: Reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
@@ -215,7 +216,7 @@ class Code(NamedTuple):
     colour: str
 
 
-class ToneStyle(NamedTuple):
+class ToneStyle(msgspec.Struct, frozen=True):
     """A tone in one theme: colours as the theme has them (None: none at all), and attributes."""
 
     colours: tuple[str, str] | None

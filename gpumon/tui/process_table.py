@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.columns import PROCESS_COLUMNS, ROOM_OF_COMMAND, DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, age, memory, ratio, right
@@ -21,7 +23,7 @@ _ELSEWHERE: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
 
-class RunningProcess(NamedTuple):
+class RunningProcess(msgspec.Struct, frozen=True):
     """One process, and what it takes of all its GPUs together."""
 
     process: Process

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.format import cells
 from gpumon.tui.line import Piece, Row
@@ -14,7 +16,7 @@ CURRENT: Final = "badge_paused"
 """Tone of the match that the view is at."""
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, frozen=True):
     """One place of the text."""
 
     line: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, ROUTER_KINDS, Service
 from gpumon.readings.flat import value_of
@@ -36,7 +38,7 @@ _REQUESTS: Final = (("requests_per_s", "req/s"),)
 """The same of a front end."""
 
 
-class MainRate(NamedTuple):
+class MainRate(msgspec.Struct, frozen=True):
     """The rate in place of the decode rate."""
 
     per_s: Reading

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.flat import value_of
@@ -24,7 +26,7 @@ _UP: Final = SILENT_STATES | {EndpointState.OK}
 """States of an engine that answers."""
 
 
-class MachineTotals(NamedTuple):
+class MachineTotals(msgspec.Struct, frozen=True):
     """Figures of the whole machine; each is over those GPUs or engines of which it is known."""
 
     gpus: int

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.faults import is_loud, is_told
 from gpumon.readings.format import cells, cut, left, memory
 from gpumon.readings.frame import EndpointState, GpuState
@@ -481,7 +483,7 @@ def numbers(spans_: str) -> list[int]:
     return numbers
 
 
-class TriageColumns(NamedTuple):
+class TriageColumns(msgspec.Struct, frozen=True):
     """Cells of what stands before a text."""
 
     what: int

@@ -46,8 +46,8 @@ def seldom(each: Engine) -> Engine:
 
 def minutes(**others: dict[str, Any]) -> list[Minute]:
     """Two alike, and one for each name with what differs."""
-    more = [MINUTE._replace(key=name, name=name, **facts) for name, facts in others.items()]
-    return [MINUTE, MINUTE._replace(key="b", name="b"), *more]
+    more = [replace(MINUTE, key=name, name=name, **facts) for name, facts in others.items()]
+    return [MINUTE, replace(MINUTE, key="b", name="b"), *more]
 
 
 def said(*each: Minute) -> dict[str, tuple[Figures, ...]]:
@@ -103,14 +103,14 @@ def test_what_is_worse_is_said_with_figures(facts: dict[str, Any], told: Figures
 
 def test_few_requests_tell_nothing():
     assert (
-        said(*(one._replace(running=2.0) for one in minutes(c={"decode": 100.0, "kv_usage": 0.9, "itl_s": 0.4}))) == {}
+        said(*(replace(one, running=2.0) for one in minutes(c={"decode": 100.0, "kv_usage": 0.9, "itl_s": 0.4}))) == {}
     )
 
 
 def test_workers_of_prefill_and_of_decode_are_not_compared():
     roles = [*minutes(c={"role": "prefill", "decode": 0.0, "kv_usage": 0.9, "ttft_s": 3.0})]
     assert said(*roles) == {}
-    assert set(said(*roles, MINUTE._replace(key="d", role="prefill", ttft_s=0.2))) == {"c"}
+    assert set(said(*roles, replace(MINUTE, key="d", role="prefill", ttft_s=0.2))) == {"c"}
 
 
 # Traffic.
@@ -119,7 +119,7 @@ def test_workers_of_prefill_and_of_decode_are_not_compared():
 def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
     starved = {"requests": 5.0, "running": 0.4, "kv_usage": 0.01, "decode": 80.0, "itl_s": 0.01, "ttft_s": 0.05}
     assert said(*minutes(c=starved)) == {"c": (("replica_requests", 0.083, 1.0),)}
-    assert said(MINUTE, MINUTE._replace(key="c", **starved)).keys() == {"c"}
+    assert said(MINUTE, replace(MINUTE, key="c", **starved)).keys() == {"c"}
 
 
 @each_row(

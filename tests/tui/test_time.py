@@ -414,7 +414,7 @@ LINES = {
 @each_row("name", TITLES)
 def test_the_title_of_each_state(name: str) -> None:
     bar = TitleBar(Palette(load_theme("default"), depth({"TERM": "xterm-256color"})))
-    snapshot, standing = scenes.snapshot(), TITLES[name]._replace(shown_s=NOW_S, every_s=1.0)
+    snapshot, standing = scenes.snapshot(), replace(TITLES[name], shown_s=NOW_S, every_s=1.0)
     bar.show(of_machine(snapshot, "", standing.playing), NOW_S + 133.0, standing)
     (row,) = bar.rows(80, 1)
     line = "".join(text for text, _ in row)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 
 
-class Vendor(NamedTuple):
+class Vendor(msgspec.Struct, frozen=True):
     """Maker of a driver, for a process that does not load it."""
 
     source: str

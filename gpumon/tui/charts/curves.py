@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings import glossary
@@ -146,7 +148,7 @@ _LEVELS: Final = {
 """Series of single things that have levels, and the keys of these in `levels.LEVELS`."""
 
 
-class _Format(NamedTuple):
+class _Format(msgspec.Struct, frozen=True):
     """Name, tone, number format, unit and top of the scale of a series of single things."""
 
     name: str

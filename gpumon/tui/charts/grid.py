@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.format import cells, cut, left, right
 from gpumon.readings.history import History
@@ -41,7 +43,7 @@ LevelsByCurve = Mapping[str, LevelBounds]
 """The levels of figures, by their keys in `levels.LEVELS`."""
 
 
-class Style(NamedTuple):
+class Style(msgspec.Struct, frozen=True):
     """How charts are drawn: how far they go back, with what characters, and by which levels they are coloured."""
 
     span_s: float
@@ -49,7 +51,7 @@ class Style(NamedTuple):
     levels: LevelsByCurve
 
 
-class _Plan(NamedTuple):
+class _Plan(msgspec.Struct, frozen=True):
     """How charts divide a pane among them."""
 
     sparks: bool

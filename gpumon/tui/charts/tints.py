@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.tui.levels import LevelBounds
 from gpumon.tui.line import Piece
@@ -68,7 +70,7 @@ def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
     return grades
 
 
-class LinePlace(NamedTuple):
+class LinePlace(msgspec.Struct, frozen=True):
     """Place of a line, counted from the top, and its character."""
 
     line: int

@@ -182,8 +182,9 @@ class FleetBody:
         self.faults.update()
         if fleet is None or not fleet.wall_s:
             failed = fleet is not None and bool(fleet.faults) and not self._control.fleet.asking
-            return standing._replace(shown_s=None, failed=failed, asking=self._control.fleet.asking)
-        return standing._replace(
+            return msgspec.structs.replace(standing, shown_s=None, failed=failed, asking=self._control.fleet.asking)
+        return msgspec.structs.replace(
+            standing,
             waited_s=max(0.0, screen.wall() - fleet.wall_s),
             every_s=max(standing.every_s, fleet.interval_s),
             failed=not fleet.answered,
@@ -196,7 +197,9 @@ class FleetBody:
         grouping = self.table.grouping
         turns_to = MODELS if self.shown is None else self.shown.next_grouping(grouping)
         rows_next = cut(clean(turns_to.plural, 40), _MOST_LABEL)
-        return place._replace(fleet=True, grouped=grouping != HOSTS, rows_next=rows_next, narrowed=narrowed)
+        return msgspec.structs.replace(
+            place, fleet=True, grouped=grouping != HOSTS, rows_next=rows_next, narrowed=narrowed
+        )
 
     def point_at(self, events: Sequence[Event], snapshot: FleetMoment) -> None:
         """The cursor stays on its host."""

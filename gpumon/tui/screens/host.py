@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from gpumon.config.validate import with_setting
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
@@ -240,7 +242,7 @@ class HostBody:
     def heading(self, screen: HostScreen) -> Heading:
         """Which machine it is."""
         heading = of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
-        return heading._replace(filter=screen.view.everywhere)
+        return msgspec.structs.replace(heading, filter=screen.view.everywhere)
 
     def standing(self, screen: HostScreen, standing: Freshness) -> Freshness:
         """The standing, with the age that a reading of a fleet's host had when the host was opened."""
@@ -249,17 +251,17 @@ class HostBody:
         else:
             known_s = 0.0
         every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
-        return standing._replace(waited_s=max(standing.waited_s, known_s), every_s=every_s)
+        return msgspec.structs.replace(standing, waited_s=max(standing.waited_s, known_s), every_s=every_s)
 
     def place(self, screen: HostScreen, place: KeyHolder) -> KeyHolder:
         """A chart may have its pane to itself."""
         opened = place.opened or (screen.current is self.history and self.history.opened)
         narrowed = screen.view.everywhere != ""
         if screen.current is self._gpus and self._gpus.walled:
-            place = place._replace(name="wall")
+            place = msgspec.structs.replace(place, name="wall")
         elif screen.current is self.history and not opened and _is_narrow(screen):
-            place = place._replace(name="narrow history")
-        return place._replace(opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
+            place = msgspec.structs.replace(place, name="narrow history")
+        return msgspec.structs.replace(place, opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""

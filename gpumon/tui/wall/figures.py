@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.efficiency.ratio import per
 from gpumon.readings.format import celsius, fahrenheit, ratio, watts
@@ -17,7 +19,7 @@ _CELLS: Final = 4
 """Cells of a figure on a tile."""
 
 
-class CardCurve(NamedTuple):
+class CardCurve(msgspec.Struct, frozen=True):
     """A series of a GPU's history, as a card charts it."""
 
     name: str
@@ -26,7 +28,7 @@ class CardCurve(NamedTuple):
     """One of `palette.HUES`."""
 
 
-class WallFigure(NamedTuple):
+class WallFigure(msgspec.Struct, frozen=True):
     """One figure of a GPU, and what its colours mean."""
 
     name: str

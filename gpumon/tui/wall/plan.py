@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 _LABEL: Final = 20
 """Cells of a host's name beside its tiles, at most."""
@@ -17,7 +19,7 @@ _FEW_LINES: Final = 10
 """Lines that the wall takes among other panes, at most, where a smaller form needs no more."""
 
 
-class TileForm(NamedTuple):
+class TileForm(msgspec.Struct, frozen=True):
     """How large a tile is: cells and lines, the gap to the next one included."""
 
     name: str
@@ -45,14 +47,14 @@ _BESIDE: Final = (NUMBER_TILE, PAIR, DOT)
 """Forms of which the tiles of a host stand beside its name, and not below."""
 
 
-class TilePlace(NamedTuple):
+class TilePlace(msgspec.Struct, frozen=True):
     """Place of the first cell of a tile."""
 
     line: int
     column: int
 
 
-class Label(NamedTuple):
+class Label(msgspec.Struct, frozen=True):
     """The name of a host on the wall."""
 
     line: int
@@ -62,7 +64,7 @@ class Label(NamedTuple):
     """Number of the host among all."""
 
 
-class WallPlan(NamedTuple):
+class WallPlan(msgspec.Struct, frozen=True):
     """The tiles of a wall, in their order."""
 
     form: TileForm

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.format import cells, cut, left, phrase, right, short
 from gpumon.readings.missing import Missing
@@ -28,7 +30,7 @@ _NAME: Final = 6
 _LEAST_CHART: Final = 1
 
 
-class Tile(NamedTuple):
+class Tile(msgspec.Struct, frozen=True):
     """A GPU on the wall."""
 
     gpu: Gpu
@@ -51,7 +53,7 @@ class Tile(NamedTuple):
         return self.state[1:].strip()
 
 
-class TileSettings(NamedTuple):
+class TileSettings(msgspec.Struct, frozen=True):
     """Settings that all tiles of a wall share."""
 
     figure: WallFigure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 from textual import events
 
 from gpumon.config.keymap import TAKEN, Keymap
@@ -107,7 +108,7 @@ _ENDS: Final[_Own] = ((("time.oldest", "time.live"), "first, last"),)
 _ALL_ROWS: Final[_Own] = ((("back",), "all rows"),)
 
 
-class KeyHolder(NamedTuple):
+class KeyHolder(msgspec.Struct, frozen=True):
     """The holder of the keys right now, and what it can do."""
 
     name: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gpumon.readings.format import age, cells, cut, left
 from gpumon.readings.snapshot import Gpu, Snapshot
@@ -25,7 +27,7 @@ _MOST_FILTER: Final = 20
 """Cells of the filter of all panes."""
 
 
-class Playing(NamedTuple):
+class Playing(msgspec.Struct, frozen=True):
     """A recording that is shown."""
 
     file: str
@@ -34,7 +36,7 @@ class Playing(NamedTuple):
     ended: bool = False
 
 
-class Heading(NamedTuple):
+class Heading(msgspec.Struct, frozen=True):
     """Name and state of a machine, or of a fleet, for the title."""
 
     forms: Callable[[int], Iterable[str]] = lambda _room: ("starting …",)
@@ -47,7 +49,7 @@ class Heading(NamedTuple):
     """`SIMULATED`, or shorter, where no hardware was read."""
 
 
-class Freshness(NamedTuple):
+class Freshness(msgspec.Struct, frozen=True):
     """How what is shown stands to now."""
 
     shown_s: float | None = None

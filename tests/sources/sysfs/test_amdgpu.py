@@ -28,6 +28,7 @@ from gpumon.sources.sysfs.driver import SysfsDriver
 from gpumon.sources.sysfs.files import RULES, code_of
 from tests.each_row import each_row
 from tests.fakes.sysfs import Tree, write
+from tests.records import replace
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig
 from tests.sources.sysfs import dumps
 
@@ -257,7 +258,7 @@ def test_a_card_that_is_unplugged_stays_as_lost(tree: Tree) -> None:
 
 async def test_the_real_worker_reads_them(tree: Tree) -> None:
     tree.card("card0", dumps.MI300X)
-    worker = AMD._replace(module="tests.fakes.sysfs_driver")
+    worker = replace(AMD, module="tests.fakes.sysfs_driver")
     env = {**os.environ, "GPUMON_FAKE_SYSFS": str(tree.root)}
     source = DriverSource(INTERVAL_S, worker, env=env, limits=LIMITS, timings=TIMINGS)
     await source.start()
