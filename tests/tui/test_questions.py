@@ -261,3 +261,26 @@ async def test_a_long_notice_takes_lines_from_the_panes_and_covers_none() -> Non
         assert panes[-1].region.bottom == 24 - lines
         await type_keys(app, pilot, "j")
         await until(lambda: app.monitor.key_line.size.height == 1, pilot)
+
+
+async def test_a_long_notice_leaves_the_keys_where_they_are() -> None:
+    words = " ".join(f"word{number}" for number in range(60))
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "3")
+        history = app.monitor.panes["history"]
+        app.monitor.say(words)
+        await until(lambda: "word0 " in foot(app), pilot)
+        assert app.monitor.key_line.size.height == 2
+        assert history.has_focus
+        app.monitor.say(words)
+        await pilot.resize_terminal(40, 5)
+        await until(lambda: len(text_of(app)) == 5, pilot)
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: len(text_of(app)) == 24, pilot)
+        assert "word0 " in foot(app)
+        assert history.has_focus
+        await type_keys(app, pilot, "2")
+        app.monitor.say(words)
+        await until(lambda: app.monitor.key_line.size.height == 3, pilot)
+        assert app.monitor.panes["engines"].has_focus
+        assert not history.display

@@ -444,7 +444,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Give each part its lines; costs a layout only where that changes something."""
         whole, height = self.app.size
         columns = self.dock.columns
-        notice_lines = self._notice_lines(whole, height)
+        notice_lines = self._notice_lines(whole - columns, whole, height)
         height -= notice_lines - 1
         wanted = self.body.plan(self, whole - columns, height)
         if wanted.tiny and self.asking is not None:
@@ -490,10 +490,27 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             self.key_line.give(0)
         self.body.small.give(max(1, height))
 
-    def _notice_lines(self, width: int, height: int) -> int:
-        """Lines at the foot: more than one only where a notice needs them, and the panes have them to give."""
+    def _notice_lines(self, columns: int, width: int, height: int) -> int:
+        """Lines at the foot: more than one only where a notice needs them, and the panes have them to give.
+
+        A notice never takes the place, `columns` cells wide, of the pane with the focus: the keys would go to another
+        pane and stay there. Its last lines are cut off instead.
+        """
         spare = max(0, height - LEAST_HEIGHT)
-        return min(self.key_line.lines_wanted(width), 1 + spare)
+        most = min(self.key_line.lines_wanted(width), 1 + spare)
+        if most == 1 or not self._has_place(self.body.plan(self, columns, height)):
+            return most
+        lines = most
+        while lines > 1 and not self._has_place(self.body.plan(self, columns, height - lines + 1)):
+            lines -= 1
+        return lines
+
+    def _has_place(self, plan: PartHeights) -> bool:
+        """Whether a plan has lines for the pane with the focus, or for the one that gets it back."""
+        holder: Widget | None = self.panes[self.before]
+        if self.focused in self.panes.values():
+            holder = self.focused
+        return any(part is holder and lines > 0 for part, lines in zip(self.body.parts, plan.parts, strict=True))
 
     def _settle(self, _: object) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
