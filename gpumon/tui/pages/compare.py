@@ -69,7 +69,7 @@ class ComparePage(Pane):
         """The moment that was compared last, or is being compared."""
         self._answer: BeforeAfter | None = None
         self._fault = ""
-        self._running = False
+        self._is_comparing = False
         self._took_s = 0.0
         """Time that the last comparison took, if it went on from one before."""
 
@@ -102,7 +102,7 @@ class ComparePage(Pane):
 
     def _is_due(self, snapshot: Snapshot) -> bool:
         """Whether the present is compared again."""
-        return not self._running and snapshot.wall_s - self._now_s > _REST * self._took_s
+        return not self._is_comparing and snapshot.wall_s - self._now_s > _REST * self._took_s
 
     def _compare_soon(self, calm_s: float) -> None:
         if self.snapshot is None or self._timeline is None:
@@ -114,7 +114,7 @@ class ComparePage(Pane):
     async def _compare(self, timeline: Timeline, calm_s: float) -> None:
         """Compare once no other moment has been asked for."""
         await asyncio.sleep(calm_s)
-        self._running = True
+        self._is_comparing = True
         goes_on = self._answer is not None
         begun_s = time.monotonic()
         try:
@@ -127,7 +127,7 @@ class ComparePage(Pane):
             self._answer = None
             self._fault = clean(f"this cannot be compared: {type(error).__name__}: {error}")
         finally:
-            self._running = False
+            self._is_comparing = False
         if goes_on:
             self._took_s = time.monotonic() - begun_s
         else:
