@@ -8,6 +8,7 @@ unbroken row of frames up to what was written, and up to what had been handed ov
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import random
 import select
@@ -15,6 +16,7 @@ import signal
 import struct
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,9 @@ from tests.history.ticks import FACTS, tick
 
 EVERY_S = 0.005
 SHORT_S, LONG_S = (0.0, 0.3), (1.0, 1.2)
-"""From a writer's first frame to its end: of most, and of the few that show what is lost of the last second."""
+"""To a writer's end: of most from its first frame, of the few that show what is lost of the last second from the frame
+with which a minute is finished, however long a busy machine takes to get there."""
+MINUTE_FRAMES = 64
 LONG_SHARE = 0.2
 EARLY_SHARE, EARLY_S = 0.1, 0.2
 """So many are killed within that time of their start: some have not made their file yet."""
@@ -74,6 +78,13 @@ def started(path: Path) -> tuple[int, int]:
         os._exit(1)
 
 
+def frames_said(pipe: int) -> int:
+    """Frames that a writer has handed over, without taking its words from the pipe."""
+    unread = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, unread)
+    return int.from_bytes(unread, sys.byteorder) // _SAID.size
+
+
 def killed(pid: int, pipe: int, path: Path) -> Killed | None:
     """Kill one and look at its file; None where it had not made it yet."""
     os.kill(pid, signal.SIGKILL)
@@ -100,6 +111,7 @@ def kills(count: int, seed: int = 1) -> list[Killed]:
     tick(0)  # the frames are made here once: what is forked has them
     waiting: dict[int, tuple[int, Path]] = {}
     due_s: dict[int, float] = {}
+    long: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.sqlite") for number in range(count)]
         while paths or waiting or due_s:
@@ -109,8 +121,15 @@ def kills(count: int, seed: int = 1) -> list[Killed]:
                 waiting[pipe] = pid, path
                 if chance.random() < EARLY_SHARE:
                     due_s[pipe] = time.monotonic() + chance.uniform(0.0, EARLY_S)
-            for pipe in select.select([pipe for pipe in waiting if pipe not in due_s], [], [], 0.002)[0]:
-                due_s[pipe] = time.monotonic() + chance.uniform(*LONG_S if chance.random() < LONG_SHARE else SHORT_S)
+            unheard = [pipe for pipe in waiting if pipe not in due_s and pipe not in long]
+            for pipe in select.select(unheard, [], [], 0.002)[0]:
+                if chance.random() < LONG_SHARE:
+                    long.add(pipe)
+                else:
+                    due_s[pipe] = time.monotonic() + chance.uniform(*SHORT_S)
+            for pipe in [pipe for pipe in long if frames_said(pipe) > MINUTE_FRAMES]:
+                long.remove(pipe)
+                due_s[pipe] = time.monotonic() + chance.uniform(*LONG_S)
             for pipe in [pipe for pipe, at_s in due_s.items() if at_s <= time.monotonic()]:
                 del due_s[pipe]
                 if (one := killed(waiting[pipe][0], pipe, waiting[pipe][1])) is not None:
