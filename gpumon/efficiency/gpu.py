@@ -93,8 +93,10 @@ class GpuTrack:
         """Length of the means: that of the token rates."""
         self._longest_s = 0.0
         self.energy_j: Reading = WARMING_UP
+        self._counter: tuple[float, float] | None = None
+        """The newest value of the energy counter, and when it was read; None before a base line."""
         self._energies: deque[tuple[float, float]] = deque()
-        """The counter and when it was read, without gap or reset; the first stands about `window_s` ago."""
+        """Such readings of the last `window_s`, without a gap: the power is their slope."""
         self.answered_s: float | None = None
         """When it answered last as it should (monotonic); of one that never did: when that was seen first."""
         self._last_s: float | None = None
@@ -167,26 +169,37 @@ class GpuTrack:
             self._busy.append((minute, busy_s + busy_ratio * elapsed_s, seen_s + elapsed_s))
 
     def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
-        """The energy of a gap counts, but is no power. A counter that fell (reset) or jumped is a new base line."""
+        """The energy of a gap, or of readings that failed, counts, but is no power.
+
+        A counter that fell (reset) or jumped is a new base line.
+        """
         if isinstance(energy_j, Missing):
-            self._energies.clear()
-            if isinstance(self.energy_j, Missing):
-                self.energy_j = energy_j
+            self._lose_energy(energy_j)
             return
-        if not self._energies:
+        if gap:
+            self._energies.clear()
+        if self._counter is None:
             self._begin_energy(energy_j, now_s)
             return
-        last_j, last_s = self._energies[-1]
+        last_j, last_s = self._counter
         if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, ENERGY_S):
             self._begin_energy(energy_j, now_s)
             return
-        if not gap and (energy_j == last_j or now_s - last_s < ENERGY_S):
-            return  # the counter is not read at every tick; over a shorter time its steps make its slope noise
+        if energy_j == last_j:
+            return  # the counter is not read at every tick
+        if self._energies and now_s - last_s < ENERGY_S:
+            return  # over a shorter time its steps make its slope noise
         self._count_energy(energy_j - last_j)
-        if gap:
-            self._begin_energy(energy_j, now_s)
-        else:
-            self._go_on_with_energy(energy_j, now_s)
+        self._counter = (energy_j, now_s)
+        self._add_to_slope(energy_j, now_s)
+
+    def _lose_energy(self, why: Missing) -> None:
+        """Take in that the counter could not be read."""
+        self._energies.clear()
+        if why.reason is Reason.INVALID:
+            self._counter = None
+        if isinstance(self.energy_j, Missing):
+            self.energy_j = why
 
     def _count_energy(self, grown_j: float) -> None:
         """Add to the energy since gpumon started."""
@@ -195,18 +208,21 @@ class GpuTrack:
         else:
             self.energy_j += grown_j
 
-    def _go_on_with_energy(self, energy_j: float, now_s: float) -> None:
+    def _add_to_slope(self, energy_j: float, now_s: float) -> None:
         """Append a reading of the counter, and drop those before the window."""
-        _, last_s = self._energies[-1]
         self._energies.append((energy_j, now_s))
+        if len(self._energies) <= 2:
+            return
+        _, last_s = self._energies[-2]
         start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
         while len(self._energies) > 2 and self._energies[1][1] <= start_s:
             self._energies.popleft()
 
     def _begin_energy(self, energy_j: float, now_s: float) -> None:
-        """Take the counter as the base line of the next power."""
+        """Take the counter as a new base line."""
+        self._counter = (energy_j, now_s)
         self._energies.clear()
-        self._energies.append((energy_j, now_s))
+        self._energies.append(self._counter)
 
     @property
     def power(self) -> tuple[Reading, bool]:

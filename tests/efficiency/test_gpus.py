@@ -108,6 +108,34 @@ def test_energy_that_is_read_every_ten_seconds_counts_as_a_whole(track: GpuTrack
     assert track.energy_j == pytest.approx(30 * 700.0)
 
 
+def test_a_counter_that_was_not_read_right_after_a_gap_gives_no_power_that_is_too_high(track: GpuTrack) -> None:
+    """The counter is read every 10 s: the first reading after the gap still has its value from before."""
+    for at in (*range(16), *range(22, 52)):
+        take(track, at, energy_j=700.0 * (at // 12 * 12), power_w=NOT_SUPPORTED)
+        power_w, _ = track.power
+        assert power_w in (NOT_SUPPORTED, 700.0), at
+    assert track.power == (700.0, True)
+    assert track.energy_j == pytest.approx(48 * 700.0)
+
+
+def test_energy_of_the_time_in_which_the_counter_could_not_be_read_counts(track: GpuTrack) -> None:
+    for at in range(41):
+        failed = 20 <= at < 30
+        energy_j = Missing(Reason.ERROR) if failed else 700.0 * (at // 10 * 10)
+        take(track, at, energy_j=energy_j, power_w=NOT_SUPPORTED)
+        power_w, _ = track.power
+        assert power_w in (NOT_SUPPORTED, 700.0), at
+    assert track.energy_j == pytest.approx(40 * 700.0)
+
+
+def test_energy_is_not_counted_over_a_reading_that_cannot_be_true(track: GpuTrack) -> None:
+    for at in range(41):
+        invalid = 20 <= at < 30
+        energy_j = Missing(Reason.INVALID) if invalid else 700.0 * (at // 10 * 10) + (5e4 if at >= 30 else 0.0)
+        take(track, at, energy_j=energy_j)
+    assert track.energy_j == pytest.approx(20 * 700.0)
+
+
 @pytest.mark.parametrize("jump_j", [1e12, -1e12, 1e5])
 def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, jump_j: float) -> None:
     for at in range(1, 21):

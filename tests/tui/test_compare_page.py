@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from gpumon.efficiency.deriver import Deriver
 from gpumon.history.memory import MemoryStore
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.triage.triage import Triage
 from gpumon.tui.table import clock
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.changed import MORE_SLOTS
 from tests.history.pasts import lived, make
+from tests.records import replace
 from tests.tui.feed import Still
 from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_keys
@@ -93,6 +98,46 @@ async def test_the_page_of_the_present_goes_on_by_itself(past: Lived) -> None:
             feed.give(snapshots[at_s])
             await until(lambda at_s=at_s: clock(WALL_S + at_s) in "\n".join(text_of(app)[2:6]), pilot)  # type: ignore[misc]
         await until(lambda: "--max-num-seqs 12 -> 64" in "\n".join(text_of(app)), pilot)
+
+
+async def test_the_page_of_the_present_goes_on_after_the_clock_was_set_back(past: Lived) -> None:
+    store, shown = past
+    snapshots = {snapshot.wall_s - WALL_S: snapshot for snapshot in shown}
+    feed = feed_of((store, [snapshots[238.0]]))
+    async with running(feed, 120, 40) as (app, pilot):
+        app.monitor.travel.go_to("-200s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M", "end", "2", "D")
+        for at_s in (238.0, 160.0):
+            feed.give(snapshots[at_s])
+            await until(lambda at_s=at_s: clock(WALL_S + at_s) in "\n".join(text_of(app)[2:6]), pilot)  # type: ignore[misc]
+
+
+async def test_a_comparison_that_fails_again_and_again_is_not_tried_at_each_tick(past: Lived) -> None:
+    """Each try takes 0.2 s: for nine times as long there is no other."""
+    store, shown = past
+    snapshots = {snapshot.wall_s - WALL_S: snapshot for snapshot in shown}
+    feed = feed_of((store, [snapshots[90.0]]))
+    tries_s = []
+
+    def failing() -> tuple[Deriver, Triage]:
+        tries_s.append(time.monotonic())
+        time.sleep(0.2)
+        raise RuntimeError("a bug")
+
+    async with running(feed, 120, 40) as (app, pilot):
+        app.monitor.travel.go_to("-200s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M", "end", "2")
+        feed.timeline = DerivedTimeline(store, failing, lambda _: None, feed.history)
+        await type_keys(app, pilot, "D")
+        await until(lambda: "this cannot be compared: RuntimeError: a bug" in "\n".join(text_of(app)), pilot)
+        for at_s in (90.5, 91.0, 160.0):
+            feed.give(replace(snapshots[90.0], wall_s=WALL_S + at_s))
+            await until(lambda at_s=at_s: app.monitor.latest.wall_s == WALL_S + at_s, pilot)  # type: ignore[misc, union-attr]
+            await pilot.pause()
+        await until(lambda: len(tries_s) > 1, pilot)
+        assert len(tries_s) == 2
 
 
 async def test_what_is_missing_is_said(past: Lived) -> None:

@@ -113,8 +113,7 @@ class NvmlGpu:
             self._read_slow(now_s)
             self._slow_due_s = self._due_again(self._slow_due_s, now_s, timings.slow_s, timings.slow_s)
         if now_s >= self._energy_due_s:
-            self._read_energy()
-            self._energy_due_s = self._due_again(self._energy_due_s, now_s, _FIRST_ENERGY_S, timings.energy_s)
+            self._read_energy(now_s)
         self._read_tick(now_s, pcie)
         self._drop_implausible()
         badge = self._calls.badge()
@@ -233,10 +232,16 @@ class NvmlGpu:
         values["memory_temperature_c"] = stamped[figures.MEMORY_TEMPERATURE_FIELD][0]
         self._nvlink = {field: self._rates[field].bytes_per_s(stamped[number]) for field, number in _NVLINK.items()}
 
-    def _read_energy(self) -> None:
-        """Read the energy counter right before the tick, whose moment is taken for that of the counter."""
+    def _read_energy(self, now_s: float) -> None:
+        """Read the energy counter right before the tick, whose moment is taken for that of the counter.
+
+        One that cannot be read is tried again at the next tick.
+        """
         figures.read_gauges(self._calls, self.handle, figures.ENERGY, self._values)
         self._energy.check(self._values, time.monotonic())
+        if not isinstance(self._values["energy_j"], Missing):
+            period_s = self._session.timings.energy_s
+            self._energy_due_s = self._due_again(self._energy_due_s, now_s, _FIRST_ENERGY_S, period_s)
 
     def _begin_anew(self) -> None:
         """With MIG on or off other calls work than before."""

@@ -55,7 +55,8 @@ _TABLE: Final = 1 + _NAME + 3 * (_FIGURE + 2) + _CHANGE
 class ComparePage(Pane):
     """Shows one thing at a time. Compares once it is asked to, and again where another moment is shown.
 
-    A moment of the past must stand for that; the present is compared with each tick, as long as that costs little.
+    A moment of the past must stand for that; the present is compared with each tick, or less often where
+    that costs much.
     """
 
     ZOOMS: ClassVar[bool] = False
@@ -71,7 +72,7 @@ class ComparePage(Pane):
         self._fault = ""
         self._is_comparing = False
         self._took_s = 0.0
-        """Time that the last comparison took, if it went on from one before."""
+        """Time that the last comparison took, if it went on from one before or failed."""
 
     def look_at(self, thing: ShownKey) -> None:
         """Show another thing: its kind (host, engine, gpu) and its key."""
@@ -101,8 +102,8 @@ class ComparePage(Pane):
             self._compare_soon(0.0)
 
     def _is_due(self, snapshot: Snapshot) -> bool:
-        """Whether the present is compared again."""
-        return not self._is_comparing and snapshot.wall_s - self._now_s > _REST * self._took_s
+        """Whether the present is compared again; its clock may have been set back."""
+        return not self._is_comparing and abs(snapshot.wall_s - self._now_s) > _REST * self._took_s
 
     def _compare_soon(self, calm_s: float) -> None:
         if self.snapshot is None or self._timeline is None:
@@ -128,7 +129,7 @@ class ComparePage(Pane):
             self._fault = clean(f"this cannot be compared: {type(error).__name__}: {error}")
         finally:
             self._is_comparing = False
-        if goes_on:
+        if goes_on or self._fault:
             self._took_s = time.monotonic() - begun_s
         else:
             self._took_s = 0.0

@@ -300,6 +300,17 @@ async def test_the_tiers_keep_their_pace(fake_driver: FakeDriver) -> None:
     assert calls["nvmlInitWithFlags"] == 1
 
 
+async def test_an_energy_counter_that_could_not_be_read_is_read_again_soon(fake_driver: FakeDriver) -> None:
+    timings = Timings(energy_s=600.0, backoff_s=0.1)
+    failing = "gpus 1\ngpu 0 call nvmlDeviceGetTotalEnergyConsumption unknown\n"
+    async with running(fake_driver, failing, timings=timings) as rig:
+        while fake_driver.calls()["nvmlDeviceGetTotalEnergyConsumption"] < 2:
+            (failed,) = await rig.gpus(1)
+        fake_driver.write("gpus 1\n")
+        await rig.until(lambda found: not isinstance(found.gpus[0].energy_j, Missing))
+    assert isinstance(failed.energy_j, Missing)
+
+
 async def test_unsupported_calls_are_made_once_and_the_pcie_meter_never(fake_driver: FakeDriver) -> None:
     async with running(fake_driver, "gpus 2\nprofile gb10\n") as rig:
         await rig.gpus(6)
