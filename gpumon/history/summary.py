@@ -339,11 +339,12 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
 
     busy = mean("busy")
     energy_j: Reading = NOT_SUPPORTED
-    power_w: Reading = NOT_SUPPORTED
+    power_w = mean("power")
     energy_cost: Reading = NOT_SUPPORTED
     if joules.seconds:
         energy_j = joules.total
-        power_w = joules.total / joules.seconds
+        if isinstance(power_w, Missing):
+            power_w = joules.total / joules.seconds
         energy_cost = counts.energy_costs[gpu.uuid]
     cost: Reading = NO_PRICE
     unused_s: Reading = NOT_SUPPORTED

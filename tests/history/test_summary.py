@@ -17,7 +17,7 @@ from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summary_of
 from gpumon.readings.frame import Frame, GpuReading, GpuState
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import Period
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, Prices
 from gpumon.readings.quantities import DECODE_TOKENS, TTFT
@@ -285,6 +285,24 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
     ]
     told = stretch(tmp_path, lost)
     assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
+
+
+def test_power_of_a_short_stretch_is_right_though_energy_is_read_every_ten_seconds(tmp_path: Path) -> None:
+    frames = []
+    for at, frame in enumerate(frames_of(28)):
+        card = replace(frame.gpus[0], power_w=500.0, energy_j=500.0 * (at // 10 * 10))
+        frames.append(replace(frame, gpus=(card, *frame.gpus[1:])))
+    told = stretch(tmp_path, frames)
+    assert told.gpus[0].power_w == pytest.approx(500.0)
+
+
+def test_power_of_a_gpu_that_reports_none_is_energy_by_time(tmp_path: Path) -> None:
+    frames = []
+    for at, frame in enumerate(frames_of(28)):
+        card = replace(frame.gpus[0], power_w=NOT_SUPPORTED, energy_j=500.0 * at)
+        frames.append(replace(frame, gpus=(card, *frame.gpus[1:])))
+    told = stretch(tmp_path, frames)
+    assert told.gpus[0].power_w == pytest.approx(500.0, rel=0.01)
 
 
 def test_slices_of_a_card_are_in_no_sum_of_money(tmp_path: Path) -> None:
