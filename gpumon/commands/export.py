@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print them."""
     config = settings(chosen).loaded.config
-    from gpumon.history.derivation import Derivation, moments
+    from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.outputs import export
     from gpumon.outputs.json import encode
     from gpumon.session.build import maker
@@ -39,7 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
     recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
     if chosen.form != "jsonl":
         write(export.csv_header())
-    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
+    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
         write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
     tell_damage(recording)
     return EXIT_OK

@@ -36,7 +36,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import file_name
-    from gpumon.history.derivation import Derivation, moments
+    from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.session.build import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
@@ -46,7 +46,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     calibration = Calibration()
     loads = PastLoads()
     last = None
-    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
+    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
         loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         if snapshot.engines or last is None:

@@ -89,7 +89,7 @@ def run(chosen: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from gpumon.sizing.compare import compare
-    from gpumon.sizing.plan import planned
+    from gpumon.sizing.plan import plan_with
     from gpumon.sizing.running import with_runs
 
     config = settings(chosen).loaded.config
@@ -97,7 +97,7 @@ def run(chosen: argparse.Namespace) -> int:
     scenario, own = _scenario(chosen, config)
     known = sizing_look_ups(config, scenario, os.environ, own)
     _check_profiles(scenario, known, _place(chosen))
-    whole = planned(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
+    whole = plan_with(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
     answer = whole.answer
     if chosen.against:
         answer = with_runs(whole, _served(chosen, config))
@@ -133,7 +133,7 @@ def _check_load(chosen: argparse.Namespace) -> None:
 def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, ModelEngines]:
     """Engines of each model in the recording of --against. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
-    from gpumon.history.derivation import Derivation, moments
+    from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.session.build import maker
     from gpumon.sizing.running import USUAL_S, ServedMeans
 
@@ -141,7 +141,7 @@ def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Mod
     if not chosen.since:
         from_s = max(from_s, to_s - USUAL_S)
     means = ServedMeans()
-    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
+    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         means.take(snapshot)
     tell_damage(recording)
     return means.found()

@@ -99,7 +99,7 @@ def shared_sources(config: Config) -> frozenset[str]:
     return frozenset(shared)
 
 
-def feed(f: Feed) -> Iterator[tuple[str, str]]:
+def faults_of_feed(f: Feed) -> Iterator[tuple[str, str]]:
     """Faults of settings of one feed together: the key to blame, and the text."""
     if bool(f.url) == bool(f.file):
         yield "url", "give one: url or file"
@@ -156,7 +156,7 @@ def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
         yield "phase", f'must be "training" {text}'
 
 
-def config(c: Config) -> Iterator[tuple[str, str]]:
+def faults_of_sources(c: Config) -> Iterator[tuple[str, str]]:
     """Faults of feeds and endpoints together."""
     if any(not feed.name and feed_server(feed) in shared_sources(c) for feed in c.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

@@ -209,8 +209,8 @@ CONFIG_RULES: Final = Rulebook(
     tables={
         Levels: (_levels,),
         Endpoint: (_keyed, _gpus),
-        Feed: (feed_rules.feed, _keyed, _gpus),
-        Config: (feed_rules.config,),
+        Feed: (feed_rules.faults_of_feed, _keyed, _gpus),
+        Config: (feed_rules.faults_of_sources,),
         Dcgm: (_keyed,),
         Prometheus: (_prometheus,),
         Host: (_basic_auth, _reached),

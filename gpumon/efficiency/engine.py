@@ -13,7 +13,7 @@ import msgspec
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.backends import BackendsView
 from gpumon.efficiency.checks import figures_uneven_by_rank, rank_loads
-from gpumon.efficiency.goodput import goodput, no_goodput
+from gpumon.efficiency.goodput import derive_goodput, no_goodput
 from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
 from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
@@ -139,7 +139,7 @@ class EngineView:
         without = WITHOUT_DECODE.get(rates.service)
         if without is not None and rates.service is not Service.ROUTING:
             return no_goodput(without)
-        return goodput(self.track, self._goals)
+        return derive_goodput(self.track, self._goals)
 
     def _why_blank(self, reading: EngineReading, age_s: float) -> Missing | None:
         """Why an engine whose last good answer is so old has no figures; None where it has them."""

@@ -55,7 +55,7 @@ def goal_bounds(goals: Goals) -> Bounds:
     return Bounds(ttft_s, itl_s, goals.ttft_s is None, goals.itl_s is None)
 
 
-def goodput(track: Track, goals: Goals) -> Goodput:
+def derive_goodput(track: Track, goals: Goals) -> Goodput:
     """The shares of the last minutes."""
     bounds = goal_bounds(goals)
     kind = EngineKind.UNKNOWN

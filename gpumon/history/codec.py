@@ -270,7 +270,7 @@ def pack_cells(points: Sequence[Points]) -> bytes:
     return zlib.compress(_encode(_Cells(keys, rows)), SMALL)
 
 
-def points(data: bytes) -> list[Points]:
+def unpack_cells(data: bytes) -> list[Points]:
     """Points from the bytes of `pack_cells`. Raises ValueError if they are damaged."""
     try:
         found = _CELLS.decode(_inflated(data))

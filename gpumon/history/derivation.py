@@ -192,7 +192,9 @@ def unbroken(frames: Sequence[Frame]) -> Sequence[Frame]:
     return frames[start:]
 
 
-def moments(past: FrameStore, derivation: Derivation, from_s: float, to_s: float, every_s: float) -> Iterator[Snapshot]:
+def derived_moments(
+    past: FrameStore, derivation: Derivation, from_s: float, to_s: float, every_s: float
+) -> Iterator[Snapshot]:
     """Every frame is derived, since rates stand on the frames before; of those moments one per `every_s` is given."""
     for _ in derivation.begin(from_s):
         pass

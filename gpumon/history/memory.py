@@ -227,7 +227,7 @@ class MemoryStore:
                 cells = chunk.cells
                 points = [*chunk.points]
             if cells:
-                points = codec.points(cells)
+                points = codec.unpack_cells(cells)
             for cell in points:
                 if from_s <= cell.wall_s <= to_s:
                     inside.append(cell)

@@ -154,7 +154,7 @@ class Recording:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         points = []
-        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.points):
+        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.unpack_cells):
             if from_s <= cell.wall_s <= to_s:
                 points.append(cell)
         return points

@@ -302,7 +302,7 @@ class Writer:
         self._last_s: float = newest[1] if newest else -math.inf
         self._packer = codec.Packer()
         self._frames = _Tail(PieceKind.FRAMES, codec.block, codec.unblocked)
-        self._points = _Tail(PieceKind.POINTS, codec.pack_cells, codec.points)
+        self._points = _Tail(PieceKind.POINTS, codec.pack_cells, codec.unpack_cells)
         self._cell = PointsCell()
         self._log = VerdictLog()
         self._clock = _Clock()

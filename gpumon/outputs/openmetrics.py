@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
-from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histograms, samples
+from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histogram_samples, samples
 from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import EventKind, Snapshot
@@ -162,7 +162,7 @@ class MetricsPage:
             self.renderings += 1
             series = [*self._own(), *self._more(), *_page(snapshot, events, restarts)]
             if snapshot is not None:
-                series += histograms(self._engines, snapshot)
+                series += histogram_samples(self._engines, snapshot)
             plain = _rendered(form, _Families(tuple(_families(series))))
             self._pages[form, ""] = plain
         if not encoding:

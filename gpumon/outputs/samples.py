@@ -298,7 +298,7 @@ def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample
             yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
 
 
-def histograms(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[ExportedSample]:
+def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[ExportedSample]:
     """The latencies of each engine that answers as its own histograms, those of its ranks added up.
 
     They are counters: they begin anew with the engine, and those of several engines may be added and averaged.

@@ -132,7 +132,7 @@ class FleetHostPast:
         self._one = asyncio.Lock()
 
     def _step_s(self) -> float:
-        return step_s(self._fleet, self._name)
+        return chart_step_s(self._fleet, self._name)
 
     async def at(self, wall_s: float) -> PastMoment | None:
         """The last moment at or before a time; the first one of its stretch where there is none."""
@@ -345,7 +345,7 @@ class HostOfFleet:
     async def _read_past(self, end_s: float) -> None:
         """Fill the charts, the windows, and what verdicts stand on."""
         turns = Turns()
-        spans = chart_spans(max(end_s - _CHART_S, self._taken_s), end_s, step_s(self._fleet, self._name))
+        spans = chart_spans(max(end_s - _CHART_S, self._taken_s), end_s, chart_step_s(self._fleet, self._name))
         try:
             found = await together(*(self._source.past(self._name, *span) for span in spans))
         except ApiFault as fault:
@@ -408,7 +408,7 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
     )
 
 
-def step_s(fleet: LiveFleet, name: str) -> float:
+def chart_step_s(fleet: LiveFleet, name: str) -> float:
     """Seconds between two scrapes of a host."""
     host = None
     if fleet.newest is not None:

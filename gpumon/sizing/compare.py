@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.readings.missing import Missing, number
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
-from gpumon.sizing.plan import Planned, plan, planned, with_server
+from gpumon.sizing.plan import Planned, plan, plan_with, with_server
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
@@ -227,7 +227,7 @@ def _on(scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, bef
     alone = on_gpu(scenario, like, gpu)
     server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, catalogues))
     alone = msgspec.structs.replace(alone, server=(server,))
-    return planned(alone, catalogues, before=before, any_tp=True)
+    return plan_with(alone, catalogues, before=before, any_tp=True)
 
 
 def _at_limits(answer: Answer) -> Answer:

@@ -56,7 +56,7 @@ def from_live(
     return msgspec.structs.replace(base, name=base.name or "live", note=note, server=server, workload=tuple(workloads))
 
 
-def targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
+def live_targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
     """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
     targets = {}
     for model, engines in _models(snapshot)[0].items():

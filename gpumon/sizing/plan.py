@@ -109,10 +109,10 @@ def plan(
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
-    return planned(scenario, catalogues, have, decide=decide).answer
+    return plan_with(scenario, catalogues, have, decide=decide).answer
 
 
-def planned(
+def plan_with(
     scenario: Scenario,
     catalogues: Catalogues,
     have: Mapping[str, int] | None = None,

@@ -566,7 +566,7 @@ def _factor(fields: Fields, name: str, default: float) -> float:
     return float(value)
 
 
-def streams(fields: Fields) -> Block:
+def residual_streams(fields: Fields) -> Block:
     """Hunyuan 4: the mixers of its `hc_mult` residual streams, two per layer."""
     count = _lookup(fields, "hc_mult")
     return Block({ROUTER: float(4 * count * count * hidden_size(fields))})

@@ -24,7 +24,7 @@ from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.render import TEXTS, fill_template
-from gpumon.triage.replicas import replicas
+from gpumon.triage.replicas import replicas_of
 from gpumon.triage.signals import Case, Finding, action, params
 
 CRASHED: Final = "crashed"
@@ -83,7 +83,7 @@ def down(case: Case) -> Finding | None:
 def _level(case: Case, engine: Engine) -> Level:
     """Critical, unless other replicas of its model serve and nobody waits for them."""
     others = []
-    for replica, _ in replicas(case, engine):
+    for replica, _ in replicas_of(case, engine):
         if replica.key != engine.key:
             others.append(replica)
     if others and not any(case.suffers(replica) for replica in others):

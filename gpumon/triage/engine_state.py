@@ -165,7 +165,7 @@ def _is_bad(verdict: Verdict) -> bool:
     return verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN) and not verdict.until
 
 
-def processes(case: Case, engine: Engine) -> list[Process]:
+def processes_of(case: Case, engine: Engine) -> list[Process]:
     """Its processes on its GPUs."""
     return list(processes_on_gpus(engine, case.gpus).values())
 

@@ -16,7 +16,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.gpu import slowed_lately
 from gpumon.triage.host import rhythm_of
-from gpumon.triage.replicas import alike, apart, replicas
+from gpumon.triage.replicas import alike, apart, replicas_of
 from gpumon.triage.samples import KEPT_S, REASONS
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
@@ -31,8 +31,8 @@ from gpumon.triage.signals import (
     finite,
     first_known,
     kv_requests,
-    missing,
     missing_limit_signals,
+    missing_signal,
     params,
     unsure,
 )
@@ -303,7 +303,7 @@ def _is_awake(case: Case, gpu: Gpu) -> bool:
 
 def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
-    siblings = replicas(case, engine)
+    siblings = replicas_of(case, engine)
     keys: set[str] = set()
     gpus: set[str] = set()
     for sibling, reading in siblings:
@@ -438,7 +438,7 @@ def _fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer | 
     """Fewer GPUs for the one instance of a model once its weights take half the bytes; None where they are narrow
     already, or it needs all GPUs even so."""
     smaller_weights = quantise(engine)
-    is_alone = len(replicas(case, engine)) == 1 and engine.hardware.ranks <= 1
+    is_alone = len(replicas_of(case, engine)) == 1 and engine.hardware.ranks <= 1
     if not smaller_weights or not is_alone:
         return None
     if case.reading is None or not _taken(case, {engine.key}).isdisjoint(case.reading.gpus):
@@ -707,7 +707,7 @@ def training_low(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
-    unknown = missing("mfu", engine.efficiency.mfu_ratio)
+    unknown = missing_signal("mfu", engine.efficiency.mfu_ratio)
     if unknown is not None:
         return unsure((unknown,))
     seconds = _judged_s(case)
@@ -756,7 +756,7 @@ def training_well(case: Case) -> Finding | None:
     engine = _training(case)
     if engine is None:
         return None
-    unknown = missing("mfu", engine.efficiency.mfu_ratio)
+    unknown = missing_signal("mfu", engine.efficiency.mfu_ratio)
     if unknown is not None:
         return unsure((unknown,))
     mfu = case.mean("mfu_ratio")

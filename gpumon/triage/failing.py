@@ -8,7 +8,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.demand import steady_count
-from gpumon.triage.engine_state import log_of, processes
+from gpumon.triage.engine_state import log_of, processes_of
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
@@ -144,7 +144,7 @@ def _proof(case: Case, quantity: str, field: str, ended: Ended, limit: float) ->
 
 def _read_log(case: Case, engine: Engine) -> Action:
     """Read the engine's log where its first process writes it."""
-    holding = processes(case, engine)
+    holding = processes_of(case, engine)
     if not holding:
         return action("read_error_log")
     first = holding[0]

@@ -20,7 +20,7 @@ from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
-from gpumon.triage.engine_state import processes
+from gpumon.triage.engine_state import processes_of
 from gpumon.triage.replicas import apart
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import (
@@ -99,7 +99,7 @@ class Rhythm(NamedTuple):
         return msgspec.structs.replace(of, parameters=of.parameters | parameters)
 
 
-def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm | None:
+def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm | None:
     """The rhythm of (s, busy share) samples, oldest first: at least some drops below half of the upper level, evenly
     spaced, the last of them not long ago."""
     values = sorted([value for _, value in samples])
@@ -135,7 +135,7 @@ def rhythm_of(case: Case) -> Rhythm | None:
     for gpu in case.gpus:
         recent = case.others[gpu.uuid]
         if recent.last("busy_ratio") is not None:
-            return rhythm(recent.values("busy_ratio", _WINDOW_S), case.thresholds)
+            return rhythm_in(recent.values("busy_ratio", _WINDOW_S), case.thresholds)
     return None
 
 
@@ -299,7 +299,7 @@ def profile(case: Case) -> Action:
     if case.gpu is not None:
         here = case.gpu.processes
     elif engine is not None:
-        here = processes(case, engine)
+        here = processes_of(case, engine)
     if not here:
         return action("profile_process", pid="PID")
     pid = str(here[0].pid)

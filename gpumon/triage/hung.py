@@ -12,7 +12,7 @@ from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PAUSED, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes
+from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes_of
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
 from gpumon.triage.samples import KEPT_S, STALLED
 from gpumon.triage.signals import AFTER_STALL_S, Case, Finding, action, finite, params, unsure
@@ -138,7 +138,7 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
     if seen.work is WorkKind.UNKNOWN:
         return unsure(seen.missing)._replace(evidence=stall.evidence)
     stall = stall.plus(*seen.evidence, **seen.parameters)
-    look = look_and_restart(processes(case, engine))
+    look = look_and_restart(processes_of(case, engine))
     if seen.work is WorkKind.SPINS:
         return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (look,), Level.CRITICAL)
     cause, level = ("run_ended", Level.NOTE) if _memory_is_free(case) else ("run_hung_or_ended", Level.WARN)
@@ -246,7 +246,7 @@ def _hang(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
 
     After an abort of all requests there is no step (vLLM #22545).
     """
-    look = look_and_restart(processes(case, engine))
+    look = look_and_restart(processes_of(case, engine))
     parameters = stall.parameters
     proof = stall.evidence
     if work is WorkKind.SPINS:
@@ -279,7 +279,7 @@ def _otherwise(then: Action) -> Action:
 
 def wait_or_check(case: Case, engine: Engine, *, paused: str = "", late: str = "") -> Action:
     """Wait, or look at what it does: the stacks of its first process, and its log."""
-    holding = processes(case, engine)
+    holding = processes_of(case, engine)
     first = holding[0] if holding else None
     return action(
         "wait_or_check",

@@ -34,7 +34,7 @@ from gpumon.triage.signals import (
     actions_for_missing,
     finite,
     kv_requests,
-    missing,
+    missing_signal,
     no_bandwidth,
     no_compute,
     params,
@@ -106,7 +106,7 @@ def _unknown(case: Case, engine: Engine, seen: GpuActivity) -> tuple[Signal, ...
     signals = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     at_known_limit = case.pinned() and case.slots() is not None
     if case.mean("kv_usage_ratio") is None and not at_known_limit:
-        signals.append(missing("kv_usage", engine.load.kv_usage_ratio))
+        signals.append(missing_signal("kv_usage", engine.load.kv_usage_ratio))
     return present(signals)
 
 

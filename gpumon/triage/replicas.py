@@ -37,7 +37,7 @@ class _Load(NamedTuple):
     """Requests that run, of those that may at once."""
 
 
-def replicas(case: Case, engine: Engine) -> list[EngineInstance]:
+def replicas_of(case: Case, engine: Engine) -> list[EngineInstance]:
     """The engines that serve its model and answer, itself among them."""
     names = frozenset(_names(case, engine))
     pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)
@@ -52,7 +52,7 @@ def alike(case: Case, engine: Engine) -> list[Case]:
     """`replicas`, each as it is judged itself."""
     by_uuid = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
     cases = []
-    for sibling, reading in replicas(case, engine):
+    for sibling, reading in replicas_of(case, engine):
         recent = case.others[sibling.key]
         own = case._replace(key=sibling.key, name=sibling.name, recent=recent, found=recent.found, near=frozenset())
         cases.append(own._replace(engine=sibling, reading=reading, gpus=gpus_of(reading, by_uuid)))

@@ -676,7 +676,7 @@ def kv_requests(engine: Engine) -> float | None:
     return None
 
 
-def missing(signal: str, reading: Reading) -> Signal | None:
+def missing_signal(signal: str, reading: Reading) -> Signal | None:
     """A signal that is not there; None where it is, or comes by itself."""
     if not isinstance(reading, Missing) or reading.reason in PASSING or reading in BY_NATURE:
         return None
@@ -704,14 +704,14 @@ def no_compute(engine: Engine, seen: GpuActivity) -> Signal | None:
     """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
     if seen.tensor is not None:
         return None
-    return missing("mfu", engine.efficiency.mfu_ratio)
+    return missing_signal("mfu", engine.efficiency.mfu_ratio)
 
 
 def no_bandwidth(engine: Engine, seen: GpuActivity) -> Signal | None:
     """The same of the memory's bandwidth."""
     if seen.dram is not None:
         return None
-    return missing("mbu", engine.efficiency.mbu_ratio)
+    return missing_signal("mbu", engine.efficiency.mbu_ratio)
 
 
 def of_gpu(gpu: Gpu, chart: str) -> str:
@@ -730,9 +730,12 @@ def missing_limit_signals(engine: Engine, seen: GpuActivity) -> tuple[Signal, ..
     load = engine.load
     signals = (
         *(no_compute(engine, seen), no_bandwidth(engine, seen)),
-        *(missing("running", load.running), missing("waiting", load.waiting)),
-        *(missing("kv_usage", load.kv_usage_ratio), missing("preemptions", engine.rates.preemptions_per_s)),
-        missing("queue_time", engine.latency.queue_s.mean),
+        *(missing_signal("running", load.running), missing_signal("waiting", load.waiting)),
+        *(
+            missing_signal("kv_usage", load.kv_usage_ratio),
+            missing_signal("preemptions", engine.rates.preemptions_per_s),
+        ),
+        missing_signal("queue_time", engine.latency.queue_s.mean),
     )
     return present(signals)
 

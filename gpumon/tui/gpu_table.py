@@ -305,7 +305,7 @@ EXTRA: Final = drawn_columns(GPU_COLUMNS.extra, _DRAWN)
 TABLE: Final = Table(GPU_COLUMNS.pane, _BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
-def row(
+def gpu_row(
     gpu: Gpu,
     width: int,
     view: View,
@@ -596,7 +596,7 @@ class _Sparks:
         engines = () if snapshot is None else snapshot.engines
         verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
         gpus = () if snapshot is None else snapshot.gpus
-        cells = row(worded(gpu, engines), width, pane.view, *verdicts, gpus)
+        cells = gpu_row(worded(gpu, engines), width, pane.view, *verdicts, gpus)
         courses, columns = self._places(width, pane)
         if not courses or snapshot is None:
             return cells

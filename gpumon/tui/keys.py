@@ -58,7 +58,7 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
     return keys_of
 
 
-def scoped(keymap: Keymap, scope: str) -> dict[str, str]:
+def keys_of_scope(keymap: Keymap, scope: str) -> dict[str, str]:
     """Keys of one scope, as Textual names them, to the ids of their commands."""
     scoped = {}
     for command in COMMANDS:

@@ -473,7 +473,7 @@ def _brief(event: Event) -> str:
     return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _TEXT)
 
 
-def numbers(spans_: str) -> list[int]:
+def numbers_in(spans_: str) -> list[int]:
     """`0-2,5` as numbers."""
     numbers: list[int] = []
     for span in spans_.replace(" ", ",").split(","):

@@ -93,7 +93,7 @@ class Shot:
             drawn = [engine_table.row(engine, width, self._view, self._wall_s) for width in WIDTHS]
             rows[engine.key] = tuple(map(_text, drawn))
         for gpu in self.snapshot.gpus:
-            rows[gpu.uuid] = tuple(_text(gpu_table.row(gpu, width, self._view)) for width in WIDTHS)
+            rows[gpu.uuid] = tuple(_text(gpu_table.gpu_row(gpu, width, self._view)) for width in WIDTHS)
         return rows
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.goodput import both, goodput, of_tokens, share_of_all, share_within
+from gpumon.efficiency.goodput import both, derive_goodput, of_tokens, share_of_all, share_within
 from gpumon.efficiency.tracks import MINUTES_S, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
@@ -83,7 +83,7 @@ def test_an_engine_that_observes_one_mean_per_request_has_a_share_of_requests(ki
     track = Track()
     for at_s, requests in ((0.0, 0.0), (2.0, 5.0)):
         track.add(poll(at_s, requests, q.ITL, kind), 1e9 + at_s)
-    shares = goodput(track, Goals(itl_s=1.0))
+    shares = derive_goodput(track, Goals(itl_s=1.0))
     filled = [name for name in ("itl_goal", "tpot_goal") if getattr(shares, name).count == 5.0]
     assert filled == [of]
 

@@ -133,13 +133,13 @@ def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
 
 def test_points_keep_gaps_and_single_precision() -> None:
     given = [Points(5.0, 5.0, {"busy": 0.1, "mfu": 1e12}), Points(10.0, 4.0, {"mfu": 2.0, "late": 3.0})]
-    read = codec.points(codec.pack_cells(given))
+    read = codec.unpack_cells(codec.pack_cells(given))
     assert [(each.wall_s, each.seconds, set(each.values)) for each in read] == [
         (5.0, 5.0, {"busy", "mfu"}),
         (10.0, 4.0, {"mfu", "late"}),
     ]
     assert math.isclose(read[0].values["busy"], 0.1, rel_tol=1e-7)
     with pytest.raises(ValueError, match="damaged"):
-        codec.points(codec.pack_cells(given)[:-3])
+        codec.unpack_cells(codec.pack_cells(given)[:-3])
     with pytest.raises(ValueError, match="zip"):
-        codec.points(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))
+        codec.unpack_cells(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))

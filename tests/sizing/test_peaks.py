@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, gpus_held, have, targets
+from gpumon.sizing.live import from_live, gpus_held, have, live_targets
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.each_row import each_row
 from tests.records import replace
@@ -67,9 +67,9 @@ def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> N
     for second in range(60):
         calibration.take(at(second, engine(9.0), engine(5.0, "b", model="qwen")))
     shot = at(60, engine(3.0), replace(gone("b"), model="qwen"))
-    assert targets(shot, calibration.in_flight()) == {"llama": 9.0}
-    assert targets(shot, {}) == {"llama": 3.0}
-    assert targets(at(60, engine(0.0)), {}) == {"llama": 1.0}
+    assert live_targets(shot, calibration.in_flight()) == {"llama": 9.0}
+    assert live_targets(shot, {}) == {"llama": 3.0}
+    assert live_targets(at(60, engine(0.0)), {}) == {"llama": 1.0}
     assert [each.target for each in from_live(shot, (), None, calibration.in_flight()).workload] == [9.0, 5.0]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Family, Kind, Limit, Snapshot
-from gpumon.triage.host import rhythm
+from gpumon.triage.host import rhythm_in
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.each_row import each_row
@@ -93,7 +93,7 @@ def test_a_rhythm_on_a_calm_host_can_not_be_told() -> None:
 
 @each_row("period", [4, 5, 8, 15, 28])
 def test_periods_from_4_s_on_are_seen_at_1_s(period: int) -> None:
-    found = rhythm([(float(at), square(at, period, max(1, period // 3))) for at in range(120)], Thresholds())
+    found = rhythm_in([(float(at), square(at, period, max(1, period // 3))) for at in range(120)], Thresholds())
     assert found is not None
     assert found.period_s == pytest.approx(period, rel=0.05)
     assert found.drops >= 4
@@ -101,13 +101,13 @@ def test_periods_from_4_s_on_are_seen_at_1_s(period: int) -> None:
 
 def test_drops_at_random_are_no_rhythm() -> None:
     gone = {5, 9, 30, 33, 71, 115}
-    assert rhythm([(float(at), 0.05 if at in gone else 0.95) for at in range(120)], Thresholds()) is None
+    assert rhythm_in([(float(at), 0.05 if at in gone else 0.95) for at in range(120)], Thresholds()) is None
 
 
 @given(st.lists(st.floats(0.0, 1.0), max_size=60))
 def test_a_rhythm_is_made_of_drops_that_are_there(values: list[float]) -> None:
     samples = [(float(at), value) for at, value in enumerate(values)]
-    found = rhythm(samples, Thresholds())
+    found = rhythm_in(samples, Thresholds())
     if found is not None:
         assert found.lower < found.upper / 2.0 <= 0.5
         assert found.drops >= 4

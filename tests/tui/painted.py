@@ -23,7 +23,7 @@ def seen(**settings: object) -> View:
 
 
 def gpu_row(gpu: Gpu, width: int = 80, view: View = PLAIN) -> Row:
-    return gpu_table.row(gpu, width, view)
+    return gpu_table.gpu_row(gpu, width, view)
 
 
 def engine_row(engine: Engine, width: int = 80, view: View = PLAIN) -> Row:

@@ -33,7 +33,7 @@ def hot(level: Level) -> tuple[Gpu, Any]:
 def test_the_row_of_a_gpu_is_marked_as_its_verdict(level: Level) -> None:
     gpu, verdict = hot(level)
     urgent = verdict if level is not Level.NOTE else None
-    row = gpu_table.row(gpu, 80, PLAIN, urgent, of_state=verdict)
+    row = gpu_table.gpu_row(gpu, 80, PLAIN, urgent, of_state=verdict)
     word, tone = next((piece, tone) for piece, tone in row if "hot (sw)" in piece)
     assert (word.strip(), tone) == (f"{MARKS[level].glyph} hot (sw)", MARKS[level].tone)
 

@@ -217,7 +217,7 @@ def split_gpu(index: int, slices: int) -> tuple[Gpu, ...]:
 @each_row(("index", "first"), [(0, [" 0.0", " 0.1", " 0.6"]), (12, ["12.0", "12.1", "12.6"])])
 def test_each_slice_has_its_own_number_and_its_profile(index: int, first: list[str]) -> None:
     gpus = (scenes.gpu(index + 1), *split_gpu(index, 7))
-    rows = [text(gpu_table.row(gpu, 80, PLAIN, gpus=gpus)) for gpu in gpus]
+    rows = [text(gpu_table.gpu_row(gpu, 80, PLAIN, gpus=gpus)) for gpu in gpus]
     assert rows[1].startswith(f" {index:2} ")
     assert [rows[place][:4] for place in (2, 3, 8)] == first
     assert all(row.rstrip().endswith("1g.10gb") for row in rows[2:])

@@ -498,7 +498,7 @@ class Adapter:
         if series != self._series:
             self._series = series
             self._series_of = series_by_name(series)
-        samples = samples_of(scan.values, self._series_of)
+        samples = named_samples(scan.values, self._series_of)
         figures = self.collect(samples)
         figures.found = samples.by_name
         figures.bodies = bodies
@@ -791,7 +791,7 @@ def tell_causes(figures: PageFigures, causes: Mapping[str, float]) -> None:
         figures.info["failures_by_cause"] = ", ".join(counted)
 
 
-def samples_of(values: Mapping[Series, float], series_of: SeriesOfNames | None = None) -> Samples:
+def named_samples(values: Mapping[Series, float], series_of: SeriesOfNames | None = None) -> Samples:
     """The samples of a page, grouped by metric name; `series_of`: its series, where they are grouped already."""
     if series_of is None:
         series_of = series_by_name(values)

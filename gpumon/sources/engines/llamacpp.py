@@ -109,7 +109,7 @@ def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
     return RequestSlot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
 
 
-def growth(before: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> tuple[float, float]:
+def slot_growth(before: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> tuple[float, float]:
     """Tokens since the poll before, and those of answers that ended, as far as the slots tell.
 
     Of a request that began and ended in between nothing is seen; the end of one whose slot was taken again is estimated
@@ -262,7 +262,7 @@ class LlamaCppAdapter(Adapter):
             self._tokens = max(ended, self._tokens)
             rank.counters[q.DECODE_TOKENS] = self._tokens
             return
-        grown, unbooked = growth(before, slots)
+        grown, unbooked = slot_growth(before, slots)
         counted = ended + max(0.0, unbooked - booked) + sum(slot.generated for slot in slots)
         decoded_tokens = self._decoded_since(rank, figures, slots)
         if decoded_tokens:

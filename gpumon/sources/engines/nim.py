@@ -21,9 +21,9 @@ from gpumon.sources.engines.adapter import (
     Metric,
     PageFigures,
     Tables,
+    named_samples,
     picked,
     rule,
-    samples_of,
 )
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VLLM_OPTIONS, VllmAdapter
@@ -92,7 +92,7 @@ class NimAdapter(Adapter):
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
-        samples = samples_of(scan.values).by_name
+        samples = named_samples(scan.values).by_name
         version = json_body.mapping(json_body.parse_json(bodies.get(_VERSION.path, b"")))
         most = picked(samples, Metric(_MOST))
         own = {

@@ -196,10 +196,10 @@ def own_names(names: Iterable[str]) -> str:
 
 def scrapes(instances: Iterable[str], match: str = "") -> str:
     """The very scrapes of these targets within `_SEEN_S`, by their `up`."""
-    return f"up{{{matchers(match, 'instance', instances)}}}[{_SEEN_S}s]"
+    return f"up{{{matchers_of_label(match, 'instance', instances)}}}[{_SEEN_S}s]"
 
 
-def matchers(match: str, label: str, values: Iterable[str]) -> str:
+def matchers_of_label(match: str, label: str, values: Iterable[str]) -> str:
     """`match`, and one of these values of a label, whatever stands in them."""
     one_of = "|".join(sorted(map(_literal, values)))
     return join_matchers(match, f'{label}=~"{one_of}"')
@@ -277,7 +277,7 @@ def targets_of_range(match: str, seconds: float) -> str:
 
 def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
     """The exporters that told GPUs of the hosts of these names, and the pods that used them."""
-    gpu_series = series_of_names(_GPU_SIGNS, matchers(match, "Hostname", names))
+    gpu_series = series_of_names(_GPU_SIGNS, matchers_of_label(match, "Hostname", names))
     return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({gpu_series}[{_range(seconds)}]))"
 
 

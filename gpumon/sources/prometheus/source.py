@@ -33,7 +33,7 @@ from gpumon.sources.prometheus.queries import (
     before,
     exporters_of_range,
     left_out,
-    matchers,
+    matchers_of_label,
     own_names,
     queries,
     scrapes,
@@ -233,7 +233,7 @@ class FleetSource:
         instances = instances_of(targets) | await self._were(host, start_s, end_s)
         if not instances:
             return None
-        match = matchers(self._config.match, "instance", instances)
+        match = matchers_of_label(self._config.match, "instance", instances)
         asked = queries(match, own_names(SAMPLE_NAMES), buckets)
         if self._memory.undated:
             return asked._replace(scraped=with_scrape_times(asked.scraped, match))
@@ -351,7 +351,7 @@ class FleetSource:
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
         if not instances or not self._left_out:
             return []
-        return [series_of_names(self._left_out, matchers(self._config.match, "instance", instances))]
+        return [series_of_names(self._left_out, matchers_of_label(self._config.match, "instance", instances))]
 
     async def _learn(self, answers: Answers) -> None:
         """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""

@@ -113,7 +113,7 @@ class HostPane(Pane):
             for gpu in snapshot.gpus:
                 worst = urgent.get(gpu.uuid)
                 of_state = states.get(gpu.uuid)
-                yield gpu_table.row(gpu, width, self.view, worst, of_state=of_state, gpus=snapshot.gpus)
+                yield gpu_table.gpu_row(gpu, width, self.view, worst, of_state=of_state, gpus=snapshot.gpus)
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
             states = states_by_key(snapshot.verdicts, Kind.ENGINE)

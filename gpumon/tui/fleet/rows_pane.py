@@ -17,7 +17,7 @@ from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.shown import HOSTS, FleetMoment, RowSubject
-from gpumon.tui.keys import scoped
+from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import Table
@@ -282,7 +282,7 @@ def _selection(text: str) -> Selection:
 
 def run_fleet_key(pane: ListPane[T], key: str) -> bool:
     """Run the command that a key has on a fleet's screen alone; returns whether it has one."""
-    command = scoped(pane.view.keymap, SCOPE).get(key)
+    command = keys_of_scope(pane.view.keymap, SCOPE).get(key)
     if command is None:
         return False
     pane.screen.call_later(pane.screen.run_action, f"do('{command}')")

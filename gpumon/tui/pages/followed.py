@@ -9,7 +9,7 @@ from textual.worker import WorkType
 
 from gpumon.readings.format import cells
 from gpumon.readings.text import clean
-from gpumon.tui.keys import scoped
+from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
@@ -100,7 +100,7 @@ class FollowedPage(Pane, Generic[ReadT]):
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """The keys of the page itself."""
-        command = scoped(self.view.keymap, self.SCOPE).get(key)
+        command = keys_of_scope(self.view.keymap, self.SCOPE).get(key)
         if command is None:
             return False
         self.run(command)

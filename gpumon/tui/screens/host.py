@@ -195,9 +195,9 @@ class HostBody:
         look at what is new alone."""
         if screen.view.marked is not None:
             screen.view.marked.take(now)
-        alerts = rung(now)
+        alerts = rung_alerts(now)
         if before is not None:
-            alerts -= rung(before)
+            alerts -= rung_alerts(before)
         if alerts:
             screen.app.bell()
         if self._filling() is not self.history.filling:
@@ -665,7 +665,7 @@ def _go(name: str, screen: HostScreen) -> None:
     go_to_pane(screen, name)
 
 
-def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:
+def rung_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
     """Alerts that ring the bell, each time that they are raised."""
     rung = set()
     for alert in snapshot.alerts:

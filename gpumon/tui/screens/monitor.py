@@ -31,7 +31,7 @@ from gpumon.tui.screens.parts import Pages, ScreenSettings, SizingDock
 from gpumon.tui.screens.travel import Past, S, TimeTravel
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
-from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints
+from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints_at
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
@@ -575,7 +575,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         explained = ""
         if self._has_cell():
             explained = self.body.explained(self)
-        self.key_line.show(hints(self.view.keymap, self.body.place(self, place)), explained)
+        self.key_line.show(hints_at(self.view.keymap, self.body.place(self, place)), explained)
 
     def _name_of_keys(self) -> str:
         """The name of the question, page, panel or pane that has the keys; empty where none has."""

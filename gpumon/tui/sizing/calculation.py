@@ -12,7 +12,7 @@ from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import gpus_held, have, instances_here, kv_ratios
-from gpumon.sizing.plan import Planned, planned
+from gpumon.sizing.plan import Planned, plan_with
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
@@ -95,7 +95,7 @@ class Calculation:
         if scenario is self._scenario:
             return
         try:
-            self._planned = planned(scenario, self.catalogues, self.here.gpus, self._planned)
+            self._planned = plan_with(scenario, self.catalogues, self.here.gpus, self._planned)
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         else:

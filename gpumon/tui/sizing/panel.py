@@ -10,9 +10,9 @@ from textual import events
 
 from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sizing.live import from_live, targets
+from gpumon.sizing.live import from_live, live_targets
 from gpumon.sizing.scenario import Scenario
-from gpumon.tui.keys import scoped
+from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing.calculation import Here
@@ -116,7 +116,7 @@ class SizingPanel(Pane):
         if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot)):
             state.answer()
         seen = self.monitor.control.calibration
-        state.renew(Newest(seen.observed(), targets(snapshot, seen.in_flight())))
+        state.renew(Newest(seen.observed(), live_targets(snapshot, seen.in_flight())))
         self._ages = ages(state.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
@@ -176,7 +176,7 @@ class SizingPanel(Pane):
             return True
         goes_on = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
-        name = scoped(self.view.keymap, self.KEY).get(key, "").removeprefix("sizing.")
+        name = keys_of_scope(self.view.keymap, self.KEY).get(key, "").removeprefix("sizing.")
         if self.editing:
             return self._refuse_while_typing(key, name)
         if self._is_slip(character):

@@ -141,7 +141,7 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether a step back leads to another screen."""
 
 
-def hints(keys: Keymap, place: KeyHolder) -> list[Hint]:
+def hints_at(keys: Keymap, place: KeyHolder) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if place.name == ASKED:
         return _hints_of_question(place)

@@ -21,7 +21,7 @@ from gpumon.tui.triage_rows import (
     TriageColumns,
     columns,
     item_lines,
-    numbers,
+    numbers_in,
     page_of,
     recent_changes,
     triage_items,
@@ -340,7 +340,7 @@ def _gpus_of(item: Item, pane: ListView) -> Collection[int]:
     """The GPUs that it is about, or those of its engine."""
     kind, _, gpus = item.scope.partition(" ")
     if kind == "gpu" and gpus[:1].isdecimal():
-        return numbers(gpus.partition(" ")[0])  # of a MIG slice, its parent
+        return numbers_in(gpus.partition(" ")[0])  # of a MIG slice, its parent
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 

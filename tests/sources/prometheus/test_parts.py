@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.queries import (
     ENGINE_NAMES,
     GPU_NAMES,
     join_matchers,
-    matchers,
+    matchers_of_label,
     pattern,
     queries,
     scrapes,
@@ -65,7 +65,7 @@ def test_queries_are_promql_and_not_too_long(tmp_path: Path):
 
 @given(st.text(min_size=1, max_size=8))
 def test_any_address_is_matched_literally(value: str):
-    text = matchers("", "instance", [value]).removeprefix('instance=~"').removesuffix('"')
+    text = matchers_of_label("", "instance", [value]).removeprefix('instance=~"').removesuffix('"')
     assert not re.search(r'(?<!\\)(?:\\\\)*"', text), "it ends the string"
     assert "\n" not in text
 
