@@ -20,7 +20,6 @@ import pytest
 
 from gpumon.config.errors import ConfigError
 from gpumon.history.reader import Recording
-from tests.sources.discovery.servers import free_port
 from tests.tui.pty_process import PtyProcess
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
@@ -76,10 +75,12 @@ def forged(root):
             pass
     return Page
 
-for port, root in roots:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), forged(root))
+ports = []
+for root in roots:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), forged(root))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-print("listens", flush=True)
+    ports.append(server.server_port)
+print(json.dumps(ports), flush=True)
 sys.stdin.read()
 """
 
@@ -139,13 +140,13 @@ def config() -> Iterator[Path]:
             folder = place / f"m{number}"
             folder.mkdir()
             forge(folder, private)
-            roots.append((free_port(), str(folder)))
+            roots.append(str(folder))
         config = place / "config.toml"
-        config.write_text("".join(f'[[endpoint]]\nurl = "http://127.0.0.1:{port}"\n' for port, _ in roots))
         words = [sys.executable, "-c", SERVER, str(OTHER), json.dumps([EVIL, roots])]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"listens\n"
+            ports = json.loads(process.stdout.readline())
+            config.write_text("".join(f'[[endpoint]]\nurl = "http://127.0.0.1:{port}"\n' for port in ports))
             yield config
             process.communicate()
 
