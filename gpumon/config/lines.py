@@ -17,11 +17,11 @@ _KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 
 def places(text: str) -> dict[KeyPath, int]:
     """The line (from 1) of every header and of every setting that begins a line of a TOML text that parses."""
-    known: dict[KeyPath, int] = {}
+    lines: dict[KeyPath, int] = {}
     for line, path in _places(text):
         for length in range(1, len(path) + 1):
-            known.setdefault(path[:length], line)
-    return known
+            lines.setdefault(path[:length], line)
+    return lines
 
 
 def line_among(lines: Mapping[KeyPath, int], path: KeyPath) -> int:

@@ -180,8 +180,8 @@ def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, s
     from gpumon.config.lines import places
 
     faults = (refused, *refused.others)
-    known = places(text)
-    lines = [str(_error(fault, path, known, origins)) for fault in faults[:MOST_REFUSED]]
+    numbers = places(text)
+    lines = [str(_error(fault, path, numbers, origins)) for fault in faults[:MOST_REFUSED]]
     if len(faults) > MOST_REFUSED:
         lines.append(f"{file_name(path)}: more is wrong: these were the first {MOST_REFUSED}")
     return ConfigError(lines[0], lines[1:])
@@ -218,8 +218,10 @@ def _lay_over(raw: dict[str, Any], override: Override) -> None:
     if override.path == ("endpoint",):
         table[key] = _endpoints(raw, override.value)
     elif override.path == ("host",):
-        known = {entry.get("address"): entry for entry in raw.get("host", ())}
-        table[key] = [deepcopy(known.get(address, {"address": address})) for address in dict.fromkeys(override.value)]
+        described = {entry.get("address"): entry for entry in raw.get("host", ())}
+        table[key] = [
+            deepcopy(described.get(address, {"address": address})) for address in dict.fromkeys(override.value)
+        ]
     else:
         table[key] = override.value
 

@@ -126,16 +126,16 @@ def unpacked(packed: Iterable[PackedFrame]) -> list[Frame]:
 
     A frame that this gpumon cannot read is left out: a newer one may know more kinds of things.
     """
-    known: dict[bytes, EngineReading] = {}
+    decoded: dict[bytes, EngineReading] = {}
     frames = []
     for head, engines in packed:
         try:
             frame = _FRAME.decode(head)
-            known = {engine: known.get(engine) or _engine(engine) for engine in engines}
+            decoded = {engine: decoded.get(engine) or _engine(engine) for engine in engines}
         except _DAMAGE:
             continue
         frames.append(
-            msgspec.structs.replace(frame, engines=tuple(known[engine] for engine in engines)) if known else frame
+            msgspec.structs.replace(frame, engines=tuple(decoded[engine] for engine in engines)) if decoded else frame
         )
     return frames
 
@@ -161,8 +161,8 @@ def block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
     parts = [(frame.head, *frame.engines) for frame in frames]
     sizes = list(map(len, parts))
     places = []
-    for at in range(max(sizes, default=0)):
-        places.append(_place([part[at] for part in parts if at < len(part)]))
+    for index in range(max(sizes, default=0)):
+        places.append(_place([part[index] for part in parts if index < len(part)]))
     return zlib.compress(_encode(_Block(sizes, places)), level)
 
 
@@ -188,9 +188,9 @@ def _woven(rows: Sequence[bytes]) -> bytes:
     length = len(rows[0])
     woven = bytearray(count * length)
     before = 0
-    for at, row in enumerate(rows):
+    for offset, row in enumerate(rows):
         number = int.from_bytes(row, "big")
-        woven[at::count] = (number ^ before).to_bytes(length, "big")
+        woven[offset::count] = (number ^ before).to_bytes(length, "big")
         before = number
     return bytes(woven)
 
@@ -198,8 +198,8 @@ def _woven(rows: Sequence[bytes]) -> bytes:
 def _unwoven(woven: bytes, length: int, count: int) -> list[bytes]:
     rows = []
     before = 0
-    for at in range(count):
-        before ^= int.from_bytes(woven[at::count], "big")
+    for offset in range(count):
+        before ^= int.from_bytes(woven[offset::count], "big")
         rows.append(before.to_bytes(length, "big"))
     return rows
 
@@ -211,7 +211,7 @@ def unblocked(data: bytes) -> list[PackedFrame]:
         columns = [iter(_column(place)) for place in found.places]
         parts = []
         for size in found.sizes:
-            parts.append([next(columns[at]) for at in range(size)])
+            parts.append([next(columns[index]) for index in range(size)])
         return [PackedFrame(part[0], tuple(part[1:])) for part in parts]
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None

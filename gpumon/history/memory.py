@@ -201,23 +201,23 @@ class MemoryStore:
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
-        known = []
+        times = []
         with self._lock:
             for chunk in self._chunks:
                 place = bisect_left(chunk.walls, wall_s)
                 if place > 0:
-                    known.append(chunk.walls[place - 1])
-        return max(known, default=None)
+                    times.append(chunk.walls[place - 1])
+        return max(times, default=None)
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
-        known = []
+        times = []
         with self._lock:
             for chunk in self._chunks:
                 place = bisect_right(chunk.walls, wall_s)
                 if place < len(chunk.walls):
-                    known.append(chunk.walls[place])
-        return min(known, default=None)
+                    times.append(chunk.walls[place])
+        return min(times, default=None)
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""

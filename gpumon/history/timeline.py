@@ -473,35 +473,35 @@ class DerivedTimeline:
 
     def _ahead(self) -> bool:
         """One step of what may be asked for next: the rest of this minute, and the one after in the same direction."""
-        here = None
+        shown = None
         if self._shown is not None:
-            here = self._segments.get(self._shown)
-        if here is None:
+            shown = self._segments.get(self._shown)
+        if shown is None:
             return False
-        if here.step():
+        if shown.step():
             return True
         if self._things() > MOST_THINGS / 2:
             return False
         for away in range(1, AHEAD + 1):
-            segment = self._next_to(here, away)
+            segment = self._next_to(shown, away)
             if segment is not None and segment.step():
                 return True
         return False
 
-    def _next_to(self, here: Segment, away: int) -> Segment | None:
+    def _next_to(self, shown: Segment, away: int) -> Segment | None:
         """The segment so many away in the direction in which the screen goes; derived where that is not known yet."""
-        number = here.number + self._travel * away
-        known = self._segments.get(number)
-        if known is None and len(self._segments) < MOST_SEGMENTS:
+        number = shown.number + self._travel * away
+        segment = self._segments.get(number)
+        if segment is None and len(self._segments) < MOST_SEGMENTS:
             edge = self._past.span()
             if edge is None:
                 return None
             first_s, last_s = edge
             if self._number(first_s) <= number <= self._number(last_s):
-                known = self._segment(number)
-                if known is not None:
-                    self._segments.move_to_end(here.number)
-        return known
+                segment = self._segment(number)
+                if segment is not None:
+                    self._segments.move_to_end(shown.number)
+        return segment
 
     def _number(self, wall_s: float) -> int:
         return _number_of(wall_s)

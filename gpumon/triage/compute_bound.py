@@ -17,28 +17,28 @@ def long_prefill(case: Case) -> Finding | None:
     quiet_s = case.still_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):
         return None
-    seen = case.activity()
-    confidence = _confidence_of_prefill(case, seen)
+    activity = case.activity()
+    confidence = _confidence_of_prefill(case, activity)
     if confidence is None:
         return None
     parameters = params(
         seconds=quiet_s,
-        tensor=seen.tensor,
-        sm=seen.sm,
+        tensor=activity.tensor,
+        sm=activity.sm,
         waiting=case.waiting_mean() or None,
         tokens=finite(engine.load.prompt_tokens_mean),
     )
     level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
-    proof = (*_evidence_of_prefill(case, seen, quiet_s), *case.late())
+    proof = (*_evidence_of_prefill(case, activity, quiet_s), *case.late())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
     return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, proof, actions, level, confidence)
 
 
-def _confidence_of_prefill(case: Case, seen: GpuActivity) -> Confidence | None:
+def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | None:
     """How sure it is that the GPUs compute; None where they do not."""
-    if seen.tensor is not None and seen.tensor >= case.thresholds.communication_tensor_ratio:
+    if activity.tensor is not None and activity.tensor >= case.thresholds.communication_tensor_ratio:
         return Confidence.HIGH
-    if _may_compute(case, seen):
+    if _may_compute(case, activity):
         return Confidence.LOW
     return None
 
@@ -49,23 +49,23 @@ def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
     return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late())
 
 
-def _may_compute(case: Case, seen: GpuActivity) -> bool:
+def _may_compute(case: Case, activity: GpuActivity) -> bool:
     """Whether the GPUs may compute where their tensor cores' activity is not known, by all else that is."""
-    if seen.tensor is not None:
+    if activity.tensor is not None:
         return False
-    if seen.sm is not None and seen.sm < SM_AT_WORK:
+    if activity.sm is not None and activity.sm < SM_AT_WORK:
         return False
-    return computes(case, seen, NOW_S, case.thresholds) is True
+    return computes(case, activity, NOW_S, case.thresholds) is True
 
 
-def _evidence_of_prefill(case: Case, seen: GpuActivity, quiet_s: float) -> list[Evidence]:
+def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work. MFU and MBU show none of it until its end, so they are not among them."""
     proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
-    for evidence in case.work(seen):
+    for evidence in case.work(activity):
         if evidence.quantity not in ("mfu", "mbu"):
             proof.append(evidence)
-    if seen.sm is not None:
-        proof.append(case.of_gpus("sm_active", "sm_active_ratio", seen.sm, "sm"))
+    if activity.sm is not None:
+        proof.append(case.of_gpus("sm_active", "sm_active_ratio", activity.sm, "sm"))
     return proof
 
 
@@ -75,10 +75,10 @@ def compute(case: Case) -> Finding | None:
     if engine is None or not arithmetic_is_full(case, case.activity()) or not case.works():
         return None
     suffers = bool(case.waiting_mean() or case.late())
-    seen, others = case.own_activity(urgent=suffers)
-    if not arithmetic_is_full(case, seen):
+    activity, others = case.own_activity(urgent=suffers)
+    if not arithmetic_is_full(case, activity):
         return None
-    is_measured = seen.tensor is not None and seen.tensor >= case.thresholds.compute_tensor_ratio
+    is_measured = activity.tensor is not None and activity.tensor >= case.thresholds.compute_tensor_ratio
     shared = others if is_measured else ""
     actions = _less_work(case, engine, of_prompts=_prefill_share(case) is not None)
     if shared:
@@ -86,8 +86,8 @@ def compute(case: Case) -> Finding | None:
     finding = Finding(
         Limit.COMPUTE_BOUND,
         "compute_full",
-        _parameters(case, seen, shared, is_measured=is_measured),
-        (*_evidence_of_compute(case, seen), *case.late()),
+        _parameters(case, activity, shared, is_measured=is_measured),
+        (*_evidence_of_compute(case, activity), *case.late()),
         actions,
         Level.NOTE,
         _confidence(engine, shared, is_measured=is_measured),
@@ -106,19 +106,19 @@ def _prefill_share(case: Case) -> float | None:
     return prefill / mfu if mfu else 0.0
 
 
-def _parameters(case: Case, seen: GpuActivity, shared: str, *, is_measured: bool) -> Parameters:
+def _parameters(case: Case, activity: GpuActivity, shared: str, *, is_measured: bool) -> Parameters:
     """Numbers of the sentence: the tensor cores' activity where it is measured, else MFU."""
     if is_measured:
-        work = params(tensor=seen.tensor)
+        work = params(tensor=activity.tensor)
     else:
         work = params(mfu=case.mean("mfu_ratio"))
     prefill = _prefill_share(case) or None
     return work | params(shared=shared, prefill=prefill, waiting=case.waiting_mean() or None)
 
 
-def _evidence_of_compute(case: Case, seen: GpuActivity) -> list[Evidence]:
+def _evidence_of_compute(case: Case, activity: GpuActivity) -> list[Evidence]:
     """Figures of the work that is done, of that prefill's, and of requests that wait."""
-    proof = list(case.work(seen))
+    proof = list(case.work(activity))
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is not None:
         proof.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))

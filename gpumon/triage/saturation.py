@@ -14,10 +14,10 @@ SUPPORTED: Final = 0.55
 """DRAM activity that a high MBU must come with, where it is measured."""
 
 
-def arithmetic_is_full(case: Case, seen: GpuActivity) -> bool:
+def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
     """Whether the GPUs compute all they can, by the tensor cores' activity or by MFU."""
     limits = case.thresholds
-    if seen.tensor is not None and seen.tensor >= limits.compute_tensor_ratio:
+    if activity.tensor is not None and activity.tensor >= limits.compute_tensor_ratio:
         return True
     mfu = case.mean("mfu_ratio")
     if mfu is None:
@@ -36,15 +36,15 @@ def arithmetic_was_full(case: Case) -> bool:
     return bool(mfu) and sum(mfu) / len(mfu) >= case.thresholds.compute_queued_mfu_ratio
 
 
-def bandwidth_is_full(case: Case, seen: GpuActivity) -> bool:
+def bandwidth_is_full(case: Case, activity: GpuActivity) -> bool:
     """Whether memory is read as fast as it can be; measured DRAM activity outweighs MBU."""
     limits = case.thresholds
-    if seen.dram is not None and seen.dram >= limits.bandwidth_dram_ratio:
+    if activity.dram is not None and activity.dram >= limits.bandwidth_dram_ratio:
         return True
     mbu = case.mean("mbu_ratio")
     if mbu is None or mbu < limits.bandwidth_mbu_ratio:
         return False
-    return seen.dram is None or seen.dram >= SUPPORTED
+    return activity.dram is None or activity.dram >= SUPPORTED
 
 
 def is_mute(case: Case) -> bool:

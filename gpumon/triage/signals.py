@@ -330,14 +330,14 @@ class Case(NamedTuple):
         Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
         it is `urgent` to know what its GPUs are full of.
         """
-        seen = self.activity()
+        activity = self.activity()
         others = self.shared_with()
         if others and not urgent:
             if self.mean("mfu_ratio") is not None:
-                seen = seen._replace(tensor=None)
+                activity = activity._replace(tensor=None)
             if self.mean("mbu_ratio") is not None:
-                seen = seen._replace(dram=None)
-        return seen, others
+                activity = activity._replace(dram=None)
+        return activity, others
 
     def late(self) -> tuple[Evidence, ...]:
         """Latencies beyond their goal, or where none is set beyond the default of `Thresholds`, the worst first.
@@ -371,7 +371,6 @@ class Case(NamedTuple):
 
         Where it does not tell (few requests in its minute, or a goal inside its bucket), the share that keeps the goal.
         """
-        p95_s = finite(latency.p95)
         limit_s = goal_s or default_s
         above_s = _surely_above(latency, limit_s)
         within_ratio = None
@@ -382,7 +381,7 @@ class Case(NamedTuple):
             goal = "yes" if goal_s else None
             chart = "" if field == "e2e_s" else name
             yield self.evidence(quantity, field, above_s, chart, limit_s, goal=goal, kept=within_ratio)
-        elif within_ratio is not None and within_ratio < PROMISED and (p95_s is None or p95_s > (goal_s or 0.0)):
+        elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
             yield self.evidence(f"{name}_kept", f"{name}_goal", within_ratio, f"{name}_ok", PROMISED, goal_s=goal_s)
 
     def _share_within(self, field: str, goal_s: float) -> float | None:
@@ -572,6 +571,12 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     return means
 
 
+def _may_be_above(latency: Quantiles, goal_s: float | None) -> bool:
+    """Whether the p95 leaves it open that requests miss their goal: it is beyond the goal, or not known."""
+    p95_s = finite(latency.p95)
+    return p95_s is None or p95_s > (goal_s or 0.0)
+
+
 def rises(values: Sequence[float]) -> bool:
     """Whether each is larger than the one before."""
     return all(after > before for before, after in pairwise(values))
@@ -579,11 +584,11 @@ def rises(values: Sequence[float]) -> bool:
 
 def params(**values: float | str | None) -> Parameters:
     """Numbers and names of a sentence; what is None or empty is not in it."""
-    params = {}
+    present = {}
     for name, value in values.items():
         if value is not None and value != "":
-            params[name] = value
-    return params
+            present[name] = value
+    return present
 
 
 def action(code: str, **values: float | str | None) -> Action:

@@ -47,8 +47,8 @@ def fell(case: Case) -> Finding | None:
 
 def _stopped(case: Case, quiet_s: float) -> Finding | None:
     """No request for long enough to be no chance, at the traffic that there was."""
-    seen = case.recent.hour.arrived()
-    before, since = _split(seen, 0.0)
+    slots = case.recent.hour.arrived()
+    before, since = _split(slots, 0.0)
     if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
         return None
     least = min(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
@@ -71,10 +71,10 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
 
 def _fallen(case: Case) -> Finding | None:
     """At most a third of the requests of before came in the last minute."""
-    seen = case.recent.hour.arrived()
-    newest = seen[-MINUTE_SLOTS:]
+    slots = case.recent.hour.arrived()
+    newest = slots[-MINUTE_SLOTS:]
     came = sum(slot.requests for slot in newest)
-    before, since = _split(seen, came / MINUTE_SLOTS)
+    before, since = _split(slots, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
     least = min(slot.requests for slot in before[-_MOST_SLOTS:]) * MINUTE_SLOTS
@@ -89,13 +89,13 @@ def _fallen(case: Case) -> Finding | None:
     return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
-def _split(seen: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
+def _split(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
     """The slots before the last ones with as few requests as now, and those last ones.
 
     The last slot of before is left out of both, as it may have the fall in it.
     """
-    begin = begin_of_now([slot.requests for slot in seen], now, LOOKED_BACK)
-    return seen[: max(0, begin - 1)], seen[begin:]
+    begin = begin_of_now([slot.requests for slot in slots], now, LOOKED_BACK)
+    return slots[: max(0, begin - 1)], slots[begin:]
 
 
 def _usual_per_s(before: list[Arrived]) -> float:
