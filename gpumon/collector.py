@@ -64,7 +64,7 @@ class Remembering(Protocol):
 class TickKeeper(Protocol):
     """Keeps ticks."""
 
-    def keep(self, kept: Tick) -> None:
+    def keep(self, tick: Tick) -> None:
         """Take one tick; returns at once."""
 
 

@@ -72,8 +72,8 @@ def roofline_point(engine: Engine) -> RooflinePoint:
 def trail(mbu: Sequence[float], mfu: Sequence[float]) -> list[tuple[float, float]]:
     """The places of the past, oldest first, of the times at which both shares are known (NaN is a gap)."""
     pairs = zip(mbu, mfu, strict=True)
-    trail = []
+    places = []
     for x, y in pairs:
         if not math.isnan(x) and not math.isnan(y):
-            trail.append((x, y))
-    return trail
+            places.append((x, y))
+    return places

@@ -39,18 +39,18 @@ class _Chunk:
         self.notes: list[bytes] = []
         self.bytes = 0
 
-    def add(self, kept: Tick, packed: codec.PackedFrame) -> int:
+    def add(self, tick: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
         shared = self.packed[-1].engines if self.packed else ()
         new = []
         for at, engine in enumerate(packed.engines):
             if at >= len(shared) or shared[at] is not engine:
                 new.append(engine)
-        added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(kept.events))
-        self.walls.append(kept.frame.wall_s)
-        self.last_s = kept.frame.monotonic_s
+        added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(tick.events))
+        self.walls.append(tick.frame.wall_s)
+        self.last_s = tick.frame.monotonic_s
         self.packed.append(packed)
-        self.events += kept.events
+        self.events += tick.events
         self.bytes += added
         return added
 
@@ -98,24 +98,24 @@ class MemoryStore:
         """Bytes kept."""
         return self._bytes
 
-    def keep(self, kept: Tick) -> None:
+    def keep(self, tick: Tick) -> None:
         """Take one tick; a finished minute is packed tighter in a thread."""
-        packed = self._packer.pack(kept.frame)
-        wall_s = kept.frame.wall_s
+        packed = self._packer.pack(tick.frame)
+        wall_s = tick.frame.wall_s
         points = None
         if self._cell.ends(wall_s):
             points = self._cell.taken()
-        self._cell.add(wall_s, kept.frame.interval_s, kept.points)
+        self._cell.add(wall_s, tick.frame.interval_s, tick.points)
         with self._lock:
             if points is not None and self._chunks:
                 self._chunks[-1].points.append(points)
             chunk = self._chunk_for(wall_s)
-            self._bytes += chunk.add(kept, packed)
-            if kept.verdicts is not None:
-                note = self._log.note(wall_s, kept.verdicts)
+            self._bytes += chunk.add(tick, packed)
+            if tick.verdicts is not None:
+                note = self._log.note(wall_s, tick.verdicts)
                 if note is not None:
                     self._bytes += chunk.noted(codec.noted(note))
-            self._drop(kept.frame.monotonic_s)
+            self._drop(tick.frame.monotonic_s)
         self._squeeze_aside()
 
     def _chunk_for(self, wall_s: float) -> _Chunk:

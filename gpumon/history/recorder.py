@@ -81,13 +81,13 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
         self._thread.start()
 
-    def keep(self, kept: Tick) -> None:
+    def keep(self, tick: Tick) -> None:
         """Take one tick; returns at once."""
         try:
-            self._waiting.put_nowait(kept)
+            self._waiting.put_nowait(tick)
         except queue.Full:
             self.dropped += 1
-            since_s = self._slow.since_wall_s if self._slow is not None else kept.frame.wall_s
+            since_s = self._slow.since_wall_s if self._slow is not None else tick.frame.wall_s
             self._slow = Fault(_SOURCE, f"{file_name(self._path)}: the disk does not keep up: frames are lost", since_s)
         else:
             self._slow = None
@@ -313,8 +313,8 @@ class Writer:
     def write(self, ticks: Iterable[Tick]) -> None:
         """Write and commit. Raises sqlite3.Error, with nothing of these ticks written then."""
         self._connection.execute("BEGIN IMMEDIATE")
-        for kept in ticks:
-            self._add(kept)
+        for tick in ticks:
+            self._add(tick)
         if self._behind:
             self._retire()
         self._connection.execute("COMMIT")
@@ -348,8 +348,8 @@ class Writer:
             )
             tail.resume(rows.fetchall())
 
-    def _add(self, kept: Tick) -> None:
-        frame = kept.frame
+    def _add(self, tick: Tick) -> None:
+        frame = tick.frame
         at_s = frame.wall_s
         back = at_s <= self._last_s
         if back or self._cell.ends(at_s):
@@ -359,15 +359,15 @@ class Writer:
         self._run += back
         self._last_s = at_s
         self._clock.tick(at_s, frame.monotonic_s)
-        self._tell(kept.events)
+        self._tell(tick.events)
         if back:
             self._log.renew()
-        if kept.verdicts is not None and (note := self._log.note(at_s, kept.verdicts)) is not None:
+        if tick.verdicts is not None and (note := self._log.note(at_s, tick.verdicts)) is not None:
             self._note([note])
         packed = self._packer.pack(frame)
         row = self._insert(PieceKind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
         self._frames.add(row, at_s, packed)
-        self._cell.add(at_s, frame.interval_s, kept.points)
+        self._cell.add(at_s, frame.interval_s, tick.points)
 
     def _tell(self, events: Sequence[Event]) -> None:
         if events:

@@ -568,13 +568,13 @@ def _relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[list
 def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: SlotContent) -> list[float]:
     """The column of a new content in the present basis."""
     numbers = dict(content)
-    places = []
-    for place, kind in enumerate(order):
+    terms = []
+    for column, kind in enumerate(order):
         if kind in numbers:
-            places.append((place, numbers[kind]))
+            terms.append((column, numbers[kind]))
     entering = []
     for line in inverse:
-        entering.append(sum(line[place] * number for place, number in places))
+        entering.append(sum(line[column] * number for column, number in terms))
     return entering
 
 
