@@ -584,11 +584,11 @@ def rises(values: Sequence[float]) -> bool:
 
 def params(**values: float | str | None) -> Parameters:
     """Numbers and names of a sentence; what is None or empty is not in it."""
-    present = {}
+    parameters = {}
     for name, value in values.items():
         if value is not None and value != "":
-            present[name] = value
-    return present
+            parameters[name] = value
+    return parameters
 
 
 def action(code: str, **values: float | str | None) -> Action:
