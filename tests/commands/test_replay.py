@@ -72,7 +72,8 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
 def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, Snapshot]]):
     file, live = recorded
     replay = open_player(str(file), "", 100.0, Config())
-    sent = played(replay, lambda sent: len(sent) >= 8 or sent[-1:] == [live[max(live)]])
+    # A busy machine may show few moments until the end: what is shown then stays.
+    sent = played(replay, lambda sent: len(sent) >= 8 or any(one.wall_s == max(live) for one in sent))
     for snapshot in sent:
         assert apart(without_longer(live[snapshot.wall_s]), without_longer(snapshot)) == []
     assert [one.wall_s for one in sent] == sorted({one.wall_s for one in sent})
