@@ -68,7 +68,7 @@ async def test_the_server_that_ollama_started_is_read_under_the_models_name(
     engines: Servers, blob: Path, tmp_path: Path
 ) -> None:
     ollama = tmp_path / "ollama"
-    ollama.write_text("import subprocess, sys; sys.exit(subprocess.call(sys.argv[2:]))")
+    ollama.write_text("import subprocess, sys, time; subprocess.call(sys.argv[2:]); time.sleep(600)")
     server = engines.start(
         "llama-server", "--model", str(blob), "--port", str(free_port()), "-ctk", "q8_0",
         pages={"/slots": [200, SLOTS]}, inside=[sys.executable, str(ollama), "serve"],
