@@ -124,7 +124,7 @@ _BY_LIBRARY: Final = {
         "memory_busy_ratio": "amdsmi_get_gpu_activity umc_activity: a share of time",
         "vram_used_bytes": "amdsmi_get_gpu_vram_usage",
         "vram_total_bytes": "amdsmi_get_gpu_vram_usage",
-        "power_w": "slope of amdsmi_get_energy_count, else amdsmi_get_power_info",
+        "power_w": "amdsmi_get_power_info, else the increase of amdsmi_get_energy_count / time",
         "power_limit_w": "amdsmi_get_power_cap_info, each minute",
         "power_default_w": "amdsmi_get_power_cap_info, each minute",
         "energy_j": "amdsmi_get_energy_count, since gpumon started",
@@ -223,7 +223,7 @@ def gpu_sources(
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
-    `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink may come from GPM; `memory`: the call that
+    `from_energy`: power comes from the energy counter; `has_gpm`: NVLink may come from GPM; `memory`: the call that
     gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
     `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means;
     `beside_mbu`: bandwidth is such a mean, else the newest reading.
@@ -283,7 +283,7 @@ def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
         if field not in _NOT_SHOWN:
             named[field] = f"{name}, each {interval_s} s"
     if from_energy:
-        named["power_w"] = f"slope of {NAME_OF['energy_j']}"
+        named["power_w"] = f"increase of {NAME_OF['energy_j']} / time"
     return named | dict.fromkeys(_NVLINK_FIELDS, "")
 
 
