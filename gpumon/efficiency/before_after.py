@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.facts import OPTION, STARTED, differing
 from gpumon.efficiency.goodput import share_within
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
-from gpumon.efficiency.ratio import per, plus, times
+from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.before_after import (
@@ -83,7 +83,7 @@ def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSp
             return Missing(Reason.RESET)
         if observed is None:
             return parts.mean(code)
-        return per(observed.sum, observed.count, Missing(Reason.IDLE))
+        return divide(observed.sum, observed.count, Missing(Reason.IDLE))
 
     return FigureSpec(code, unit, better, of)
 
@@ -134,11 +134,11 @@ def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramRea
 
 def _cost_per_million(parts: SpanParts) -> Reading:
     """Price of an hour over the tokens generated in it."""
-    return times(per(parts.mean("cost_per_hour"), _counted(parts, "decode_tokens_per_s")), _PER_MILLION_S)
+    return times(divide(parts.mean("cost_per_hour"), _counted(parts, "decode_tokens_per_s")), _PER_MILLION_S)
 
 
 def _tokens_per_joule(parts: SpanParts) -> Reading:
-    return per(_counted(parts, "decode_tokens_per_s"), parts.mean("power_w"))
+    return divide(_counted(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 
 _COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)
@@ -279,7 +279,7 @@ def load_change(before: ThingSpan | None, after: ThingSpan | None) -> tuple[str,
     if before is None or after is None:
         return "", NOT_EXPOSED
     for code in _LOADS:
-        ratio = per(_load(after.whole, code), _load(before.whole, code))
+        ratio = divide(_load(after.whole, code), _load(before.whole, code))
         if not isinstance(ratio, Missing):
             return code, ratio
     return "", NOT_EXPOSED

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import rank_decode
-from gpumon.efficiency.ratio import per, plus
+from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
@@ -92,7 +92,7 @@ class Contradictions:
             if not _are_measured(gpus):
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
-            share = per(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
+            share = divide(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
             read = _read(engine)
             measured = number(moved)
             mbu = number(engine.efficiency.mbu_ratio)
@@ -124,7 +124,7 @@ def _read(engine: Engine) -> float | None:
     """
     weights = number(engine.efficiency.weight_bytes_per_s)
     kv = number(engine.efficiency.kv_bytes_per_s)
-    step = number(per(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
+    step = number(divide(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
     if weights is None or kv is None or step is None or step < BEYOND_CACHES_BYTES:
         return None
     cached = number(engine.load.cached_ratio)

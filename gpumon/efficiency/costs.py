@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
-from gpumon.efficiency.ratio import per, plus, times
+from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.tracks import GAP
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
@@ -34,12 +34,12 @@ MILLION: Final = 1e6
 
 def cost_of(per_hour: Reading, seconds: Reading) -> Reading:
     """The price of a time at a price per hour."""
-    return times(per_hour, per(seconds, HOUR_S))
+    return times(per_hour, divide(seconds, HOUR_S))
 
 
 def energy_cost_of(joules: Reading, per_kwh: Reading) -> Reading:
     """The price of energy at a price per kWh."""
-    return times(joules, per(per_kwh, KWH_J))
+    return times(joules, divide(per_kwh, KWH_J))
 
 
 def per_million_tokens(per_hour: Reading, *rates: Reading) -> Reading:
@@ -47,7 +47,7 @@ def per_million_tokens(per_hour: Reading, *rates: Reading) -> Reading:
     tokens_per_s = plus(*rates)
     if tokens_per_s == 0.0:
         return per_hour if isinstance(per_hour, Missing) else _IDLE
-    return times(per(per_hour, times(tokens_per_s, HOUR_S)), MILLION)
+    return times(divide(per_hour, times(tokens_per_s, HOUR_S)), MILLION)
 
 
 class _Count:

@@ -20,7 +20,7 @@ from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
-from gpumon.efficiency.ratio import minus, per, plus
+from gpumon.efficiency.ratio import divide, minus, plus
 from gpumon.efficiency.served import no_served, seen_load, served_figures
 from gpumon.efficiency.service import (
     BY_NATURE,
@@ -171,7 +171,7 @@ def _per_joule(part: Reading, power_w: Reading) -> Reading:
     """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
     if power_w == REMOTE_POWER and part not in BY_NATURE:
         return power_w
-    return per(part, power_w)
+    return divide(part, power_w)
 
 
 def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
@@ -363,7 +363,7 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
         prompt = track.long.rate(q.PROMPT_TOKENS)
         if not isinstance(prompt, Missing) and cached > prompt:
             return _TWICE
-        return per(cached, prompt, Missing(Reason.IDLE))
+        return divide(cached, prompt, Missing(Reason.IDLE))
     computed = track.long.rate(q.PREFILL_COMPUTED)
     if isinstance(computed, Missing):
         return computed
@@ -372,7 +372,7 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
     ended = number(track.long.rate(q.REQUESTS)) or 0.0
     if cached_at_end is not computed_at_end and ended * track.long.length_s < ENOUGH:
         return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
-    return per(cached, cached + computed, Missing(Reason.IDLE))
+    return divide(cached, cached + computed, Missing(Reason.IDLE))
 
 
 def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
@@ -631,8 +631,8 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
         flops_per_s=done,
         read_bytes_per_s=read,
         write_bytes_per_s=over(track.short, q.OWN_WRITE_BYTES),
-        flops_ratio=per(done, ours.flops_per_s, Missing(Reason.IDLE)),
-        read_bytes_ratio=per(read, ours.bytes_per_s, Missing(Reason.IDLE)),
+        flops_ratio=divide(done, ours.flops_per_s, Missing(Reason.IDLE)),
+        read_bytes_ratio=divide(read, ours.bytes_per_s, Missing(Reason.IDLE)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_not_negative, require_positive
 from gpumon.efficiency.reach import entries_read, mean_seen
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -23,8 +23,8 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     updating and reading states takes. MLA decodes in the absorbed form, against the latent itself. ValueError on a
     negative context or a model without matmul parameters.
     """
-    checked("context_tokens", context_tokens)
-    linear = 2.0 * positive("matmul_params", llm.matmul_params)
+    require_not_negative("context_tokens", context_tokens)
+    linear = 2.0 * require_positive("matmul_params", llm.matmul_params)
     attention = sum(look.layers * look.decode_flops * entries_read(look, context_tokens) for look in llm.attention)
     return linear + attention + _state_flops(llm)
 
@@ -37,9 +37,9 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
     MLA prefills with its full keys and values: 2*H*(d_qk + d_v). Over prompts of mixed lengths pass E[n^2]/E[n] as
     `new_tokens`: longer prompts have more tokens, each with more context. ValueError on a negative length.
     """
-    checked("new_tokens", new_tokens)
-    checked("cached_tokens", cached_tokens)
-    linear = 2.0 * checked("matmul_params without the LM head", llm.matmul_params - llm.head_params)
+    require_not_negative("new_tokens", new_tokens)
+    require_not_negative("cached_tokens", cached_tokens)
+    linear = 2.0 * require_not_negative("matmul_params without the LM head", llm.matmul_params - llm.head_params)
     costs = []
     for look in llm.attention:
         entries = mean_seen(look, new_tokens, cached_tokens)

@@ -20,7 +20,7 @@ from gpumon.efficiency.provenance import (
     ExporterPart,
     gpu_sources,
 )
-from gpumon.efficiency.ratio import busy, per, plus
+from gpumon.efficiency.ratio import busy, divide, plus
 from gpumon.efficiency.tracks import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
@@ -397,8 +397,8 @@ def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) ->
         return _RANK_RESTS
     shares = []
     for engine in engines:
-        shares.append(per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))))
-    return per(plus(*shares), track.mean_power_w)
+        shares.append(divide(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))))
+    return divide(plus(*shares), track.mean_power_w)
 
 
 def _activity_age_s(track: GpuTrack) -> Reading:

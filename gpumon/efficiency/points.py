@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
-from gpumon.efficiency.ratio import per, plus
+from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
@@ -125,7 +125,7 @@ def chart_points(
         "sm": _mean(_figures(used, "sm_active_ratio")),
         "mfu": _mean(_figures(used, "mfu_ratio")),
         "mbu": _mean(_figures(used, "mbu_ratio")),
-        "vram": _most(per(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
+        "vram": _most(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
         "temp": _most(_figures(gpus, "temperature_c")),
         "kv": _most(_figures(engines, "load.kv_usage_ratio")),
         "ttft": _most(_figures(engines, "latency.ttft_s.p95")),
@@ -221,10 +221,10 @@ def _gpu(gpu: Gpu) -> tuple[Reading, ...]:
     return (
         gpu.sm_active_ratio,
         gpu.tensor_active_ratio,
-        per(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) if measured else NOT_EXPOSED,
+        divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) if measured else NOT_EXPOSED,
         gpu.power_w,
         gpu.sm_clock_hz,
-        per(gpu.vram_used_bytes, gpu.vram_total_bytes),
+        divide(gpu.vram_used_bytes, gpu.vram_total_bytes),
         gpu.temperature_c,
     )
 

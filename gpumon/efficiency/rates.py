@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
-from gpumon.efficiency.ratio import per, times
+from gpumon.efficiency.ratio import divide, times
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.tracks import MOST_KEPT_S, CounterWindow, Track
 from gpumon.efficiency.traffic import WeightSharing
@@ -443,14 +443,14 @@ def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_
     """Mean sequences per step of one rank."""
     if service is Service.GENERATION and reading.llm is not None and DIFFUSION in reading.info:
         return DENOISES
-    return per_step_of(per(decode, per_step), decode, steps_per_s)
+    return per_step_of(divide(decode, per_step), decode, steps_per_s)
 
 
 def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
     """Part of an amount per second that one step has; idle where no tokens are generated."""
     if steps_per_s == 0.0 or decode == 0.0:
         return _IDLE
-    return per(per_s, steps_per_s)
+    return divide(per_s, steps_per_s)
 
 
 def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
@@ -630,7 +630,7 @@ def acceptance(track: Track) -> Reading:
             return sum(samples) / len(samples) / ranks
         return NOT_EXPOSED
     drafted = track.short.rate(q.DRAFTED_TOKENS)
-    return per(track.short.rate(q.ACCEPTED_TOKENS), drafted, _IDLE)
+    return divide(track.short.rate(q.ACCEPTED_TOKENS), drafted, _IDLE)
 
 
 def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:

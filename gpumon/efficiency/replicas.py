@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.goodput import share_of_all
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
-from gpumon.efficiency.ratio import per, plus, times
+from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Phase
@@ -84,7 +84,7 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
         answering=len(members),
         running=_sum(_figures(members, "load.running")),
         waiting=_sum(_figures(members, "load.waiting")),
-        kv_usage_ratio=per(_sum(_figures(members, "load.kv_usage_ratio")), float(len(members))),
+        kv_usage_ratio=divide(_sum(_figures(members, "load.kv_usage_ratio")), float(len(members))),
         prefill_tokens_per_s=_sum(_figures(members, "rates.prefill_tokens_per_s")),
         decode_tokens_per_s=_sum(_figures(members, "rates.decode_tokens_per_s")),
         requests_per_s=_sum(_figures(members, "rates.requests_per_s")),
@@ -157,4 +157,4 @@ def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
         if gpus:
             own_share = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus)
         peaks.append(times(engine_peak, own_share))
-    return per(_sum(_figures(members, work)), _sum(peaks), Missing(Reason.UNKNOWN_GPU))
+    return divide(_sum(_figures(members, work)), _sum(peaks), Missing(Reason.UNKNOWN_GPU))

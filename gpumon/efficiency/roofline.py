@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 
@@ -47,7 +47,7 @@ class RooflinePoint(NamedTuple):
             return self.mbu
         if isinstance(self.mfu, Missing):
             return self.mfu
-        return per(1.0, max(self.mbu, self.mfu), _IDLE)
+        return divide(1.0, max(self.mbu, self.mfu), _IDLE)
 
     @property
     def meets_bandwidth(self) -> bool | None:
@@ -64,8 +64,8 @@ def roofline_point(engine: Engine) -> RooflinePoint:
         efficiency.mbu_ratio,
         efficiency.mfu_ratio,
         efficiency.mfu_decode_ratio,
-        per(efficiency.flops_per_s, efficiency.bytes_per_s, _IDLE),
-        per(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s),
+        divide(efficiency.flops_per_s, efficiency.bytes_per_s, _IDLE),
+        divide(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_at_least, require_not_negative, require_positive
 from gpumon.efficiency.reach import entries_kept, entries_read
 from gpumon.specs.llm import Attention, LlmSpec, Reach
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -19,7 +19,7 @@ def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
 
     Real routing is skewed and touches fewer. min(E, B*k), as some tools count, is 55 % too many at 16 tokens of 128/8.
     """
-    checked("tokens", tokens)
+    require_not_negative("tokens", tokens)
     if not 0 < per_token <= experts:
         raise ValueError(f"experts_per_token {per_token} is not from 1 to {experts} experts")
     untouched: float = (1.0 - per_token / experts) ** tokens
@@ -44,11 +44,12 @@ def weight_read_bytes(llm: LlmSpec, batch: float, peers: float = 1.0) -> float:
     expected distinct experts; where these are spread over `peers` such instances, its part of those that the tokens of
     all of them touch. ValueError on a negative batch or a model without weights.
     """
-    checked("batch", batch)
-    read = positive("read_bytes", llm.read_bytes)
+    require_not_negative("batch", batch)
+    read = require_positive("read_bytes", llm.read_bytes)
     if not llm.experts:
         return read
-    touched = distinct_experts(llm.experts, llm.experts_per_token, batch * peers) / checked("peers", peers, least=1.0)
+    require_at_least("peers", peers, least=1.0)
+    touched = distinct_experts(llm.experts, llm.experts_per_token, batch * peers) / peers
     return read - (llm.experts - touched) * llm.expert_read_bytes
 
 
@@ -74,8 +75,8 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     Layers with a window keep no more than that, as in engines with a KV cache manager for hybrid models (vLLM's
     default). ValueError on a negative context or a tensor-parallel size below 1.
     """
-    checked("context_tokens", context_tokens)
-    checked("tp", tp, least=1)
+    require_not_negative("context_tokens", context_tokens)
+    require_at_least("tp", tp, least=1)
     width = _width(llm, kv_precision)
     cached = sum(_entry_bytes(look, width, tp) * entries_kept(look, context_tokens) for look in llm.attention)
     return cached + state_bytes(llm)
@@ -88,8 +89,8 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     read by each: the one latent of MLA `tp` times, fewer KV heads than ranks `tp`/heads times. States are read and
     written each step. ValueError on a negative context or a tensor-parallel size below 1.
     """
-    checked("context_tokens", context_tokens)
-    checked("tp", tp, least=1)
+    require_not_negative("context_tokens", context_tokens)
+    require_at_least("tp", tp, least=1)
     width = _width(llm, kv_precision)
     looked = sum(_entry_bytes(look, width, tp) * entries_read(look, context_tokens) for look in llm.attention)
     return looked + 2.0 * state_bytes(llm)
@@ -129,9 +130,9 @@ def step_bytes_per_s(
     step, whatever it yields. B, the tokens whose experts a step touches, is decode tokens per step. ValueError on
     negative rates; 0 where there are no steps.
     """
-    checked("steps_per_s", steps_per_s)
-    checked("decode_tokens_per_s", decode_tokens_per_s)
-    checked("tokens_per_step", tokens_per_step, least=1.0)
+    require_not_negative("steps_per_s", steps_per_s)
+    require_not_negative("decode_tokens_per_s", decode_tokens_per_s)
+    require_at_least("tokens_per_step", tokens_per_step, least=1.0)
     if steps_per_s == 0.0:
         return 0.0
     weights = weight_bytes_per_s(llm, steps_per_s, decode_tokens_per_s, spread)
@@ -143,10 +144,10 @@ def weight_bytes_per_s(
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
     if spread is None:
-        group = WeightSharing(positive("steps_per_s", steps_per_s))
+        group = WeightSharing(require_positive("steps_per_s", steps_per_s))
     else:
         group = spread
-    together = positive("group_steps_per_s", group.group_steps_per_s)
+    together = require_positive("group_steps_per_s", group.group_steps_per_s)
     if group.attention_alone:
         own = attention_bytes(llm)
     else:
@@ -161,11 +162,11 @@ def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
     Exact for one stream of a dense model without speculation (C. Huyen, AI Engineering, chapter 9); batching makes it
     too large by about the batch, as all sequences of a step share one read of the weights.
     """
-    checked("tokens_per_s", tokens_per_s)
+    require_not_negative("tokens_per_s", tokens_per_s)
     return llm.params * _bytes_per_parameter(llm) * tokens_per_s
 
 
 def _bytes_per_parameter(llm: LlmSpec) -> float:
     """Mean over all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
-    return llm.read_bytes / positive("matmul_params", stored)
+    return llm.read_bytes / require_positive("matmul_params", stored)

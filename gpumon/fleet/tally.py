@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpumon.efficiency.costs import MILLION, SHARED_GPU, cost_of
-from gpumon.efficiency.ratio import per, plus, times
+from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, TimeMean, all_tokens, quotient, sum_of_known
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
@@ -154,7 +154,7 @@ class GroupTally:
             "unused_cost": _known_sum((card.unused_cost for card in cards), NO_PRICE),
             "cost_per_million_tokens": times(quotient(whole_cost, made), MILLION),
             "cost_per_million_all_tokens": times(quotient(whole_cost, all_tokens(tokens)), MILLION),
-            "tokens_per_cost": per(made, whole_cost, NO_PRICE),
+            "tokens_per_cost": divide(made, whole_cost, NO_PRICE),
             "tokens_per_j": quotient(made, whole_energy_j),
         }
 

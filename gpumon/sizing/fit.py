@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.ratio import checked
+from gpumon.efficiency.ratio import require_not_negative
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.latency import Curve, Tail, TtftLine
 from gpumon.sizing.profile import Point, load_level
@@ -79,7 +79,7 @@ def fit(
     where the ITL falls by no more than noise over a short range does. `roof` gives w; without one it is 1.
     Sizing fact sheet, 1.4. ValueError on a floor that is negative.
     """
-    checked("floor_s", floor_s)
+    require_not_negative("floor_s", floor_s)
     shape = roof or Curve(1.0, 0.0)
     every = _buckets(points)
     if not every:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_not_negative, require_positive
 from gpumon.efficiency.traffic import distinct_experts
 
 MOST_SEQUENCES: Final = 1e6
@@ -44,8 +44,8 @@ class Mix(msgspec.Struct, frozen=True):
     prefix_hit_ratio: float = 0.0
 
     def __post_init__(self) -> None:
-        checked("prompt_tokens", self.prompt_tokens)
-        positive("answer_tokens", self.answer_tokens)
+        require_not_negative("prompt_tokens", self.prompt_tokens)
+        require_positive("answer_tokens", self.answer_tokens)
         _share("prefix_hit_ratio", self.prefix_hit_ratio)
 
     @property
@@ -108,15 +108,15 @@ class Curve(msgspec.Struct, frozen=True):
     """Per sequence and step; not whole where a step verifies several tokens of a sequence."""
 
     def __post_init__(self) -> None:
-        positive("base_s", self.base_s)
-        checked("slope_s", self.slope_s)
+        require_positive("base_s", self.base_s)
+        require_not_negative("slope_s", self.slope_s)
         _share("resident_ratio", self.resident_ratio)
         if self.experts and not 0 < self.experts_per_token <= self.experts:
             raise ValueError(f"experts_per_token {self.experts_per_token!r} is not from 1 to {self.experts} experts")
 
     def weight_ratio(self, running: float) -> float:
         """w(b): share of all weight bytes that a step of `running` sequences reads."""
-        checked("running", running)
+        require_not_negative("running", running)
         if not self.experts or self.resident_ratio == 1.0:
             return 1.0
         touched = distinct_experts(self.experts, self.experts_per_token, running) / self.experts
@@ -128,12 +128,12 @@ class Curve(msgspec.Struct, frozen=True):
 
     def running_at(self, itl_s: float) -> float:
         """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
-        positive("itl_s", itl_s)
+        require_positive("itl_s", itl_s)
         return largest(lambda running: self.itl_s(running) <= itl_s)
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
-        if checked("running", running):
+        if require_not_negative("running", running):
             return running / self.itl_s(running)
         return 0.0
 
@@ -152,16 +152,16 @@ class TtftLine(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            checked(name, getattr(self, name))
+            require_not_negative(name, getattr(self, name))
 
     def ttft_s(self, running: float) -> float:
         """Mean seconds to the first token beside `running` sequences."""
-        beside = max(1.0, checked("running", running))
+        beside = max(1.0, require_not_negative("running", running))
         return self.fixed_s + self.crowd_s * math.sqrt(beside) + self.growth_s * beside
 
     def running_at(self, ttft_s: float) -> float:
         """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
-        positive("ttft_s", ttft_s)
+        require_positive("ttft_s", ttft_s)
         return largest(lambda running: self.ttft_s(running) <= ttft_s)
 
     def scaled(self, factor: float) -> TtftLine:
@@ -228,8 +228,8 @@ def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, i
     Little's law: a request is in the system for C/X and decodes for (OSL - 1)*ITL of it. ValueError where decoding
     alone takes longer than C/X: the figures do not belong together.
     """
-    whole = positive("offered", offered) / positive("requests_per_s", requests_per_s)
-    decode = max(0.0, positive("answer_tokens", answer_tokens) - 1.0) * positive("itl_s", itl_s)
+    whole = require_positive("offered", offered) / require_positive("requests_per_s", requests_per_s)
+    decode = max(0.0, require_positive("answer_tokens", answer_tokens) - 1.0) * require_positive("itl_s", itl_s)
     if decode > whole:
         raise ValueError(f"decoding takes {decode:g} s of the {whole:g} s that offered / requests_per_s leaves")
     return whole - decode
@@ -237,8 +237,10 @@ def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, i
 
 def response_s(ttft_s: float, itl_s: float, answer_tokens: float) -> float:
     """Seconds from question to last token: TTFT + ITL * (tokens - 1), ITL being the mean after the first token."""
-    checked("ttft_s", ttft_s)
-    return ttft_s + checked("itl_s", itl_s) * max(0.0, checked("answer_tokens", answer_tokens) - 1.0)
+    require_not_negative("ttft_s", ttft_s)
+    require_not_negative("itl_s", itl_s)
+    require_not_negative("answer_tokens", answer_tokens)
+    return ttft_s + itl_s * max(0.0, answer_tokens - 1.0)
 
 
 def _share(name: str, value: float) -> float:

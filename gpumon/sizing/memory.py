@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_at_least, require_not_negative, require_positive
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.layers import EXPERTS, MLP
@@ -59,8 +59,8 @@ def weight_bytes(llm: LlmSpec) -> float:
     if llm.stored_bytes > 0.0:
         return llm.stored_bytes
     if llm.precision in _WIDE:
-        return positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
-    return positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]
+        return require_positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
+    return require_positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]
 
 
 def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
@@ -76,7 +76,7 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
         tiles = math.ceil(llm.hidden / _MXFP4_TILE)
         loaded += (tiles * _MXFP4_TILE / llm.hidden - 1.0) * llm.experts * llm.expert_read_bytes
     copied = max(0.0, weight_bytes(llm) - llm.experts * llm.expert_read_bytes)
-    return loaded + (checked("dp", dp, least=1) - 1) * copied
+    return loaded + (require_at_least("dp", dp, least=1) - 1) * copied
 
 
 class Startup(NamedTuple):
@@ -134,10 +134,10 @@ def _left_bytes(
     llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int, startup: Startup
 ) -> float:
     """Memory that weights and overhead leave of all GPUs; negative where they do not fit."""
-    checked("gpus", gpus, least=1)
-    if positive("usable_ratio", usable_ratio) > 1.0:
+    require_at_least("gpus", gpus, least=1)
+    if require_positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
-    visible = positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
+    visible = require_positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
     usable = visible * usable_ratio
     return gpus * (usable - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp)
 
@@ -152,8 +152,8 @@ def pool_shift_ratio(
     change, so that a what-if moves the pool that was seen instead of replacing it. ValueError where weights and pool
     are more than the GPUs have: the figures do not belong together.
     """
-    held = checked("tokens", tokens) * kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
-    if held + weight_bytes(llm) > checked("gpus", gpus, least=1) * gpu_memory_bytes:
+    held = require_not_negative("tokens", tokens) * kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
+    if held + weight_bytes(llm) > require_at_least("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
     return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)) / (gpus * gpu_memory_bytes)
 
@@ -169,7 +169,7 @@ def pool_tokens(
     attention layers: divide `pool_bytes` by `kv_stored_bytes` there. Of hybrid models a request takes `request_tokens`
     of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
-    per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
+    per_token = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
     left = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
     pool = max(0.0, left + gpus * gpu_memory_bytes * shift_ratio)
     if per_token <= 0.0:
@@ -182,7 +182,7 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
     math.inf where the model has no attention layers: it holds no tokens at all.
     """
-    per_token = kv_bytes_per_token(llm, tp=int(checked("tp", tp, least=1)))
+    per_token = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
     if per_token > 0.0:
         return kv_stored_bytes(llm, context_tokens, tp) / per_token
     return math.inf
@@ -196,8 +196,8 @@ def instance_bytes(
     What it needs, not what an engine reserves: vLLM and SGLang take `usable_ratio` of each GPU whatever they need.
     ValueError on a negative count.
     """
-    checked("gpus", gpus, least=1)
-    held = checked("running", running) * kv_stored_bytes(llm, context_tokens, tp)
+    require_at_least("gpus", gpus, least=1)
+    held = require_not_negative("running", running) * kv_stored_bytes(llm, context_tokens, tp)
     return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, startup) + held
 
 
@@ -207,7 +207,7 @@ def rule_bytes(params: float) -> float:
     Low by 0 to 15 % above 5e9 parameters and useless below (345M takes 3.1 GB). 2.0 * params + 2.4e9 fits the guide's
     own four NeMo rows within 0.93 GB.
     """
-    return _RULE_BYTES_PER_PARAM * checked("params", params)
+    return _RULE_BYTES_PER_PARAM * require_not_negative("params", params)
 
 
 def tensor_parallels(
@@ -219,7 +219,7 @@ def tensor_parallels(
 
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
     """
-    checked("domain", domain, least=1)
+    require_at_least("domain", domain, least=1)
     sizes = []
     for tp in _SIZES:
         if tp * dp <= domain and not tp_problem(llm, tp):

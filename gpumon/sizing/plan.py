@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.answer import (
@@ -538,8 +538,8 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
         price_per_hour=price,
         power_w=power,
         tokens_per_s=tokens,
-        price_per_mtok=price if isinstance(price, Missing) else per(price / 3600.0 * 1e6, tokens, NOT_GIVEN),
-        tokens_per_j=per(tokens, power, NOT_GIVEN),
+        price_per_mtok=price if isinstance(price, Missing) else divide(price / 3600.0 * 1e6, tokens, NOT_GIVEN),
+        tokens_per_j=divide(tokens, power, NOT_GIVEN),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.flops import compute_peak, decode_flops_per_token, head_flops, prefill_flops_per_token
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_at_least, require_positive
 from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
 from gpumon.sizing.accuracy import REACHED, EngineEfficiency, FirstTokenCost, first_token_cost, steps_each
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
@@ -45,8 +45,8 @@ class InstanceSetting(msgspec.Struct, frozen=True):
     speculation: Speculation = NO_SPECULATION
 
     def __post_init__(self) -> None:
-        checked("tp", self.tp, least=1)
-        checked("gpus", self.gpus, least=self.tp)
+        require_at_least("tp", self.tp, least=1)
+        require_at_least("gpus", self.gpus, least=self.tp)
 
 
 class StepCost(NamedTuple):
@@ -77,7 +77,7 @@ def step_cost(setting: InstanceSetting) -> StepCost:
     mix = setting.mix
     tp = setting.tp
     experts = llm.experts * llm.expert_read_bytes if llm.experts else 0.0
-    resident = max(0.0, positive("read_bytes", llm.read_bytes) - experts) / tp
+    resident = max(0.0, require_positive("read_bytes", llm.read_bytes) - experts) / tp
     routed = experts / (setting.expert_gpus or tp)
     bandwidth = _bandwidth(setting.gpu)
     new_per_token = mix.new_tokens / mix.answer_tokens
@@ -136,7 +136,7 @@ def layers_s(setting: InstanceSetting, reached: EngineEfficiency | None = None) 
 
 def weight_read_s(setting: InstanceSetting) -> float:
     """Seconds to read all weights once at the peak bandwidth, every expert included. ValueError as `step_cost`."""
-    return positive("read_bytes", setting.llm.read_bytes) / (setting.tp * _bandwidth(setting.gpu))
+    return require_positive("read_bytes", setting.llm.read_bytes) / (setting.tp * _bandwidth(setting.gpu))
 
 
 def prompt_parts_s(setting: InstanceSetting) -> tuple[float, float]:

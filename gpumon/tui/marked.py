@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.ratio import larger, minus, per, times
+from gpumon.efficiency.ratio import divide, larger, minus, times
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Outcomes, SinceStart, Snapshot
 
@@ -108,7 +108,7 @@ class Marked:
             itl_s=_mean_between(means_then.itl_s, means_then.itl_count, means.itl_s, means.itl_count),
             peak_running=watched.running,
             peak_waiting=watched.waiting,
-            busy_ratio=per(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
+            busy_ratio=divide(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
         )
 
 
@@ -124,4 +124,4 @@ def _mean_between(mean_then: Reading, count_then: Reading, mean: Reading, count:
     """Mean of the observations between two moments, from the means and counts up to each of them."""
     observed = minus(count, count_then)
     total = minus(times(mean, count), times(mean_then, count_then))
-    return per(total, observed, Missing(Reason.IDLE))
+    return divide(total, observed, Missing(Reason.IDLE))

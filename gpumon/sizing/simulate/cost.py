@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_not_negative, require_positive
 from gpumon.efficiency.traffic import distinct_experts
 
 _MOST_LISTED = 4096
@@ -32,9 +32,9 @@ class StepTime(NamedTuple):
 
     def checked(self) -> StepTime:
         """Itself; ValueError on a base that is not positive, or on a negative term."""
-        positive("base_s", self.base_s)
+        require_positive("base_s", self.base_s)
         for name in ("sequence_s", "prompt_token_s", "kv_token_s", "pair_s"):
-            checked(name, getattr(self, name))
+            require_not_negative(name, getattr(self, name))
         return self
 
     def base_by_tokens(self) -> tuple[float, ...]:

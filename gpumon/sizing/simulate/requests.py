@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from random import Random
 from typing import NamedTuple
 
-from gpumon.efficiency.ratio import checked, positive
+from gpumon.efficiency.ratio import require_not_negative, require_positive
 
 MOST_REQUESTS = 2_000_000
 """Requests of one simulation: more take minutes and tell nothing new."""
@@ -41,8 +41,8 @@ def constant(mean: float) -> Draw:
 
 def lognormal(mean: float, variation: float) -> Draw:
     """Lengths with a tail: lognormal with this mean and this standard deviation over the mean."""
-    positive("mean", mean)
-    if checked("variation", variation) == 0.0:
+    require_positive("mean", mean)
+    if require_not_negative("variation", variation) == 0.0:
         return constant(mean)
     sigma = math.sqrt(math.log1p(variation * variation))
     middle = math.log(mean) - sigma * sigma / 2.0
@@ -64,7 +64,7 @@ def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | No
     if mean is None:
         scale = 1.0
     else:
-        scale = mean / positive("mean of the histogram", drawn)
+        scale = mean / require_positive("mean of the histogram", drawn)
 
     def draw(random: Random) -> float:
         at = random.random() * sums[-1]
@@ -103,8 +103,8 @@ class RequestShape(NamedTuple):
 
 def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
     """Seconds between two arrivals: gamma with this shape, so that 1 is Poisson and less comes in bursts."""
-    positive("requests per second", rate)
-    positive("burstiness", burstiness)
+    require_positive("requests per second", rate)
+    require_positive("burstiness", burstiness)
     if math.isinf(burstiness):
         return lambda: 1.0 / rate
     scale = 1.0 / (rate * burstiness)

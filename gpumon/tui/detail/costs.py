@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import HOUR_S
 from gpumon.readings.snapshot import Engine, Gpu
@@ -51,7 +51,7 @@ def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry])
     else:
         hourly = thing.costs.cost_per_hour
         unused_s = thing.costs.unused_s
-    hours = per(unused_s, HOUR_S)
+    hours = divide(unused_s, HOUR_S)
     unused = ""
     if isinstance(thing, Gpu) or not is_sums(thing):
         unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from gpumon.efficiency.goodput import both, field_of_tokens
-from gpumon.efficiency.ratio import per, plus
+from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
@@ -140,7 +140,7 @@ def outcomes(engine: Engine, figures: FigureMaker) -> list[Section]:
         since_start: Reading = getattr(ever, field)
         if isinstance(now, Missing) and isinstance(since_start, Missing) and now.reason is Reason.NOT_EXPOSED:
             continue
-        share = per(now, sent, Missing(Reason.IDLE))
+        share = divide(now, sent, Missing(Reason.IDLE))
         tone = "text"
         if field in _BAD and number(now):
             tone = "warn"

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.ratio import per
+from gpumon.efficiency.ratio import divide
 from gpumon.readings.format import celsius, fahrenheit, ratio, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
@@ -48,7 +48,7 @@ class WallFigure(msgspec.Struct, frozen=True):
 
     def share(self, gpu: Gpu, view: View) -> Reading:
         """The figure as a share of the value that has the strongest colour; not clamped."""
-        return per(self.value(gpu), self.full(gpu, view))
+        return divide(self.value(gpu), self.full(gpu, view))
 
     def short(self, gpu: Gpu, view: View) -> str:
         """The figure in at most 4 cells."""
@@ -78,7 +78,7 @@ def step_of(share: float) -> int:
 
 
 def _vram_share(gpu: Gpu) -> Reading:
-    return per(gpu.vram_used_bytes, gpu.vram_total_bytes)
+    return divide(gpu.vram_used_bytes, gpu.vram_total_bytes)
 
 
 def _full_share(_gpu: Gpu, _view: View) -> Reading:
