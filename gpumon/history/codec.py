@@ -25,19 +25,25 @@ MOST_FRAMES: Final = 300
 _MOST_ROW_BYTES: Final = 1 << 27
 """Largest unpacked row; a larger one is damaged: a minute of 8 GPUs and 100 engines is two thirds of it."""
 _MOST_SHRINKING: Final = 1032
-"""zlib packs no bytes into fewer than this many times less (zlib.net/zlib_tech.html)."""
+"""zlib shrinks bytes by at most this factor (zlib.net/zlib_tech.html)."""
 _PIECE_BYTES: Final = 1 << 20
+"""Bytes that are unpacked at a time where only their number is wanted."""
 MOST_PACKED_BYTES: Final = 1 << 25
 """Largest block as it lies in the file: a larger one is damaged, and is not read; a minute takes a fifth of it."""
 _DAMAGE: Final = (
-    *(zlib.error, msgspec.MsgspecError, LookupError, RuntimeError, StopIteration, OverflowError),
+    zlib.error,
+    msgspec.MsgspecError,
+    LookupError,
+    StopIteration,  # a block that names more parts or rows than it has
+    RecursionError,  # msgspec, of bytes that are nested too deeply
+    OverflowError,  # numbers that are too large
     UnicodeDecodeError,  # msgspec passes it on from texts
 )
 """Exceptions of decoding for bytes that make no sense."""
 _MOST_PARTS: Final = 10_000
 """Most parts of one frame: it and its engines."""
 _MOST_SECONDS: Final = 1e5
-"""Most seconds between two points: a tick may be an hour."""
+"""Most seconds that points stand for: a tick may be an hour."""
 _SAME = 0
 _NEW = 1
 
@@ -52,10 +58,11 @@ class PackedFrame(NamedTuple):
     """A frame as msgpack: engines apart, since most of them are as they were in the frame before."""
 
     head: bytes
+    """The frame without its engines."""
     engines: tuple[bytes, ...]
 
 
-class _Moment(msgspec.Struct, array_like=True):
+class _FrameTime(msgspec.Struct, array_like=True):
     """The first fields of a `Frame`."""
 
     seq: int
@@ -68,28 +75,33 @@ class _Place(msgspec.Struct, array_like=True):
     steps: Annotated[bytes, msgspec.Meta(max_length=MOST_FRAMES)]
     """One byte for each frame that has this place: `_NEW` or `_SAME`."""
     lengths: Annotated[list[Annotated[int, msgspec.Meta(gt=0)]], msgspec.Meta(max_length=MOST_FRAMES)]
-    """Lengths of the new ones, in bytes."""
+    """Bytes of each row: of each frame whose step is `_NEW`."""
     rows: bytes
-    """Rows of one length after another: see `_woven`."""
+    """All rows of the first length, then all of the next: see `_weave_rows`."""
 
 
-class _Block(msgspec.Struct, array_like=True):
+class _PackedBlock(msgspec.Struct, array_like=True):
+    """Frames that follow each other."""
+
     sizes: Annotated[list[int], msgspec.Meta(max_length=MOST_FRAMES)]
     """Parts of each frame."""
     places: Annotated[list[_Place], msgspec.Meta(max_length=_MOST_PARTS)]
 
 
-class _Cells(msgspec.Struct, array_like=True):
+class _PackedPoints(msgspec.Struct, array_like=True):
+    """Points that follow each other."""
+
     keys: list[str]
-    cells: list[tuple[float, float, bytes]]
-    """Time, seconds, and a float32 for each key; NaN is a gap."""
+    """Series that any of them has."""
+    rows: list[tuple[float, float, bytes]]
+    """Of each: its time, its seconds, and a float32 for each key; NaN is a gap."""
 
 
 _FRAME: Final = msgspec.msgpack.Decoder(Frame)
 _ENGINE: Final = msgspec.msgpack.Decoder(EngineReading)
-_MOMENT: Final = msgspec.msgpack.Decoder(_Moment)
-_BLOCK: Final = msgspec.msgpack.Decoder(_Block)
-_CELLS: Final = msgspec.msgpack.Decoder(_Cells)
+_FRAME_TIME: Final = msgspec.msgpack.Decoder(_FrameTime)
+_BLOCK: Final = msgspec.msgpack.Decoder(_PackedBlock)
+_POINTS: Final = msgspec.msgpack.Decoder(_PackedPoints)
 _NOTE: Final = msgspec.msgpack.Decoder(Note)
 _EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
 
@@ -99,7 +111,9 @@ class Packer:
 
     def __init__(self) -> None:
         self._readings: tuple[EngineReading, ...] = ()
+        """Engines of the frame before."""
         self._engines: tuple[bytes, ...] = ()
+        """The same engines as bytes."""
 
     def pack(self, frame: Frame) -> PackedFrame:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
@@ -108,39 +122,44 @@ class Packer:
             before = None
             if place < len(self._readings):
                 before = self._readings[place]
-            engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
+            if before == reading:
+                engines.append(self._engines[place])
+            else:
+                engines.append(_encode(_without_repeated_earlier(reading, before)))
         self._engines = tuple(engines)
         self._readings = frame.engines
         return PackedFrame(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
 
 
-def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading:
-    """The reading, with the good ones before it only where they were not kept already."""
+def _without_repeated_earlier(reading: EngineReading, before: EngineReading | None) -> EngineReading:
+    """The reading; without `earlier` where the reading of the frame before has the same."""
     if reading.earlier and before is not None and before.earlier == reading.earlier:
         return msgspec.structs.replace(reading, earlier=())
     return reading
 
 
-def unpacked(packed: Iterable[PackedFrame]) -> list[Frame]:
-    """The frames; engines that share their bytes are one object.
+def unpack_frames(packed: Iterable[PackedFrame]) -> list[Frame]:
+    """The frames that a `Packer` packed; engines that share their bytes with the frame before are one object with it.
 
     A frame that this gpumon cannot read is left out: a newer one may know more kinds of things.
     """
-    decoded: dict[bytes, EngineReading] = {}
+    previous: dict[bytes, EngineReading] = {}
     frames = []
     for head, engines in packed:
         try:
             frame = _FRAME.decode(head)
-            decoded = {engine: decoded.get(engine) or _engine(engine) for engine in engines}
+            decoded = {engine: previous.get(engine) or _unpack_engine(engine) for engine in engines}
         except _DAMAGE:
             continue
-        frames.append(
-            msgspec.structs.replace(frame, engines=tuple(decoded[engine] for engine in engines)) if decoded else frame
-        )
+        previous = decoded
+        if engines:
+            frame = msgspec.structs.replace(frame, engines=tuple(decoded[engine] for engine in engines))
+        frames.append(frame)
     return frames
 
 
-def _engine(data: bytes) -> EngineReading:
+def _unpack_engine(data: bytes) -> EngineReading:
+    """The reading of an engine; recordings of version 0.1 have another form of it."""
     try:
         return _ENGINE.decode(data)
     except msgspec.ValidationError:
@@ -150,36 +169,38 @@ def _engine(data: bytes) -> EngineReading:
 def frame_time(packed: PackedFrame) -> tuple[int, float]:
     """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
     try:
-        decoded = _MOMENT.decode(packed.head)
+        decoded = _FRAME_TIME.decode(packed.head)
         return decoded.seq, decoded.wall_s
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
 
-def block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
+def pack_block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
     """Frames that follow each other as one block: what a frame shares with the one before costs next to nothing."""
     parts = [(frame.head, *frame.engines) for frame in frames]
     sizes = list(map(len, parts))
     places = []
     for index in range(max(sizes, default=0)):
-        places.append(_place([part[index] for part in parts if index < len(part)]))
-    return zlib.compress(_encode(_Block(sizes, places)), level)
+        places.append(_pack_place([part[index] for part in parts if index < len(part)]))
+    return zlib.compress(_encode(_PackedBlock(sizes, places)), level)
 
 
-def _place(column: Sequence[bytes]) -> _Place:
+def _pack_place(column: Sequence[bytes]) -> _Place:
+    """One place in all frames that have it: only what differs from the frame before is stored."""
     steps = bytearray()
     rows = list[bytes]()
+    rows_by_length: dict[int, list[bytes]] = {}
     for row in column:
-        same = bool(rows) and rows[-1] == row
-        steps.append(_SAME if same else _NEW)
-        if not same:
+        if rows and rows[-1] == row:
+            steps.append(_SAME)
+        else:
+            steps.append(_NEW)
             rows.append(row)
-    lengths = list(map(len, rows))
-    of_length = ([row for row in rows if len(row) == length] for length in dict.fromkeys(lengths))
-    return _Place(bytes(steps), lengths, b"".join(map(_woven, of_length)))
+            rows_by_length.setdefault(len(row), []).append(row)
+    return _Place(bytes(steps), list(map(len, rows)), b"".join(map(_weave_rows, rows_by_length.values())))
 
 
-def _woven(rows: Sequence[bytes]) -> bytes:
+def _weave_rows(rows: Sequence[bytes]) -> bytes:
     """Rows of one length, each XORed with the one before, and transposed: bytes of one meaning stand together.
 
     Measured on 8 GPUs and 4 engines: 4 % smaller than the rows as they are, and twice as quick to compress as level 9.
@@ -188,65 +209,73 @@ def _woven(rows: Sequence[bytes]) -> bytes:
     length = len(rows[0])
     woven = bytearray(count * length)
     before = 0
-    for offset, row in enumerate(rows):
+    for row_index, row in enumerate(rows):
         number = int.from_bytes(row, "big")
-        woven[offset::count] = (number ^ before).to_bytes(length, "big")
+        woven[row_index::count] = (number ^ before).to_bytes(length, "big")
         before = number
     return bytes(woven)
 
 
-def _unwoven(woven: bytes, length: int, count: int) -> list[bytes]:
+def _unweave_rows(woven: bytes, length: int, count: int) -> list[bytes]:
+    """The `count` rows of `length` bytes that `_weave_rows` wove."""
     rows = []
-    before = 0
-    for offset in range(count):
-        before ^= int.from_bytes(woven[offset::count], "big")
-        rows.append(before.to_bytes(length, "big"))
+    number = 0
+    for row_index in range(count):
+        number ^= int.from_bytes(woven[row_index::count], "big")
+        rows.append(number.to_bytes(length, "big"))
     return rows
 
 
-def unblocked(data: bytes) -> list[PackedFrame]:
+def unpack_block(data: bytes) -> list[PackedFrame]:
     """The frames of a block. Raises ValueError where it is damaged, in whatever way."""
     try:
-        found = _BLOCK.decode(_inflated(data))
-        columns = [iter(_column(place)) for place in found.places]
-        parts = []
-        for size in found.sizes:
-            parts.append([next(columns[index]) for index in range(size)])
-        return [PackedFrame(part[0], tuple(part[1:])) for part in parts]
+        block = _BLOCK.decode(_decompress(data))
+        columns = [iter(_unpack_place(place)) for place in block.places]
+        frames = []
+        for size in block.sizes:
+            parts = [next(columns[index]) for index in range(size)]
+            frames.append(PackedFrame(parts[0], tuple(parts[1:])))
+        return frames
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
 
-def _column(place: _Place) -> list[bytes]:
+def _unpack_place(place: _Place) -> list[bytes]:
+    """The bytes of a place in each frame that has it. Raises LookupError, StopIteration, OverflowError."""
     if sum(place.lengths) != len(place.rows):
         raise LookupError("rows are missing, or too many")
-    by_length = {}
-    at = 0
+    rows_by_length = {}
+    offset = 0
     for length, count in Counter(place.lengths).items():
-        by_length[length] = iter(_unwoven(place.rows[at : at + length * count], length, count))
-        at += length * count
-    rows = [next(by_length[length]) for length in place.lengths]
+        end = offset + length * count
+        rows_by_length[length] = iter(_unweave_rows(place.rows[offset:end], length, count))
+        offset = end
+    rows = [next(rows_by_length[length]) for length in place.lengths]
     column = []
     newest = -1
     for step in place.steps:
-        newest += step
+        if step == _NEW:
+            newest += 1
         column.append(rows[newest])
     return column
 
 
-def _inflated(data: bytes) -> bytes:
-    """Unpack zlib data. Raises zlib.error if it is cut off, TooLargeError."""
-    if len(data) * _MOST_SHRINKING > _MOST_ROW_BYTES:
-        _measure(data)
+def _decompress(data: bytes) -> bytes:
+    """The bytes that zlib packed. Raises zlib.error if they are cut off, TooLargeError."""
+    if len(data) * _MOST_SHRINKING > _MOST_ROW_BYTES:  # only these can be too large
+        _check_unpacked_size(data)
     stream = zlib.decompressobj()
-    inflated = stream.decompress(data, _MOST_ROW_BYTES)
+    unpacked = stream.decompress(data, _MOST_ROW_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
-    return inflated
+    return unpacked
 
 
-def _measure(data: bytes) -> None:
-    """Unpack in pieces that are dropped: what is too large takes no memory. Raises zlib.error, TooLargeError."""
+def _check_unpacked_size(data: bytes) -> None:
+    """Raise TooLargeError where data unpacks to too much, or zlib.error where it is cut off.
+
+    It is unpacked in pieces that are dropped, so that what is too large takes no memory.
+    """
     stream = zlib.decompressobj()
     size = 0
     while not stream.eof:
@@ -259,34 +288,34 @@ def _measure(data: bytes) -> None:
             raise zlib.error("incomplete")
 
 
-def pack_cells(points: Sequence[Points]) -> bytes:
-    """Points of charts; their values are kept in single precision."""
+def pack_points(points: Sequence[Points]) -> bytes:
+    """Points of charts as bytes; their values are kept in single precision."""
     keys = list(dict.fromkeys(key for cell in points for key in cell.values))
     rows = []
     for cell in points:
-        rows.append(
-            (cell.wall_s, cell.seconds, array("f", [cell.values.get(key, float("nan")) for key in keys]).tobytes())
-        )
-    return zlib.compress(_encode(_Cells(keys, rows)), SMALL)
+        values = array("f", [cell.values.get(key, math.nan) for key in keys])
+        rows.append((cell.wall_s, cell.seconds, values.tobytes()))
+    return zlib.compress(_encode(_PackedPoints(keys, rows)), SMALL)
 
 
-def unpack_cells(data: bytes) -> list[Points]:
-    """Points from the bytes of `pack_cells`. Raises ValueError if they are damaged."""
+def unpack_points(data: bytes) -> list[Points]:
+    """Points from the bytes of `pack_points`. Raises ValueError if they are damaged."""
     try:
-        found = _CELLS.decode(_inflated(data))
-        if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
-            raise ValueError("damaged: times that cannot be")
+        packed = _POINTS.decode(_decompress(data))
         points = []
-        for at, seconds, row in found.cells:
-            points.append(Points(at, seconds, _values(found.keys, row)))
+        for wall_s, seconds, row in packed.rows:
+            if not (math.isfinite(wall_s) and 0.0 <= seconds <= _MOST_SECONDS):
+                raise ValueError("damaged: times that cannot be")
+            points.append(Points(wall_s, seconds, _unpack_values(packed.keys, row)))
         return points
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
 
-def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
+def _unpack_values(keys: Sequence[str], row: bytes) -> dict[str, float]:
+    """Value of each key; a key whose value is a gap is left out. Raises ValueError where their numbers differ."""
     values = array("f", row)
-    if not math.isnan(sum(values)):
+    if not math.isnan(sum(values)):  # no gap: the common case
         return dict(zip(keys, values, strict=True))
     result = {}
     for key, value in zip(keys, values, strict=True):
@@ -295,13 +324,13 @@ def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     return result
 
 
-def told(events: Sequence[Event]) -> bytes:
+def pack_events(events: Sequence[Event]) -> bytes:
     """Events as bytes."""
     return _encode(events)
 
 
 def unpack_events(data: bytes) -> list[Event]:
-    """Events from the bytes of `told`. Raises ValueError if they are damaged."""
+    """Events from the bytes of `pack_events`, or of version 0.1. Raises ValueError if they are damaged."""
     try:
         try:
             return _EVENTS.decode(data)
@@ -311,16 +340,16 @@ def unpack_events(data: bytes) -> list[Event]:
         raise ValueError(f"damaged: {error}") from None
 
 
-def noted(note: Note) -> bytes:
+def pack_note(note: Note) -> bytes:
     """An entry of the log of verdicts as bytes."""
     return zlib.compress(_encode(note), QUICK)
 
 
 def unpack_notes(data: bytes) -> list[Note]:
-    """Notes from the bytes of `noted`; none if a gpumon wrote them whose verdicts have another shape. Raises ValueError
-    if they are damaged."""
+    """The note from the bytes of `pack_note`, in a list as all rows of a recording give their contents; an empty one
+    if a gpumon wrote it whose verdicts have another shape. Raises ValueError if the bytes are damaged."""
     try:
-        return [_NOTE.decode(_inflated(data))]
+        return [_NOTE.decode(_decompress(data))]
     except msgspec.ValidationError:
         return []
     except _DAMAGE as error:

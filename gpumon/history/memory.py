@@ -114,7 +114,7 @@ class MemoryStore:
             if tick.verdicts is not None:
                 note = self._log.note(wall_s, tick.verdicts)
                 if note is not None:
-                    self._bytes += chunk.noted(codec.noted(note))
+                    self._bytes += chunk.noted(codec.pack_note(note))
             self._drop(tick.frame.monotonic_s)
         self._squeeze_aside()
 
@@ -152,8 +152,8 @@ class MemoryStore:
                 chunk = self._full.popleft()
                 packed = chunk.packed
                 points = chunk.points
-            block = codec.block(packed)
-            cells = codec.pack_cells(points)
+            block = codec.pack_block(packed)
+            cells = codec.pack_points(points)
             with self._lock:
                 saved = chunk.squeezed(block, cells)
                 if chunk in self._chunks:
@@ -184,8 +184,8 @@ class MemoryStore:
                 packed = [*chunk.packed]
                 again = self._came_again(chunk)
             if block:
-                packed = codec.unblocked(block)
-            for frame in codec.unpacked(packed):
+                packed = codec.unpack_block(block)
+            for frame in codec.unpack_frames(packed):
                 if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again):
                     frames.append(frame)
         return frames
@@ -227,7 +227,7 @@ class MemoryStore:
                 cells = chunk.cells
                 points = [*chunk.points]
             if cells:
-                points = codec.unpack_cells(cells)
+                points = codec.unpack_points(cells)
             for cell in points:
                 if from_s <= cell.wall_s <= to_s:
                     inside.append(cell)

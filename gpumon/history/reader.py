@@ -123,7 +123,7 @@ class Recording:
                 for block in self._blocks(run, since_s, until_s):
                     of_run += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
                 packed = of_run + packed
-        frames = codec.unpacked(packed)
+        frames = codec.unpack_frames(packed)
         if len(frames) < len(packed):
             self._damaged_frames.update(codec.frame_time(frame) for frame in packed)
             self._damaged_frames.difference_update((frame.seq, frame.wall_s) for frame in frames)
@@ -154,7 +154,7 @@ class Recording:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         points = []
-        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.unpack_cells):
+        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.unpack_points):
             if from_s <= cell.wall_s <= to_s:
                 points.append(cell)
         return points
@@ -392,7 +392,7 @@ class Recording:
 
 def _timed(data: bytes) -> list[tuple[float, codec.PackedFrame]]:
     """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
-    frames = codec.unblocked(data)
+    frames = codec.unpack_block(data)
     timed = []
     last_s = -math.inf
     for frame in frames:

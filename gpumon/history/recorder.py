@@ -301,8 +301,8 @@ class Writer:
         self._run: int = newest[0] if newest else 1
         self._last_s: float = newest[1] if newest else -math.inf
         self._packer = codec.Packer()
-        self._frames = _Tail(PieceKind.FRAMES, codec.block, codec.unblocked)
-        self._points = _Tail(PieceKind.POINTS, codec.pack_cells, codec.unpack_cells)
+        self._frames = _Tail(PieceKind.FRAMES, codec.pack_block, codec.unpack_block)
+        self._points = _Tail(PieceKind.POINTS, codec.pack_points, codec.unpack_points)
         self._cell = PointsCell()
         self._log = VerdictLog()
         self._clock = _Clock()
@@ -327,7 +327,7 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         self._end_cell()
         if points:
-            self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.pack_cells(points))
+            self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.pack_points(points))
         self._tell(events)
         self._note(notes)
         self._end_minute()
@@ -365,23 +365,23 @@ class Writer:
         if tick.verdicts is not None and (note := self._log.note(at_s, tick.verdicts)) is not None:
             self._note([note])
         packed = self._packer.pack(frame)
-        row = self._insert(PieceKind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
+        row = self._insert(PieceKind.FRAMES, at_s, at_s, codec.pack_block([packed], codec.QUICK))
         self._frames.add(row, at_s, packed)
         self._cell.add(at_s, frame.interval_s, tick.points)
 
     def _tell(self, events: Sequence[Event]) -> None:
         if events:
             times = [event.wall_s for event in events]
-            self._insert(PieceKind.EVENTS, min(times), max(times), codec.told(events))
+            self._insert(PieceKind.EVENTS, min(times), max(times), codec.pack_events(events))
 
     def _note(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            self._insert(PieceKind.VERDICTS, note.wall_s, note.wall_s, codec.noted(note))
+            self._insert(PieceKind.VERDICTS, note.wall_s, note.wall_s, codec.pack_note(note))
 
     def _end_cell(self) -> None:
         point = self._cell.taken()
         if point is not None:
-            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.pack_cells([point]))
+            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.pack_points([point]))
             self._points.add(row, point.wall_s, point)
 
     def _end_minute(self) -> None:

@@ -37,20 +37,20 @@ def packed(given: list[Frame]) -> list[codec.PackedFrame]:
 @each_row("level", [codec.QUICK, codec.SMALL])
 def test_a_block_gives_back_the_frames_that_went_in(name: str, level: int) -> None:
     given = frames(name)
-    assert codec.unpacked(codec.unblocked(codec.block(packed(given), level))) == given
+    assert codec.unpack_frames(codec.unpack_block(codec.pack_block(packed(given), level))) == given
 
 
 def test_engines_that_were_not_polled_anew_are_kept_once() -> None:
     given = packed(frames("simulator"))
     assert given[1].engines[0] is given[0].engines[0]
     assert given[2].engines[0] is not given[0].engines[0]
-    read = codec.unpacked(given[:2])
+    read = codec.unpack_frames(given[:2])
     assert read[1].engines[0] is read[0].engines[0]
 
 
 def test_a_day_of_eight_gpus_and_four_engines_fits_150_mb() -> None:
     minute = packed(frames("simulator")[:60])
-    assert len(codec.block(minute)) / 60 * 86400 < 141e6, "the rest is for points, carries and SQLite"
+    assert len(codec.pack_block(minute)) / 60 * 86400 < 141e6, "the rest is for points, carries and SQLite"
 
 
 def test_times_are_read_without_the_rest() -> None:
@@ -88,7 +88,7 @@ any_frames = st.builds(
 
 @given(st.lists(any_frames, max_size=3))
 def test_any_frames_come_back_however_they_differ(given: list[Frame]) -> None:
-    assert codec.unpacked(codec.unblocked(codec.block(packed(given)))) == given
+    assert codec.unpack_frames(codec.unpack_block(codec.pack_block(packed(given)))) == given
 
 
 def test_a_frame_of_an_older_gpumon_lacks_its_last_fields() -> None:
@@ -97,7 +97,7 @@ def test_a_frame_of_an_older_gpumon_lacks_its_last_fields() -> None:
     fields[4] = fields[4][:8]  # a host reading before it told of the busiest core
     fields[5] = [gpu[:36] for gpu in fields[5]]
     older = codec.PackedFrame(msgspec.msgpack.encode(fields[:7]), ())
-    (read,) = codec.unpacked([older])
+    (read,) = codec.unpack_frames([older])
     assert read.host.cpu_ratio == frame.host.cpu_ratio
     assert isinstance(read.host.busiest_core_ratio, Missing)
     assert (read.gpus[3].energy_j, read.faults) == (frame.gpus[3].energy_j, ())
@@ -108,38 +108,38 @@ def test_readings_from_before_the_start_are_kept_once() -> None:
     newest = EngineReading("run", "file:run", EndpointState.OK, 2.0, earlier=(first,))
     later = replace(newest, monotonic_s=3.0)
     given = [Frame(at, at, at, 1.0, HostReading(), (), (each,)) for at, each in ((1, newest), (2, newest), (3, later))]
-    read = codec.unpacked(packed(given))
+    read = codec.unpack_frames(packed(given))
     assert [len(frame.engines[0].earlier) for frame in read] == [1, 1, 0]
 
 
 @each_row("cut", ["end", "half", "all", "other", "no_block"])
 def test_a_damaged_block_is_said_to_be_one(cut: str) -> None:
-    whole = codec.block(packed(frames("vllm-poisson")))
+    whole = codec.pack_block(packed(frames("vllm-poisson")))
     half = whole[: len(whole) // 2]
     others = {"all": b"", "other": b"x" * 40, "no_block": zlib.compress(b"\x93\x01\x02\x03")}
     with pytest.raises(ValueError, match="damaged"):
-        codec.unblocked({"end": whole[:-5], "half": half, **others}[cut])
+        codec.unpack_block({"end": whole[:-5], "half": half, **others}[cut])
 
 
 @given(st.integers(0, 600), st.integers(0, 255))
 def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
-    inside = bytearray(zlib.decompress(codec.block(packed(frames("vllm-poisson")[:5]))))
+    inside = bytearray(zlib.decompress(codec.pack_block(packed(frames("vllm-poisson")[:5]))))
     inside[at] = value
     found: list[codec.PackedFrame] = []
     with contextlib.suppress(ValueError):
-        found = codec.unblocked(zlib.compress(inside))
+        found = codec.unpack_block(zlib.compress(inside))
     assert len(found) <= 255
 
 
 def test_points_keep_gaps_and_single_precision() -> None:
     given = [Points(5.0, 5.0, {"busy": 0.1, "mfu": 1e12}), Points(10.0, 4.0, {"mfu": 2.0, "late": 3.0})]
-    read = codec.unpack_cells(codec.pack_cells(given))
+    read = codec.unpack_points(codec.pack_points(given))
     assert [(each.wall_s, each.seconds, set(each.values)) for each in read] == [
         (5.0, 5.0, {"busy", "mfu"}),
         (10.0, 4.0, {"mfu", "late"}),
     ]
     assert math.isclose(read[0].values["busy"], 0.1, rel_tol=1e-7)
     with pytest.raises(ValueError, match="damaged"):
-        codec.unpack_cells(codec.pack_cells(given)[:-3])
+        codec.unpack_points(codec.pack_points(given)[:-3])
     with pytest.raises(ValueError, match="zip"):
-        codec.unpack_cells(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))
+        codec.unpack_points(zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))]))))

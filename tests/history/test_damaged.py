@@ -93,7 +93,7 @@ def put(path: Path, *rows: tuple[object, ...]) -> Path:
 
 def row(at: float, number: int = 0) -> tuple[object, ...]:
     moved = msgspec.structs.replace(frame(number), wall_s=at, monotonic_s=at - WALL_S + 5000.0)
-    return (1, at, at, codec.block([codec.Packer().pack(moved)]))
+    return (1, at, at, codec.pack_block([codec.Packer().pack(moved)]))
 
 
 def test_a_report_goes_by_frames_and_not_by_the_clock(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_file_of_damaged_rows_is_refused_before_all_are_read(
 def test_more_rows_than_a_recording_has_are_refused(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Each is well, and says nothing."""
     path = put(tmp_path / "r", row(WALL_S), row(WALL_S + 60.0, 9))
-    nothing = codec.told([])
+    nothing = codec.pack_events([])
     with connected(path, "rw") as connection:
         connection.execute(
             "WITH RECURSIVE rows(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM rows WHERE number <= ?)"

@@ -49,7 +49,7 @@ def damaged() -> dict[str, object]:
     return {
         "text": "text",
         "a number": 5,
-        "no frame": codec.block([codec.PackedFrame(b"\xc0", ())]),
+        "no frame": codec.pack_block([codec.PackedFrame(b"\xc0", ())]),
         "a row of 2 GB": block([1], b"\1", [2 * 10**9], b""),
         "a row of 1 TB": block([1], b"\1", [10**12], b""),
         "an empty row": block([1], b"\1", [0], b""),
@@ -59,14 +59,14 @@ def damaged() -> dict[str, object]:
         "many lengths": block([1], b"\1", list(range(1, 60_000)), b""),
         "many frames": block([1] * 400, b"\1" * 300, [1], b"1"),
         "a frame of many parts": block([10**9], b"\1", [1], b"1"),
-        "time that goes back": codec.block(packed(5, 4)),
-        "no time": codec.block([codec.PackedFrame(encode([1, float("nan")]), ())]),
+        "time that goes back": codec.pack_block(packed(5, 4)),
+        "no time": codec.pack_block([codec.PackedFrame(encode([1, float("nan")]), ())]),
         "600 MB of nothing": bomb(600),
     }
 
 
 def test_a_row_that_makes_no_sense_is_left_out_in_little_memory(tmp_path: Path) -> None:
-    rows = [(1, WALL_S + at, WALL_S + at, codec.block(packed(at))) for at in (0, 2)]
+    rows = [(1, WALL_S + at, WALL_S + at, codec.pack_block(packed(at))) for at in (0, 2)]
     for what, data in damaged().items():
         past = put(tmp_path / what, rows[0], (1, WALL_S + 1, WALL_S + 1, data), rows[1])
         tracemalloc.start()
@@ -84,13 +84,13 @@ def test_a_frame_of_a_newer_gpumon_costs_no_other(tmp_path: Path) -> None:
     odd = msgspec.msgpack.decode(given[30].engines[0])
     odd[2] = "a state to come"
     given[30] = codec.PackedFrame(given[30].head, (encode(odd),))
-    past = put(tmp_path / "r.sqlite", (1, WALL_S, WALL_S + 59, codec.block(given)))
+    past = put(tmp_path / "r.sqlite", (1, WALL_S, WALL_S + 59, codec.pack_block(given)))
     assert [each.seq for each in past.frames(WALL_S + 25, WALL_S + 35)] == [25, 26, 27, 28, 29, 31, 32, 33, 34, 35]
     assert past.damaged == 1
 
 
 def test_runs_are_found_however_they_are_numbered(tmp_path: Path) -> None:
-    data = [codec.block(packed(at)) for at in range(3)]
+    data = [codec.pack_block(packed(at)) for at in range(3)]
     past = put(
         tmp_path / "r.sqlite",
         *((run, WALL_S + at, WALL_S + at, data[at]) for at, run in enumerate((1, 10**9, 2**62))),
@@ -144,7 +144,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_killed_writer_left_in_a_rollback_journal_is_taken_back(tmp_path: Path) -> None:
     """As on a network file system: its file holds half a transaction, and SQLite does not undo that read-only."""
-    data = codec.block(packed(*range(3)))
+    data = codec.pack_block(packed(*range(3)))
     for name in ("read", "written"):
         put(tmp_path / name, (1, WALL_S, WALL_S + 2, data)).close()
         done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name)], check=False)

@@ -130,10 +130,10 @@ def encode_ms(minutes: int = 5) -> tuple[float, float, float]:
     packed = [packer.pack(frame) for frame in frames]
     packed_s = time.process_time()
     for each in packed:
-        codec.block([each], codec.QUICK)
+        codec.pack_block([each], codec.QUICK)
     rows_s = time.process_time()
     for at in range(0, len(packed), 60):
-        codec.block(packed[at : at + 60])
+        codec.pack_block(packed[at : at + 60])
     ended_s = time.process_time()
     return tuple(seconds / len(frames) * 1e3 for seconds in (packed_s - began_s, rows_s - packed_s, ended_s - rows_s))  # type: ignore[return-value]
 
