@@ -196,7 +196,7 @@ def _asked_scenario(
     from msgspec.structs import replace
 
     from gpumon.config.load import file_name
-    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+    from gpumon.config.scenario_file import read_scenario, scenario_from_stream, scenario_of_settings
     from gpumon.sizing.scenario import Workload
 
     if chosen.file == "-":
@@ -204,7 +204,7 @@ def _asked_scenario(
     elif chosen.file:
         scenario = read_scenario(chosen.file)
     else:
-        scenario = base_of(config)
+        scenario = scenario_of_settings(config)
     own: Mapping[str, LlmSpec] = MappingProxyType({})
     traffic: Mapping[str, RecordedTraffic] = MappingProxyType({})
     if chosen.recording:

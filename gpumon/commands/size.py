@@ -179,13 +179,13 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
 
 def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
     """The scenario of the file or of standard input, else an empty one with the settings of the config."""
-    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+    from gpumon.config.scenario_file import read_scenario, scenario_from_stream, scenario_of_settings
 
     if chosen.file == "-":
         return scenario_from_stream(sys.stdin.buffer, _place(chosen))
     if chosen.file:
         return read_scenario(chosen.file)
-    return base_of(config)
+    return scenario_of_settings(config)
 
 
 def _check_profiles(scenario: Scenario, catalogues: Catalogues, where: str) -> None:

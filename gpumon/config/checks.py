@@ -32,17 +32,17 @@ class FieldRule(msgspec.Struct, frozen=True):
     """The value that gpumon goes on with; `problem` is asked of this one."""
 
 
-def _check(
+def _rule(
     problem: Callable[[Any], str], read: Callable[[Any], Any] = lambda value: value, *, hidden: bool = False
 ) -> Meta:
-    """A rule beside a type: `Annotated[str, check(...)]`."""
+    """A rule beside a type: `Annotated[str, _rule(...)]`."""
     return Meta(extra={"rule": FieldRule(problem, hidden, read)})
 
 
-def form(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
-    """The same for a text that matches a pattern, or says `otherwise`."""
+def pattern_rule(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
+    """A rule beside a type: the text matches a pattern, else the fault is `otherwise`."""
     compiled = re.compile(pattern)
-    return _check(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
+    return _rule(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
 
 
 def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
@@ -224,25 +224,27 @@ def same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
 
 _NO_NAME: Final = "must be the name of an environment variable, never the key itself"
 _NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
-KeyEnv = Annotated[str, form(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
-KeyFile = Annotated[str, form(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
-Url = Annotated[str, _check(urls.url_problem, urls.with_scheme)]
-UrlOrNone = Annotated[str, _check(lambda url: urls.url_problem(url) if url else "", urls.with_scheme)]
+KeyEnv = Annotated[str, pattern_rule(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
+KeyFile = Annotated[str, pattern_rule(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
+Url = Annotated[str, _rule(urls.url_problem, urls.with_scheme)]
+UrlOrNone = Annotated[str, _rule(lambda url: urls.url_problem(url) if url else "", urls.with_scheme)]
 """Empty: none."""
-Matchers = Annotated[str, _check(matchers_problem)]
-LabelNames = Annotated[tuple[str, ...], _check(_labels_problem)]
-OwnerLabels = Annotated[tuple[str, ...], _check(_owners_problem)]
-Tenant = Annotated[str, form(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
-HostAddress = Annotated[str, _check(_host_problem, _host_address, hidden=True)]
-CommandText = Annotated[str, form(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
-ListenAddress = Annotated[str, _check(address_problem)]
-UserName = Annotated[str, form(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]
-FileName = Annotated[str, form(r"[^\0]+", "must be the path of a file")]
-ThemeName = Annotated[str, form(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")]
-GpuType = Annotated[str, _check(gpu_type_problem)]
-GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _check(_gpus_problem)]
-ColumnNames = Annotated[tuple[str, ...], _check(_columns_problem)]
-When = Annotated[str, _check(_when_problem)]
-Program = Annotated[tuple[str, ...], _check(_command_problem)]
-WebhookUrl = Annotated[str, _check(_webhook_url_problem, urls.with_scheme, hidden=True)]
-Silences = Annotated[tuple[str, ...], _check(_silences_problem)]
+Matchers = Annotated[str, _rule(matchers_problem)]
+LabelNames = Annotated[tuple[str, ...], _rule(_labels_problem)]
+OwnerLabels = Annotated[tuple[str, ...], _rule(_owners_problem)]
+Tenant = Annotated[str, pattern_rule(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
+HostAddress = Annotated[str, _rule(_host_problem, _host_address, hidden=True)]
+CommandText = Annotated[str, pattern_rule(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
+ListenAddress = Annotated[str, _rule(address_problem)]
+UserName = Annotated[str, pattern_rule(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]
+FileName = Annotated[str, pattern_rule(r"[^\0]+", "must be the path of a file")]
+ThemeName = Annotated[
+    str, pattern_rule(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")
+]
+GpuType = Annotated[str, _rule(gpu_type_problem)]
+GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _rule(_gpus_problem)]
+ColumnNames = Annotated[tuple[str, ...], _rule(_columns_problem)]
+When = Annotated[str, _rule(_when_problem)]
+Program = Annotated[tuple[str, ...], _rule(_command_problem)]
+WebhookUrl = Annotated[str, _rule(_webhook_url_problem, urls.with_scheme, hidden=True)]
+Silences = Annotated[tuple[str, ...], _rule(_silences_problem)]

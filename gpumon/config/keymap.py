@@ -12,6 +12,9 @@ import msgspec
 from gpumon.config.urls import without_secrets
 from gpumon.readings.text import clean
 
+SAME: Final = ""
+"""Meaning of a key on a fleet's screen: the same as on that of a machine."""
+
 
 class Command(msgspec.Struct, frozen=True):
     """Something that a key does."""
@@ -22,33 +25,33 @@ class Command(msgspec.Struct, frozen=True):
     """As the user writes them: a character, or a name such as `f1`, `ctrl+l`, `pageup`."""
     does: str
     fleet: str | None = None
-    """Its meaning on a fleet's screen; empty: the same; None: nothing."""
+    """Its meaning on a fleet's screen; `SAME`: that of `does`; None: nothing."""
     scope: str = ""
     """Part of the screen where its keys come first; empty: everywhere. Each scope has keys of its own."""
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
-    Command("help", ("?", "f1", "h"), "help", ""),
-    Command("quit", ("q", "f10"), "back; on the first screen quit", ""),
-    Command("pause", ("space", "p"), "freeze the display", ""),
-    Command("up", ("up", "k"), "up", ""),
-    Command("down", ("down", "j"), "down", ""),
-    Command("page.up", ("pageup",), "page up", ""),
-    Command("page.down", ("pagedown",), "page down", ""),
-    Command("top", ("g",), "to the top", ""),
-    Command("end", ("G",), "to the end", ""),
-    Command("open", ("enter",), "detail of the row", "the host; a model's hosts"),
-    Command("back", ("escape",), "back (never quits)", ""),
-    Command("filter", ("/", "f3"), "filter rows; search a page", ""),
+    Command("help", ("?", "f1", "h"), "help", fleet=SAME),
+    Command("quit", ("q", "f10"), "back; on the first screen quit", fleet=SAME),
+    Command("pause", ("space", "p"), "freeze the display", fleet=SAME),
+    Command("up", ("up", "k"), "up", fleet=SAME),
+    Command("down", ("down", "j"), "down", fleet=SAME),
+    Command("page.up", ("pageup",), "page up", fleet=SAME),
+    Command("page.down", ("pagedown",), "page down", fleet=SAME),
+    Command("top", ("g",), "to the top", fleet=SAME),
+    Command("end", ("G",), "to the end", fleet=SAME),
+    Command("open", ("enter",), "detail of the row", fleet="the host; a model's hosts"),
+    Command("back", ("escape",), "back (never quits)", fleet=SAME),
+    Command("filter", ("/", "f3"), "filter rows; search a page", fleet=SAME),
     Command("filter.all", ("\\",), "filter all panes"),
-    Command("sort", ("o", "f6"), "sort the rows", ""),
+    Command("sort", ("o", "f6"), "sort the rows", fleet=SAME),
     Command("cell", ("i",), "why a cell: its formula"),
-    Command("zoom", ("z",), "zoom the pane, and back", "a wall of all GPUs, and back"),
+    Command("zoom", ("z",), "zoom the pane, and back", fleet="a wall of all GPUs, and back"),
     Command("wall", ("W",), "GPUs as tiles, or as rows"),
-    Command("wall.figure", ("f",), "tiles by another figure", ""),
+    Command("wall.figure", ("f",), "tiles by another figure", fleet=SAME),
     Command("roofline", ("R",), "roofline of the engines"),
-    Command("pane.next", ("tab",), "next pane", "sizing panel, or table"),
-    Command("pane.previous", ("shift+tab",), "previous pane", "sizing panel, or table"),
+    Command("pane.next", ("tab",), "next pane", fleet="sizing panel, or table"),
+    Command("pane.previous", ("shift+tab",), "previous pane", fleet="sizing panel, or table"),
     Command("pane.gpus", ("1",), "GPUs"),
     Command("pane.engines", ("2",), "engines"),
     Command("pane.history", ("3",), "history"),
@@ -56,39 +59,39 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("pane.faults", ("5", "t"), "triage: what limits, and why"),
     Command("span.shorter", ("<",), "shorter charts"),
     Command("span.longer", (">",), "longer charts"),
-    Command("slower", ("+", "="), "read less often, as in btop", "ask less often, as in btop"),
-    Command("faster", ("-",), "read more often, as in btop", "ask more often, as in btop"),
-    Command("left", ("left",), "back: thing, value, frame, columns", "back: value, refresh, columns"),
-    Command("right", ("right",), "next: thing, value, frame, columns", "next: value, refresh, columns"),
-    Command("time.frame.back", ("comma",), "paused: one frame back", "paused: one refresh back"),
-    Command("time.frame.forth", (".",), "paused: one frame forth", "paused: one refresh forth"),
-    Command("time.back", ("[",), "pause, and 10 s back", "pause, and 5 minutes back"),
-    Command("time.forth", ("]",), "paused: 10 s forth", "paused: 5 minutes forth"),
-    Command("time.minute.back", ("{",), "pause, and a minute back", "pause, and an hour back"),
-    Command("time.minute.forth", ("}",), "paused: a minute forth", "paused: an hour forth"),
-    Command("time.previous", ("N",), "previous event; match", "what happened before, on the row's host"),
-    Command("time.next", ("n",), "next event; match", "what happened next, on the row's host"),
-    Command("time.oldest", ("home",), "top; paused: the oldest", ""),
-    Command("time.live", ("end",), "end; paused: live again", ""),
-    Command("redraw", ("r", "ctrl+l"), "read now, redraw", "ask now, redraw"),
-    Command("sizing", ("s",), "sizing: how many GPUs", "sizing, for the whole fleet"),
-    Command("settings", ("f2", "e"), "settings", ""),
-    Command("palette", (":", "ctrl+p"), "all commands; a time: 03:10", ""),
-    Command("save", ("w", "f12"), "write an incident bundle", ""),
+    Command("slower", ("+", "="), "read less often, as in btop", fleet="ask less often, as in btop"),
+    Command("faster", ("-",), "read more often, as in btop", fleet="ask more often, as in btop"),
+    Command("left", ("left",), "back: thing, value, frame, columns", fleet="back: value, refresh, columns"),
+    Command("right", ("right",), "next: thing, value, frame, columns", fleet="next: value, refresh, columns"),
+    Command("time.frame.back", ("comma",), "paused: one frame back", fleet="paused: one refresh back"),
+    Command("time.frame.forth", (".",), "paused: one frame forth", fleet="paused: one refresh forth"),
+    Command("time.back", ("[",), "pause, and 10 s back", fleet="pause, and 5 minutes back"),
+    Command("time.forth", ("]",), "paused: 10 s forth", fleet="paused: 5 minutes forth"),
+    Command("time.minute.back", ("{",), "pause, and a minute back", fleet="pause, and an hour back"),
+    Command("time.minute.forth", ("}",), "paused: a minute forth", fleet="paused: an hour forth"),
+    Command("time.previous", ("N",), "previous event; match", fleet="what happened before, on the row's host"),
+    Command("time.next", ("n",), "next event; match", fleet="what happened next, on the row's host"),
+    Command("time.oldest", ("home",), "top; paused: the oldest", fleet=SAME),
+    Command("time.live", ("end",), "end; paused: live again", fleet=SAME),
+    Command("redraw", ("r", "ctrl+l"), "read now, redraw", fleet="ask now, redraw"),
+    Command("sizing", ("s",), "sizing: how many GPUs", fleet="sizing, for the whole fleet"),
+    Command("settings", ("f2", "e"), "settings", fleet=SAME),
+    Command("palette", (":", "ctrl+p"), "all commands; a time: 03:10", fleet=SAME),
+    Command("save", ("w", "f12"), "write an incident bundle", fleet=SAME),
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),
-    Command("copy", ("c",), "copy a command of triage", "copy a command of the row's verdict"),
+    Command("copy", ("c",), "copy a command of triage", fleet="copy a command of the row's verdict"),
     Command("log", ("L",), "log of the engine"),
     Command("requests", ("F",), "requests in the engine's log"),
     Command("mark", ("M",), "mark this moment"),
     Command("compare", ("D",), "difference since the mark"),
-    Command("suspend", ("ctrl+z",), "to the shell; fg comes back", ""),
-    Command("fleet.models", ("m",), "rows: hosts, models, owners", "", scope="fleet"),
+    Command("suspend", ("ctrl+z",), "to the shell; fg comes back", fleet=SAME),
+    Command("fleet.models", ("m",), "rows: hosts, models, owners", fleet=SAME, scope="fleet"),
     Command("log.follow", ("F",), "follow the log, or not", scope="log"),
     Command("log.error", ("e",), "first error of the log, next", scope="log"),
     Command("requests.errors", ("e",), "errors first, or by time", scope="requests"),
     *(
-        Command(f"sizing.{name}", keys, does, "", scope="sizing")
+        Command(f"sizing.{name}", keys, does, fleet=SAME, scope="sizing")
         for name, keys, does in (
             ("more", ("+", "="), "a step more"),
             ("less", ("-",), "a step less"),
@@ -120,9 +123,9 @@ NEEDED_COMMANDS: Final = frozenset(("help", "quit", "back"))
 """Commands without which there is no way on or out: they keep at least one key."""
 KEPT: Final = (*sorted(NEEDED_COMMANDS), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
 """Commands whose keys keep their meaning in every scope."""
-_TYPED: Final = frozenset("0123456789.,")
-"""Characters that begin a number where numbers are typed: the sizing panel."""
-TAKEN: Final = "ctrl+c"
+_NUMBER_CHARACTERS: Final = frozenset("0123456789.,")
+"""Characters that begin a number in the sizing panel, where numbers are typed."""
+ALWAYS_QUITS: Final = "ctrl+c"
 """Quits, whatever the keys are."""
 KEY_NAMES: Final = (
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "enter", "escape", "space"),
@@ -131,13 +134,14 @@ KEY_NAMES: Final = (
 """Keys that have a name; besides them f1 to f24 and every character."""
 ALLOWED: Final = f"a character, f1 to f24, {', '.join(KEY_NAMES)}, or one of these after ctrl+, alt+ or shift+"
 _SCOPES: Final = {command.id: command.scope for command in COMMANDS if command.scope}
+"""Id of a command -> its scope; commands of the whole screen are not in it."""
 _KEY: Final = re.compile(
     rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(KEY_NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
 )
 _SENT_AS: Final = {"ctrl+h": "backspace", "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape"}
 """Keys that most terminals cannot tell from another."""
 
-_SHOWN: Final = {
+_SHOWN_NAMES: Final = {
     "escape": "Esc",
     "tab": "Tab",
     "shift+tab": "S-Tab",
@@ -152,6 +156,7 @@ _SHOWN: Final = {
     "end": "End",
     "comma": ",",
 }
+"""Names of keys as a person reads them. `Left` and `Right` are words: the line of keys shows the pair as `← →`."""
 
 
 class Keymap:
@@ -195,15 +200,15 @@ def split_keys(keys: str) -> tuple[str, ...]:
 
 def keys_problem(name: str, keys: str) -> str:
     """Fault of the keys given to the command `name`; empty: none."""
-    wanted = split_keys(keys)
-    if not wanted:
+    names = split_keys(keys)
+    if not names:
         if name in NEEDED_COMMANDS:
             return f"{name} needs at least one key"
         return ""
-    for key in wanted:
-        if name in _SCOPES and key in _TYPED:
+    for key in names:
+        if _SCOPES.get(name) == "sizing" and key in _NUMBER_CHARACTERS:
             return f"{key} begins a number there"
-    for key in wanted:
+    for key in names:
         fault = _key_problem(key)
         if fault:
             return fault
@@ -211,8 +216,9 @@ def keys_problem(name: str, keys: str) -> str:
 
 
 def _key_problem(key: str) -> str:
-    if key == TAKEN:
-        return f"{TAKEN} always quits and can do nothing else"
+    """Fault of one key as the user wrote it; empty: none."""
+    if key == ALWAYS_QUITS:
+        return f"{ALWAYS_QUITS} always quits and can do nothing else"
     if key in _SENT_AS:
         return f"{key} is what terminals send for {_SENT_AS[key]}: name that"
     parts = _KEY.fullmatch(key)
@@ -225,38 +231,41 @@ def _key_problem(key: str) -> str:
 
 def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
     """A key that two commands would share once the user's `own` keys hold: the command to blame, and why."""
-    taken: dict[tuple[str, str], str] = {}
+    owners: dict[tuple[str, str], str] = {}
     keys = Keymap(own).keys
     defaults = [name for name in keys if name not in own]
-    for name in (*defaults, *own):
+    for name in (*defaults, *own):  # the user's own come last, so that one of them is to blame
         for key in keys[name]:
-            other = _take_key(taken, name, key)
-            if other == name:
+            owner = _owner_after_claim(owners, name, key)
+            if owner == name:
                 continue
             default = ""
-            if other not in own:
+            if owner not in own:
                 default = ", by default: give that other keys here, too"
-            return name, f"{key} is a key of {other} as well{default}"
+            return name, f"{key} is a key of {owner} as well{default}"
     return None
 
 
-def _take_key(commands: dict[tuple[str, str], str], name: str, key: str) -> str:
-    """Note that a command has a key in its scopes; returns another command that has it already, else its own name."""
+def _owner_after_claim(owners: dict[tuple[str, str], str], name: str, key: str) -> str:
+    """Claim a key for a command in its scopes; returns the command that had it before, else the command itself.
+
+    `owners`: (scope, key) -> command; the claim is added to it.
+    """
     scopes = [_SCOPES.get(name, "")]
     if name in KEPT:
         scopes += sorted({*_SCOPES.values()})
-    other = name
     for scope in scopes:
-        owner = commands.setdefault((scope, key), name)
-        if other == name:
-            other = owner
-    return other
+        owners.setdefault((scope, key), name)
+    for scope in scopes:
+        if owners[scope, key] != name:
+            return owners[scope, key]
+    return name
 
 
 def shown_key(key: str) -> str:
     """One key as a person reads it."""
-    if key in _SHOWN:
-        return _SHOWN[key]
+    if key in _SHOWN_NAMES:
+        return _SHOWN_NAMES[key]
     if len(key) > 1 and key[0] == "f" and key[1:].isdigit():
         return key.upper()
     return key

@@ -169,11 +169,11 @@ def _replaced(path: Path, before: str | None, after: str) -> bool:
         if read_file(path, must_exist=False) != before:
             return False
         written.replace(path)
-    keep_folder(path)
+    sync_folder(path)
     return True
 
 
-def keep_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """Have the name of a new file survive a crash, where the file system can."""
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

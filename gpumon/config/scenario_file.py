@@ -15,29 +15,31 @@ import msgspec
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError, Refused
 from gpumon.config.load import MOST_CONFIG_BYTES, config_error, parse_toml, read_file, text_of_bytes
-from gpumon.config.save import NotSavedError, keep_folder, new_file_beside
+from gpumon.config.save import NotSavedError, new_file_beside, sync_folder
 from gpumon.config.scenario_rules import SCENARIO
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Scenario, Server
 
-WHAT: Final = "scenario of gpumon"
+FILE_KIND: Final = "scenario of gpumon"
 _INLINE: Final = frozenset({"points", "prompt", "answer"})
 """Lists of many small tables, each written on one line."""
+_USUAL_GPUS_PER_SERVER: Final = 8
+"""GPUs of a server whose type is set, but not its number."""
 _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizing-file.md).\n"
 
 
 def read_scenario(path: str | Path) -> Scenario:
     """The scenario in a file. Raises ConfigError: one line with file, line, key, value and what is allowed. Blocks."""
-    text = read_file(Path(path), must_exist=True, what=WHAT)
-    assert text is not None
+    text = read_file(Path(path), must_exist=True, what=FILE_KIND)
+    assert text is not None  # must_exist
     return parse_scenario(text, str(path))
 
 
 def scenario_from_stream(stream: BinaryIO, name: str) -> Scenario:
     """The scenario in a stream such as standard input; `name` is what errors call it. Raises ConfigError. Blocks."""
-    return parse_scenario(text_of_bytes(stream.read(MOST_CONFIG_BYTES + 1), name, WHAT), name)
+    return parse_scenario(text_of_bytes(stream.read(MOST_CONFIG_BYTES + 1), name, FILE_KIND), name)
 
 
 def parse_scenario(text: str, name: str = "scenario") -> Scenario:
@@ -54,7 +56,7 @@ def scenario_toml(scenario: Scenario) -> str:
 
     Raises ConfigError, in the words of `parse_scenario`, for what no file may hold, such as a target of 0.
     """
-    fault = _unwritable(scenario)
+    fault = _unwritable_fault(scenario)
     if fault:
         raise ConfigError(f"scenario: {fault}")
     text = _HEAD + "".join(f"{line}\n" for line in _table(scenario, ""))
@@ -76,7 +78,7 @@ def save_scenario(path: str | Path, scenario: Scenario, *, replace: bool) -> Non
 
 
 def save_text(path: str | Path, text: str, *, replace: bool) -> None:
-    """The same for any text."""
+    """Write a text into a file in one step, otherwise as `save_scenario` does. Raises NotSavedError."""
     shown = clean(str(path), 200)
     try:
         place = Path(os.path.realpath(path))
@@ -88,18 +90,18 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
                 os.fsync(descriptor)
             if replace:
                 written.replace(place)
-            elif not _linked(written, place, text):
+            elif not _link_unless_taken(written, place, text):
                 raise NotSavedError(f"{shown} is there already")
-        keep_folder(place)
+        sync_folder(place)
     except (OSError, ValueError) as failure:
-        why = "is no file name"
+        why = "is no file name"  # ValueError: a NUL is in it
         if isinstance(failure, OSError) and failure.strerror:
             why = failure.strerror
         raise NotSavedError(f"{shown} cannot be written: {why}") from None
 
 
-def _linked(written: Path, place: Path, text: str) -> bool:
-    """Give the new file its name if nothing has it; False where something has. Raises OSError."""
+def _link_unless_taken(written: Path, place: Path, text: str) -> bool:
+    """Give the new file its name if nothing has it; returns False where something has. Raises OSError."""
     try:
         os.link(written, place)
     except FileExistsError:
@@ -109,7 +111,7 @@ def _linked(written: Path, place: Path, text: str) -> bool:
             stream = place.open("x", encoding="utf-8", newline="")
         except FileExistsError:
             return False
-        with stream, contextlib.ExitStack() as undo:
+        with stream, contextlib.ExitStack() as undo:  # half a file is removed
             undo.callback(place.unlink)
             stream.write(text)
             stream.flush()
@@ -121,23 +123,23 @@ def _check_together(scenario: Scenario) -> Scenario:
     """Check settings that depend on each other. Raises Refused."""
     if not scenario.workload:
         raise Refused((), "needs at least one [[workload]], with model and target")
-    first: dict[str, int] = {}
+    first_numbers: dict[str, int] = {}
     for number, workload in enumerate(scenario.workload):
-        before = first.setdefault(workload.label, number)
-        if before != number:
+        first_number = first_numbers.setdefault(workload.label, number)
+        if first_number != number:
             key = "model"
             if workload.name:
                 key = "name"
-            text = f"is the name of workload[{before}] as well: give each a name of its own"
+            text = f"is the name of workload[{first_number}] as well: give each a name of its own"
             raise Refused(("workload", number, key), text, workload.label)
     return scenario
 
 
-def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
+def _table(struct: msgspec.Struct, header: str) -> Iterator[str]:
     """The lines of one table, then those of the tables in it."""
     inside: list[str] = []
-    for field in msgspec.structs.fields(of):
-        value = getattr(of, field.name)
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
         key = f"{header}.{field.name}".removeprefix(".")
         if not field.required and _same(value, field.default):
             continue
@@ -156,62 +158,64 @@ def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
     yield from inside
 
 
-def _inline(of: msgspec.Struct) -> str:
+def _inline(struct: msgspec.Struct) -> str:
+    """A table on one line: `{ running = 4.0, itl_s = 0.02 }`."""
     settings = []
-    for field in msgspec.structs.fields(of):
-        value = getattr(of, field.name)
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
         if field.required or not _same(value, field.default):
             settings.append(f"{field.name} = {_value(value)}")
     return f"{{ {', '.join(settings)} }}"
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether a value may be left out; a yes that stands for a 1 is written, so that it is refused."""
+    """Whether a value is the default and may be left out. True == 1, but must be written to be refused."""
     return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
 
 
 def _value(value: Any) -> str:
+    """One value as TOML writes it; of an Enum its value."""
     if isinstance(value, Enum):
         return toml(value.value)
     return toml(value)
 
 
-def _unwritable(of: Any, path: str = "") -> str:
-    """Path of a value that no TOML file of ours can hold: NaN, infinity, half a character (a lone surrogate)."""
-    if isinstance(of, float) and not math.isfinite(of):
-        return f"{path} = {of}: must be a finite number"
-    if isinstance(of, str) and any("\ud800" <= character <= "\udfff" for character in of):
+def _unwritable_fault(value: Any, path: str = "") -> str:
+    """Fault of a value that no TOML file can hold (NaN, infinity, a lone surrogate), at any depth; empty: none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{path} = {value}: must be a finite number"
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
         return f"{path}: holds half a character, which no file can hold"
-    for place, part in _parts(of, path):
-        fault = _unwritable(part, place)
+    for part_path, part in _parts(value, path):
+        fault = _unwritable_fault(part, part_path)
         if fault:
             return fault
     return ""
 
 
-def _parts(of: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Path and value of each part of a table or a list; nothing of a single value."""
-    if isinstance(of, msgspec.Struct):
-        for name in of.__struct_fields__:
-            yield f"{path}.{name}".removeprefix("."), getattr(of, name)
-    elif isinstance(of, tuple):
-        for number, part in enumerate(of):
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield f"{path}.{name}".removeprefix("."), getattr(value, name)
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
             yield f"{path}[{number}]", part
 
 
-def base_of(config: Config) -> Scenario:
-    """The scenario before anything was seen: the settings. Prices are looked up."""
-    of = config.sizing
+def scenario_of_settings(config: Config) -> Scenario:
+    """The scenario before anything was seen: what `[sizing]` and `[goals]` of the config say, without workloads."""
+    sizing = config.sizing
     goals = config.goals
     server: tuple[Server, ...] = ()
-    if of.gpu:
-        server = (Server(of.gpu, of.gpus or 8),)
+    if sizing.gpu:
+        server = (Server(sizing.gpu, sizing.gpus or _USUAL_GPUS_PER_SERVER),)
     return Scenario(
-        packing=of.packing,
-        planning_factor=of.planning_factor,
-        usable_memory_ratio=of.usable_memory_ratio,
-        spare_instances=of.spare_instances,
-        spare_servers=of.spare_servers,
+        packing=sizing.packing,
+        planning_factor=sizing.planning_factor,
+        usable_memory_ratio=sizing.usable_memory_ratio,
+        spare_instances=sizing.spare_instances,
+        spare_servers=sizing.spare_servers,
         itl_p95_ms=goals.itl_p95_ms,
         ttft_p95_ms=goals.ttft_p95_ms,
         e2e_p95_ms=goals.e2e_p95_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from gpumon.config.checks import form
+from gpumon.config.checks import pattern_rule
 from gpumon.config.errors import ConfigError, Refused, toml_value
 from gpumon.config.load import config_error, parse_toml, read_file
 from gpumon.config.resources import resource
@@ -59,31 +60,33 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 THEME_KEYS: Final = tuple(field.name for field in msgspec.structs.fields(Theme))
-_COLOUR: Final = (
+_COLOUR_HINT: Final = (
     'must be a colour such as "#56b4e9", or one of the terminal\'s own: '
     f"{', '.join(COLOUR_NAMES[:9])}, or bright_ and one of these"
 )
-_Colour = Annotated[str, form(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_NAMES)}", _COLOUR)]
-_File = msgspec.defstruct("_File", [("base", str, ""), *((key, _Colour, "") for key in THEME_KEYS)], frozen=True)
-_FILE: Final = Rulebook(_File, fields={}, tables={}, unique={}, open_tables={}, text=lambda _: "")
+_ColourText = Annotated[str, pattern_rule(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_NAMES)}", _COLOUR_HINT)]
+_ThemeFile = msgspec.defstruct(
+    "_ThemeFile", [("base", str, ""), *((key, _ColourText, "") for key in THEME_KEYS)], frozen=True
+)
+_THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text=lambda _: "")
 
 
 def load_theme(name: str, folder: Path | None = None) -> Theme:
     """The theme of that name: `folder`'s (the user's), else the one that comes with gpumon. Raises ConfigError."""
-    theme = _found(name, folder, ())
-    if isinstance(theme, str):
-        more = ""
+    theme_or_reason = _theme_or_reason(name, folder, ())
+    if isinstance(theme_or_reason, str):
+        advice = ""
         if folder is not None:
-            more = f" (your own go into {clean(str(folder))})"
-        raise ConfigError(f"there is no theme {toml_value(name)}; {theme}{more}")
-    return theme
+            advice = f" (your own go into {clean(str(folder))})"
+        raise ConfigError(f"there is no theme {toml_value(name)}; {theme_or_reason}{advice}")
+    return theme_or_reason
 
 
 def known_themes(folder: Path | None = None) -> tuple[str, ...]:
     """Names of the themes in `folder` and of those that come with gpumon: `default` first, then by the alphabet."""
     stems = set()
-    for place in _folders(folder):
-        for path in sorted(place.glob("*.toml")):
+    for themes in _folders(folder):
+        for path in themes.glob("*.toml"):
             stems.add(path.stem)
     names = filter(_NAME.fullmatch, stems)
     return tuple(sorted(names, key=lambda name: (name != "default", name)))
@@ -96,23 +99,25 @@ def themes_folder(config: str) -> Path | None:
     return None
 
 
-def _found(name: str, own: Path | None, above: tuple[Path, ...]) -> Theme | str:
-    """A theme, or why there is none. `above`: the files that start from it, the nearest last."""
+def _theme_or_reason(name: str, own: Path | None, descendants: tuple[Path, ...]) -> Theme | str:
+    """A theme, or why there is none. `descendants`: the files that start from it, the nearest last."""
     if _NAME.fullmatch(name):
         for folder in _folders(own):
             path = folder / f"{name}.toml"
-            if above[-1:] == (path,):
-                continue
-            if path in above:
-                names = [place.stem for place in above[above.index(path) :]]
+            if descendants[-1:] == (path,):
+                continue  # the user's `default` may start from the `default` that comes with gpumon
+            if path in descendants:
+                names = [descendant.stem for descendant in descendants[descendants.index(path) :]]
                 return f"these themes start from each other: {' -> '.join([*names, name])}"
-            text = _text(path)
+            text = _read_theme_file(path)
             if text is not None:
-                return read_theme(text, str(path), partial(_found, own=own, above=(*above, path)))
+                # `read_theme` calls this function again for the theme that the file names as its base.
+                base_of = partial(_theme_or_reason, own=own, descendants=(*descendants, path))
+                return read_theme(text, str(path), base_of)
     return f"themes: {', '.join(known_themes(own)) or 'none is installed'}"
 
 
-def _text(path: Path) -> str | None:
+def _read_theme_file(path: Path) -> str | None:
     """Text of a theme's file; None if there is none. Raises ConfigError."""
     if path.exists() and not path.is_file():  # a pipe would wait for its writer
         raise ConfigError(f"{clean(str(path))}: is not a file")
@@ -126,9 +131,9 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
     """
     raw = parse_toml(text, where)
     try:
-        file = msgspec.structs.asdict(validated(raw, _File, book=_FILE))
+        settings = msgspec.structs.asdict(validated(raw, _ThemeFile, book=_THEME_RULES))
         own = {}
-        for key, value in file.items():
+        for key, value in settings.items():
             if key in raw:
                 own[key] = value
         base = _base_colours(own.pop("base", None), base_of)
@@ -147,8 +152,8 @@ def _check_complete(colours: Mapping[str, str], where: str) -> None:
         if key not in colours:
             missing.append(key)
     if missing:
-        what = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
-        raise ConfigError(f"{clean(where)}: {what}")
+        fault = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
+        raise ConfigError(f"{clean(where)}: {fault}")
 
 
 def _base_colours(name: str | None, base_of: Callable[[str], Theme | str]) -> dict[str, str]:
@@ -164,19 +169,28 @@ def _base_colours(name: str | None, base_of: Callable[[str], Theme | str]) -> di
 def _check_one_kind(own: Mapping[str, str], base: Mapping[str, str]) -> None:
     """Refuse a colour of another kind than those of the base, or without a base than the first one. Raises Refused."""
     inherited = [colour for key, colour in base.items() if key not in own]
-    first = [*inherited, *own.values()][:1]
+    expected_kind = ""
+    for colour in (*inherited, *own.values()):
+        expected_kind = _kind(colour)
+        break
     for key, colour in own.items():
-        is_rgb = colour.startswith("#")
-        if is_rgb is not first[0].startswith("#"):
-            others = "names" if is_rgb else "#rrggbb"
+        if _kind(colour) != expected_kind:
             rule = "a theme is all #rrggbb or all names of the terminal's colours"
-            raise Refused((key,), f"the others are {others}: {rule}", colour)
+            raise Refused((key,), f"the others are {expected_kind}: {rule}", colour)
+
+
+def _kind(colour: str) -> str:
+    """How a colour is written, as errors say it."""
+    if colour.startswith("#"):
+        return "#rrggbb"
+    return "names"
 
 
 def _folders(folder: Path | None) -> list[Path]:
-    """The user's folder, then gpumon's."""
-    places = [folder] if folder is not None else []
-    try:
-        return [*places, resource("themes")]
-    except FileNotFoundError:
-        return places
+    """The user's folder of themes, if there is one, then gpumon's."""
+    folders = []
+    if folder is not None:
+        folders.append(folder)
+    with contextlib.suppress(FileNotFoundError):
+        folders.append(resource("themes"))
+    return folders

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from textual import events
 
-from gpumon.config.scenario_file import base_of
+from gpumon.config.scenario_file import scenario_of_settings
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, live_targets
 from gpumon.sizing.scenario import Scenario
@@ -64,7 +64,7 @@ class SizingPanel(Pane):
     def state(self) -> PanelState:
         """The panel without its looks; at first with what runs here."""
         if self._state is None:
-            configured = bool(base_of(self.view.config).server)
+            configured = bool(scenario_of_settings(self.view.config).server)
             self._state = PanelState(self.monitor.control.catalogues(), self._as_it_runs(), configured)
             self.look()
         return self._state
@@ -86,7 +86,7 @@ class SizingPanel(Pane):
     def _as_it_runs(self) -> Scenario:
         """The scenario of what runs here; the settings alone before anything was seen."""
         seen = self.monitor.control.calibration
-        base = base_of(self.view.config)
+        base = scenario_of_settings(self.view.config)
         if self.snapshot is None:
             return base
         return from_live(self.snapshot, seen.observed(), base, seen.in_flight())

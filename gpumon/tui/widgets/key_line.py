@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 from textual import events
 
-from gpumon.config.keymap import TAKEN, Keymap
+from gpumon.config.keymap import ALWAYS_QUITS, Keymap
 from gpumon.readings.format import cells, cut
 from gpumon.tui.keys import pressed
 from gpumon.tui.line import Piece, Row, wrap_line
@@ -157,7 +157,7 @@ def _hints_of_question(place: KeyHolder) -> list[Hint]:
     shown = [Hint("Enter", "take it", ("enter",))]
     if place.scrolls:
         shown.append(Hint("↑ ↓", "move", ("up", "down")))
-    return [*shown, Hint("Esc", "close", ("escape",)), Hint(TAKEN, "quit", (TAKEN,))]
+    return [*shown, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
 
 
 def _leave(keys: Keymap, place: KeyHolder) -> Hint:
@@ -165,7 +165,7 @@ def _leave(keys: Keymap, place: KeyHolder) -> Hint:
     steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
     letter = keys.first("quit")
     if steps_back or not letter:
-        return Hint(TAKEN, "quit", (TAKEN,))
+        return Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))
     return Hint(letter, "quit", keys.keys["quit"][:1])
 
 
