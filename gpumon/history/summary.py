@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.costs import cost_of, energy_cost_of
+from gpumon.efficiency.costs import MILLION, cost_of, energy_cost_of
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.service import engines_in_sums
@@ -39,13 +39,13 @@ from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.render import event_text
 
 SAMPLE_S: Final = 60.0
-"""Between two frames that counters are read from: what they counted in between is in the next one."""
+"""Seconds between two frames that counters are read from: what they counted in between is in the next one."""
 GAP_S: Final = 10.0
 """A longer time without points is a gap."""
 _CHUNK_S: Final = 3600.0
-"""Points are read by the hour."""
+"""Seconds of points that are read at a time."""
 _LONGEST_S: Final = 60.0
-"""No points stand for more."""
+"""Most seconds that one record of points stands for."""
 _MEANS: Final = {
     "running_mean": "running",
     "waiting_mean": "waiting",
@@ -54,6 +54,13 @@ _MEANS: Final = {
     "mbu_ratio": "mbu",
 }
 """Fields of `EnginePeriod` and the series `NAME@KEY` that they are the means of."""
+MOST_LISTED_INCIDENTS: Final = 200
+_QUIET: Final = frozenset({EventKind.REPLICAS})
+"""Kinds that are no incidents: other events beside them tell the same."""
+_EXPLAINED_BY_VERDICT: Final = frozenset({EventKind.GPU, EventKind.THROTTLE})
+"""Kinds that say no more than the verdict of the same GPU that they lead to."""
+_LEAD_S: Final = 60.0
+"""Longest time from such an event to the verdict that it leads to."""
 
 
 class _Means(NamedTuple):
@@ -65,11 +72,13 @@ class _Means(NamedTuple):
     """Unix times from which to which nothing is recorded."""
 
     def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
+        """Mean of a series; `otherwise` where it has no points."""
         if series in self.means:
             return self.means[series].reading(otherwise)
         return otherwise
 
     def known_s(self, series: str) -> float:
+        """Seconds that the mean of a series is made of."""
         if series in self.means:
             return min(self.means[series].seconds, self.covered_s)
         return 0.0
@@ -79,8 +88,8 @@ class _Sample(NamedTuple):
     """A frame that counters are read from."""
 
     frame: Frame
-    broken: bool
-    """Time before it is not recorded: what was counted there counts to nothing."""
+    follows_gap: bool
+    """Time before it is not recorded: what was counted there is left out."""
 
 
 class _Counts:
@@ -90,48 +99,54 @@ class _Counts:
         self.prices = prices
         self.goals = goals
         self.gpus: dict[str, Gpu] = {}
+        """By UUID, as they were last."""
         self.seconds: dict[str, float] = {}
-        """GPU -> recorded time in which it was there."""
+        """UUID -> recorded time in which the GPU was there."""
         self.engines: dict[str, Engine] = {}
+        """By key, as they were last."""
         self.joules: dict[str, CounterGrowth] = {}
         self.energy_costs: dict[str, Reading] = {}
         self.unused: dict[str, UnusedTime] = {}
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
-        self.served: dict[str, GoodputCount] = {}
-        self.goodput: dict[str, GoodputSum] = {}
+        """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
+        self.goodput_counts: dict[str, GoodputCount] = {}
+        self.goodput_sums: dict[str, GoodputSum] = {}
         self.host = ""
         self.simulated = False
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
-        for counted in (*self.joules.values(), *self.tokens.values()):
-            counted.last = None
+        for counter in (*self.joules.values(), *self.tokens.values()):
+            counter.last = None
         for unused in self.unused.values():
             unused.begin_anew()
-        for served in self.served.values():
-            served.begin_anew()
+        for goodput in self.goodput_counts.values():
+            goodput.begin_anew()
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
-        """`seconds`: since the frame before, as far as they are recorded."""
+        """Add a frame with the figures of its GPUs and engines; `seconds`: recorded time since the frame before."""
         self.host = clean(frame.host.name, 64)
         self.simulated = self.simulated or frame.simulated
         per_kwh = self.prices.per_kwh_at(frame.wall_s)
         readings = {reading.key: reading for reading in frame.engines}
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
-            self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
+            if gpu.uuid in self.seconds:
+                self.seconds[gpu.uuid] += seconds
+            else:
+                self.seconds[gpu.uuid] = 0.0
             joules = self.joules.setdefault(gpu.uuid, CounterGrowth()).add(raw.energy_j, seconds)
-            spent = self.energy_costs.get(gpu.uuid, 0.0)
-            self.energy_costs[gpu.uuid] = plus(spent, energy_cost_of(joules, per_kwh))
-            on_it = [engine for engine in engines if gpu.index in engine.hardware.gpus]
-            self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, on_it, readings, seconds)
+            energy_cost = self.energy_costs.get(gpu.uuid, 0.0)
+            self.energy_costs[gpu.uuid] = plus(energy_cost, energy_cost_of(joules, per_kwh))
+            own_engines = [engine for engine in engines if gpu.index in engine.hardware.gpus]
+            self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, own_engines, readings, seconds)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
-            served = self.served.setdefault(engine.key, GoodputCount(self.goals))
-            self.goodput.setdefault(engine.key, GoodputSum()).add_sum(served.growth(reading))
+            goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
+            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.growth(reading))
             for field, total in TOKEN_FIELDS.items():
-                counted = self.tokens.setdefault((engine.key, field), CounterGrowth())
-                counted.add(getattr(engine.tokens_total, total), seconds)
+                tokens = self.tokens.setdefault((engine.key, field), CounterGrowth())
+                tokens.add(getattr(engine.tokens_total, total), seconds)
 
 
 def summary_of(
@@ -142,22 +157,22 @@ def summary_of(
     to_s: float,
     goals: Goals = Goals(),  # noqa: B008 - immutable
 ) -> Period:
-    """A part of a past, both ends included (Unix time). Reads a disk."""
+    """The sums of a part of a past, both ends included (Unix time). Reads a disk."""
     means = _means(past, from_s, to_s)
     counts = _Counts(prices, goals)
-    samples = _sampled(past, from_s, to_s, means.gaps)
-    for sample in _derived(samples, lambda: Deriver(catalogue)):
-        if sample.anew:
+    samples = _samples(past, from_s, to_s, means.gaps)
+    for sample in _derive_samples(samples, lambda: Deriver(catalogue)):
+        if sample.follows_gap:
             counts.begin_anew()
         counts.add(sample.frame, sample.snapshot.gpus, sample.snapshot.engines, sample.seconds)
-    cards = set()
-    indices: Counter[int] = Counter()
+    cards = [gpu for gpu in counts.gpus.values() if not gpu.parent_uuid]
+    cards_by_index = Counter(gpu.index for gpu in cards)
+    gpus = []
     for gpu in counts.gpus.values():
-        if not gpu.parent_uuid:
-            cards.add(gpu.uuid)
-            indices[gpu.index] += 1
-    gpus = [_gpu(gpu, counts, means, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
-    engines = [_engine(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
+        # Where a card took the place of another, the series of their index are of both.
+        shares_index = cards_by_index[gpu.index] > 1
+        gpus.append(_gpu_period(gpu, counts, means, shares_index=shares_index))
+    engines = [_engine_period(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(
         begin=rfc3339(from_s),
@@ -178,19 +193,22 @@ def summary_of(
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
-    return _with_sums(whole, engines_in_sums(counts.engines.values()), cards, counts)
+    uuids = {card.uuid for card in cards}
+    return _with_sums(whole, engines_in_sums(counts.engines.values()), uuids, counts)
 
 
 def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
+    """The means of a part of a past, and how much of it is recorded."""
     means: dict[str, TimeMean] = {}
     gaps: list[tuple[float, float]] = []
     covered_s = 0.0
-    last_s = math.nan
-    for points, seconds in _points(past, from_s, to_s):
+    last_s: float | None = None
+    for points, seconds in _points_with_seconds(past, from_s, to_s):
         begin_s = points.wall_s - points.seconds
-        if begin_s - last_s > GAP_S:
+        if last_s is not None and begin_s - last_s > GAP_S:
             gaps.append((last_s, begin_s))
-        elif begin_s > last_s:  # ticks that came late are no gap: the next one stands for the time before it
+        elif last_s is not None and begin_s > last_s:
+            # Ticks that came late are no gap: the next one stands for the time before it.
             seconds += begin_s - last_s
         last_s = points.wall_s
         covered_s += seconds
@@ -200,26 +218,38 @@ def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
     return _Means(means, min(covered_s, to_s - from_s), tuple(gaps))
 
 
-def _tail_s(past: FrameStore, from_s: float, to_s: float, last_s: float) -> float:
-    """Seconds of frames behind the last points (NaN: there are none): the mean of those is not made yet."""
-    begin_s: float | None = last_s
-    if math.isnan(last_s):
-        begin_s = past.after(math.nextafter(from_s, -math.inf))
-    end_s = past.before(math.nextafter(to_s, math.inf))
+def _tail_s(past: FrameStore, from_s: float, to_s: float, last_s: float | None) -> float:
+    """Seconds of frames behind the last points (None: there are none): the mean of those is not made yet."""
+    begin_s = last_s
+    if last_s is None:
+        begin_s = _first_at_or_after(past, from_s)
+    end_s = _last_at_or_before(past, to_s)
     if begin_s is None or end_s is None or not 0.0 < end_s - begin_s <= GAP_S:
         return 0.0
     return end_s - begin_s
 
 
-def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:
+def _first_at_or_after(past: FrameStore, wall_s: float) -> float | None:
+    """When the first frame at a time or after it was taken."""
+    return past.after(math.nextafter(wall_s, -math.inf))
+
+
+def _last_at_or_before(past: FrameStore, wall_s: float) -> float | None:
+    """When the last frame at a time or before it was taken."""
+    return past.before(math.nextafter(wall_s, math.inf))
+
+
+def _points_with_seconds(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:
     """Points, and for how many of their seconds they count: the first and the last may reach over the ends."""
     begin_s = from_s
     while begin_s < to_s:
         end_s = min(to_s, begin_s + _CHUNK_S)
         for points in past.points(begin_s, end_s + _LONGEST_S):
-            reached_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
-            if reached_s > 0.0 and begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s):
-                yield points, reached_s
+            inside_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
+            # Each in one chunk; those that reach over the end in the last one.
+            in_chunk = begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s)
+            if inside_s > 0.0 and in_chunk:
+                yield points, inside_s
         # A clock that was set leaves years without a frame: they are not walked through.
         next_s = past.after(end_s)
         if next_s is None:
@@ -234,36 +264,41 @@ class DerivedSample(NamedTuple):
     frame: Frame
     snapshot: Snapshot
     seconds: float
-    """Since the frame before, as far as they are recorded."""
-    anew: bool
+    """Recorded time since the frame before."""
+    follows_gap: bool
     """The growth of counters since the frame before is not known."""
 
 
 def derived_samples(
     past: FrameStore, deriver: Callable[[], Deriver], from_s: float, to_s: float
 ) -> Iterator[DerivedSample]:
-    """A frame a minute, both ends included (Unix time). Reads a disk."""
-    return _derived(_sampled(past, from_s, to_s, _means(past, from_s, to_s).gaps), deriver)
+    """A frame a minute with its figures, both ends included (Unix time); `deriver` makes a fresh one. Reads a disk."""
+    return _derive_samples(_samples(past, from_s, to_s, _means(past, from_s, to_s).gaps), deriver)
 
 
-def _derived(samples: Iterable[_Sample], make: Callable[[], Deriver]) -> Iterator[DerivedSample]:
+def _derive_samples(samples: Iterable[_Sample], make: Callable[[], Deriver]) -> Iterator[DerivedSample]:
     """The figures of frames. Where the clock of the machine began anew (a reboot), so do all counters."""
     deriver = make()
     last: Frame | None = None
-    for frame, broken in samples:
-        seconds = 0.0 if last is None else frame.monotonic_s - last.monotonic_s
-        unseen_s = 0.0 if last is None else seconds - (frame.wall_s - last.wall_s)
+    for frame, follows_gap in samples:
+        seconds = 0.0
+        # Time that the wall clock went through twice, as it was set back: of the first time there are no frames.
+        repeated_s = 0.0
+        if last is not None:
+            seconds = frame.monotonic_s - last.monotonic_s
+            repeated_s = seconds - (frame.wall_s - last.wall_s)
         if seconds < 0.0:
             deriver = make()
-        anew = broken or seconds < 0.0 or unseen_s > GAP_S  # the last: time that the clock went through twice
-        if anew:
+        if seconds < 0.0 or repeated_s > GAP_S:
+            follows_gap = True
+        if follows_gap:
             seconds = 0.0
         last = frame
         snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
-        yield DerivedSample(frame, snapshot, seconds, anew)
+        yield DerivedSample(frame, snapshot, seconds, follows_gap)
 
 
-def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
+def _samples(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
     """The first frame, one per minute from there on, and the last one; all of a minute in which an engine or a GPU came
     or went, or with a gap, as what was counted there is in none of the others."""
     last: Frame | None = None
@@ -271,7 +306,7 @@ def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[
         frames = past.frames(minute_s, minute_s)
         if not frames:
             continue
-        samples = [_Sample(frames[-1], broken=False)]
+        samples = [_Sample(frames[-1], follows_gap=False)]
         if last is not None and _has_changed(last, frames[-1], gaps):
             samples = _samples_between(past, last, minute_s)
         for sample in samples:
@@ -283,57 +318,55 @@ def _has_changed(last: Frame, frame: Frame, gaps: Sequence[tuple[float, float]])
     """Whether an engine or a GPU came or went between two frames, or nothing was recorded for a while."""
     if any(begin_s < frame.wall_s and last.wall_s < end_s for begin_s, end_s in gaps):
         return True
-    return _counting(frame) != _counting(last)
+    return _things_with_counters(frame) != _things_with_counters(last)
 
 
 def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[_Sample]:
-    """All frames after the last one."""
+    """All frames after the last one, up to a time."""
     samples = []
     since_s = last.wall_s
     for frame in past.frames(last.wall_s, to_s):
         if frame.seq != last.seq:
-            samples.append(_Sample(frame, broken=frame.wall_s - since_s > GAP_S + frame.interval_s))
+            samples.append(_Sample(frame, follows_gap=frame.wall_s - since_s > GAP_S + frame.interval_s))
             since_s = frame.wall_s
     return samples
 
 
 def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
     """Times of the first frame of each minute, and of the first and the last of all."""
-    at_s = past.after(math.nextafter(from_s, -math.inf))
-    last_s = past.before(math.nextafter(to_s, math.inf))
-    while at_s is not None and last_s is not None and at_s <= last_s:
-        yield at_s
-        if at_s == last_s:
+    frame_s = _first_at_or_after(past, from_s)
+    last_s = _last_at_or_before(past, to_s)
+    while frame_s is not None and last_s is not None and frame_s <= last_s:
+        yield frame_s
+        if frame_s == last_s:
             return
-        # Where a recording begins a minute, a frame is read without those before it.
-        next_s = past.after(math.nextafter(max(at_s, (at_s // SAMPLE_S + 1) * SAMPLE_S), -math.inf))
-        if next_s is not None and next_s <= at_s:
-            next_s = past.after(at_s)
+        # Blocks of a recording begin with a minute: their first frame is read without others.
+        next_s = _first_at_or_after(past, (frame_s // SAMPLE_S + 1) * SAMPLE_S)
         if next_s is None or next_s > last_s:
-            at_s = last_s
+            frame_s = last_s
         else:
-            at_s = next_s
+            frame_s = next_s
 
 
-def _counting(frame: Frame) -> frozenset[str]:
-    """Things that give counters: engines that answer, GPUs that count their energy."""
-    counting = set()
+def _things_with_counters(frame: Frame) -> frozenset[str]:
+    """Keys of engines that answer, UUIDs of GPUs that count their energy."""
+    things = set()
     for reading in frame.engines:
         if reading.ranks:
-            counting.add(reading.key)
+            things.add(reading.key)
     for gpu in frame.gpus:
         if not isinstance(gpu.energy_j, Missing):
-            counting.add(gpu.uuid)
-    return frozenset(counting)
+            things.add(gpu.uuid)
+    return frozenset(things)
 
 
-def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
-    """`shared`: another card had its index in the same time, so that no series is its own."""
+def _gpu_period(gpu: Gpu, counts: _Counts, means: _Means, *, shares_index: bool) -> GpuPeriod:
+    """The GPU's figures of the period; `shares_index`: another card had its index, so that no series is its own."""
     joules = counts.joules[gpu.uuid]
     slice_ = bool(gpu.parent_uuid)
 
     def mean(series: str) -> Reading:
-        if slice_ or shared:
+        if slice_ or shares_index:
             return NOT_SUPPORTED
         return means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
 
@@ -346,6 +379,7 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
         if isinstance(power_w, Missing):
             power_w = joules.total / joules.seconds
         energy_cost = counts.energy_costs[gpu.uuid]
+    # A price is that of a card: its slices have none of their own.
     cost: Reading = NO_PRICE
     unused_s: Reading = NOT_SUPPORTED
     unused_cost: Reading = NO_PRICE
@@ -371,7 +405,10 @@ def _gpu(gpu: Gpu, counts: _Counts, means: _Means, shared: bool) -> GpuPeriod:
     )
 
 
-def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
+def _engine_period(
+    engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float
+) -> EnginePeriod:
+    """The engine's figures of a period of `seconds`; `gpus` are those of the whole host."""
     totals = {field: counts.tokens[engine.key, field].reading for field in TOKEN_FIELDS}
     own_means = {}
     for field, series in _MEANS.items():
@@ -384,7 +421,7 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         energy = sum_of_all([gpu.energy_j for gpu in own_gpus])
         cost = sum_of_all([gpu.cost for gpu in own_gpus])
         energy_cost = sum_of_all([gpu.energy_cost for gpu in own_gpus])
-    made = sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
+    generated_tokens = sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -394,12 +431,12 @@ def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPe
         **own_means,
         decode_tokens_per_s=quotient(totals["decode_tokens"], seconds),
         energy_j=energy,
-        tokens_per_j=quotient(made, energy),
-        cost_per_million_tokens=times(quotient(cost, made), 1e6),
+        tokens_per_j=quotient(generated_tokens, energy),
+        cost_per_million_tokens=times(quotient(cost, generated_tokens), MILLION),
         cost=cost,
         energy_cost=energy_cost,
-        cost_per_million_all_tokens=times(quotient(cost, all_tokens(totals)), 1e6),
-        goodput=counts.goodput[engine.key].period(),
+        cost_per_million_all_tokens=times(quotient(cost, all_tokens(totals)), MILLION),
+        goodput=counts.goodput_sums[engine.key].period(),
     )
 
 
@@ -413,7 +450,7 @@ def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
 
 
 def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str], counts: _Counts) -> Period:
-    """`cards`: uuids of GPUs that are no slices of others."""
+    """The period with the sums over its engines and GPUs; `cards`: UUIDs of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {}
@@ -421,23 +458,23 @@ def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]
         sums[field] = sum_of_known([getattr(engine, field) for engine in in_totals])
     goodput = GoodputSum()
     for key in keys:
-        goodput.add_sum(counts.goodput[key])
+        goodput.add_sum(counts.goodput_sums[key])
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy = _sum_over(gpus, "energy_j")
     cost = _sum_over(gpus, "cost")
-    made = sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
+    generated_tokens = sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
         **sums,
         energy_j=energy,
-        tokens_per_j=quotient(made, energy),
+        tokens_per_j=quotient(generated_tokens, energy),
         cost=cost,
         idle_cost=_sum_over(gpus, "idle_cost"),
-        cost_per_million_tokens=times(quotient(cost, made), 1e6),
+        cost_per_million_tokens=times(quotient(cost, generated_tokens), MILLION),
         energy_cost=_sum_over(gpus, "energy_cost"),
         unused_gpu_s=_sum_over(gpus, "unused_s"),
         unused_cost=_sum_over(gpus, "unused_cost"),
-        cost_per_million_all_tokens=times(quotient(cost, all_tokens(sums)), 1e6),
+        cost_per_million_all_tokens=times(quotient(cost, all_tokens(sums)), MILLION),
         goodput=goodput.period(),
     )
 
@@ -447,40 +484,42 @@ def _sum_over(gpus: Sequence[GpuPeriod], field: str) -> Reading:
     return sum_of_all([getattr(gpu, field) for gpu in gpus])
 
 
-MOST_LISTED_INCIDENTS: Final = 200
-_QUIET: Final = frozenset({EventKind.REPLICAS})
-"""Kinds that are told by others beside them."""
-_TOLD: Final = frozenset({EventKind.GPU, EventKind.THROTTLE})
-"""Kinds that say no more than the verdict of the same GPU that they lead to."""
-_LEAD_S: Final = 60.0
-"""For so long before a verdict what led to it may happen."""
-
-
 def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...], int]:
-    """The most urgent and longest ones first, at most `MOST_LISTED_INCIDENTS`; and how many were left out.
+    """Incidents up to a time, the most urgent and longest first, at most `MOST_LISTED_INCIDENTS`; and how many more.
 
-    A change of verdict ends the incident that its thing was in; one of its level does not, and the worst is told. One
-    that began before the first event is not known. The same event of the same thing stands there once.
+    A change of verdict ends the incident that its thing was in; a change of its level does not, and the worst is told.
+    An incident that began before the first event is not known. The same event of the same thing is one incident.
     """
-    lasting = _lasting_ones(events, to_s)
-    moments: dict[tuple[EventKind, str, str], list[Event]] = {}
+    verdicts = _standing_verdicts(events, to_s)
+    repeated_events: dict[tuple[EventKind, str, str], list[Event]] = {}
     for event in events:
         if event.kind is EventKind.VERDICT or event.level not in URGENT or event.kind in _QUIET:
             continue
-        if event.kind not in _TOLD or not any(_led_to(event, begun, end_s) for begun, end_s, _ in lasting):
-            moments.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
-    every = []
-    for begun, end_s, ended in lasting:
-        every.append(_lasting(begun, end_s, ended))
-    for same in moments.values():
-        every.append(_moment(same))
-    every.sort(key=lambda incident: (URGENCY[incident.level], -incident.seconds, incident.begin))
-    return tuple(every[:MOST_LISTED_INCIDENTS]), max(0, len(every) - MOST_LISTED_INCIDENTS)
+        if event.kind in _EXPLAINED_BY_VERDICT and any(_led_to(event, verdict) for verdict in verdicts):
+            continue
+        repeated_events.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
+    all_incidents = []
+    for verdict in verdicts:
+        all_incidents.append(_incident_of_verdict(verdict))
+    for repeats in repeated_events.values():
+        all_incidents.append(_incident_of_events(repeats))
+    all_incidents.sort(key=lambda incident: (URGENCY[incident.level], -incident.seconds, incident.begin))
+    return tuple(all_incidents[:MOST_LISTED_INCIDENTS]), max(0, len(all_incidents) - MOST_LISTED_INCIDENTS)
 
 
-def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, float, bool]]:
-    """Verdicts that hurt, when each was over, and whether it was."""
-    lasting: list[tuple[Event, float, bool]] = []
+class _StandingVerdict(NamedTuple):
+    """An urgent verdict, from its beginning to its end."""
+
+    event: Event
+    """The event with which it began, with its worst level."""
+    end_s: float
+    ended: bool
+    """False where it stood until the end of the period."""
+
+
+def _standing_verdicts(events: Sequence[Event], to_s: float) -> list[_StandingVerdict]:
+    """The urgent verdicts of a period that ends at `to_s`."""
+    verdicts: list[_StandingVerdict] = []
     standing: dict[tuple[str, str], Event] = {}
     for event in events:
         if event.kind is not EventKind.VERDICT:
@@ -491,18 +530,18 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
             standing[thing] = _worse(begun, event)
             continue
         if begun is not None:
-            lasting.append((begun, event.wall_s, True))
+            verdicts.append(_StandingVerdict(begun, event.wall_s, ended=True))
         if event.level in URGENT:
             standing[thing] = event
     for begun in standing.values():
-        lasting.append((begun, to_s, False))
-    return lasting
+        verdicts.append(_StandingVerdict(begun, to_s, ended=False))
+    return verdicts
 
 
 def _goes_on(begun: Event, event: Event) -> bool:
     """Whether an event is but another level of the verdict that began."""
-    code = _code(begun)
-    return event.level in URGENT and code is not None and code is _code(event)
+    code = _verdict_code(begun)
+    return event.level in URGENT and code is not None and code is _verdict_code(event)
 
 
 def _worse(begun: Event, event: Event) -> Event:
@@ -512,42 +551,55 @@ def _worse(begun: Event, event: Event) -> Event:
     return msgspec.structs.replace(begun, verdict=event.verdict, level=event.level)
 
 
-def _code(event: Event) -> Limit | None:
+def _verdict_code(event: Event) -> Limit | None:
+    """Code of the verdict that an event is about; None where it is over, or was recorded as a sentence alone."""
     if event.verdict is not None and event.code != "verdict_over":
         return event.verdict.code
     return None
 
 
-def _led_to(event: Event, verdict: Event, end_s: float) -> bool:
-    return event.key == verdict.key and _begin_s(verdict) - _LEAD_S <= event.wall_s <= end_s
+def _led_to(event: Event, verdict: _StandingVerdict) -> bool:
+    """Whether an event happened to the same GPU just before a verdict, or while it stood."""
+    if event.key != verdict.event.key:
+        return False
+    return _begin_s(verdict.event) - _LEAD_S <= event.wall_s <= verdict.end_s
 
 
 def _begin_s(event: Event) -> float:
+    """When began what an event tells of."""
     return event.since_s or event.wall_s
 
 
-def _moment(same: Sequence[Event]) -> Incident:
-    first = same[0]
-    last = same[-1]
-    if len(same) == 1:
-        text = event_text(first)
-    else:
-        text = f"{event_text(first)} ({len(same)} times)"
-    seconds = last.wall_s - first.wall_s
+def _incident_of_events(repeats: Sequence[Event]) -> Incident:
+    """The incident of one event that may have happened several times."""
+    first = repeats[0]
+    last = repeats[-1]
+    text = event_text(first)
     end = ""
-    if len(same) > 1:
+    if len(repeats) > 1:
+        text = f"{text} ({len(repeats)} times)"
         end = rfc3339(last.wall_s)
-    return Incident(first.kind, first.scope, text, first.level, rfc3339(first.wall_s), end, seconds)
-
-
-def _lasting(event: Event, end_s: float, ended: bool) -> Incident:
     return Incident(
-        kind=event.kind,
-        scope=event.scope,
-        text=event_text(event),
-        level=event.level,
-        begin=rfc3339(_begin_s(event)),
-        end=rfc3339(end_s),
-        seconds=max(0.0, end_s - _begin_s(event)),
-        ended=ended,
+        kind=first.kind,
+        scope=first.scope,
+        text=text,
+        level=first.level,
+        begin=rfc3339(first.wall_s),
+        end=end,
+        seconds=last.wall_s - first.wall_s,
+    )
+
+
+def _incident_of_verdict(verdict: _StandingVerdict) -> Incident:
+    """The incident of a verdict, from its beginning to its end."""
+    begin_s = _begin_s(verdict.event)
+    return Incident(
+        kind=verdict.event.kind,
+        scope=verdict.event.scope,
+        text=event_text(verdict.event),
+        level=verdict.event.level,
+        begin=rfc3339(begin_s),
+        end=rfc3339(verdict.end_s),
+        seconds=max(0.0, verdict.end_s - begin_s),
+        ended=verdict.ended,
     )
