@@ -19,7 +19,7 @@ from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
-from gpumon.sources.engines.detect import Refusal, by_content, by_status
+from gpumon.sources.engines.detect import Refusal, refusal_of_content, refusal_of_status
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, find, get_keyed
@@ -87,7 +87,7 @@ class ServerProcess:
     def __init__(self, server: ProbedServer) -> None:
         self.server = server
         self.adapter: Adapter = server.row.adapter()
-        self.scanner = Scanner(self.adapter.wanted)
+        self.scanner = Scanner(self.adapter.wanted_names)
         self.identity: Identity | None = None
         self.ask_again_s = 0.0
         """Monotonic time from which its identity may be asked for again."""
@@ -258,14 +258,14 @@ class EndpointSource:
         wrong = ""
         if server.key:
             wrong = key_refused(self.endpoint)
-        refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
+        refusal = refusal_of_status(answer.status, answer.location, server.row.kind, wrong)
         if refusal is not None:
             return refusal
         return await self._take(process, answer)
 
     def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:
         """The fault of an answer that the adapter found nothing in."""
-        return by_content(answer.body, answer.content_type, server.row.kind)
+        return refusal_of_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
         """Note a failed poll. Facts of earlier pages stay: after a time-out or a 500 the same process may go on

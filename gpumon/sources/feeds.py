@@ -45,7 +45,7 @@ from gpumon.sources.engines.adapter import (
     Samples,
     Tables,
 )
-from gpumon.sources.engines.detect import Refusal, by_content
+from gpumon.sources.engines.detect import Refusal, refusal_of_content
 from gpumon.sources.exposition import Scan
 from gpumon.sources.fetch import HttpAnswer, Limits
 from gpumon.sources.model_files import open_regular
@@ -500,7 +500,7 @@ class GenericAdapter(Adapter):
         return True
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """The metrics that the selectors name."""
         names = {START_TIME}
         for quantity, chosen in self.selectors.items():
@@ -573,7 +573,7 @@ class PageFeed(EndpointSource):
         super()._fail(Refusal(EndpointState.HTTP_ERROR, _NO_PAGE) if off else refusal)
 
     def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
-        refusal = by_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
+        refusal = refusal_of_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
         if refusal.state is EndpointState.NOT_METRICS:
             return refusal
         text = f"none of its metrics is on this page: {self._said(tuple(self.feed.quantities))}"

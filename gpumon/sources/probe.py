@@ -13,9 +13,9 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.adapter import METRICS_PATH, EngineRow, FirstAnswer
-from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
+from gpumon.sources.engines.detect import Refusal, is_json, refusal_of_content, refusal_of_status, sample_names
 from gpumon.sources.engines.json_body import first_items, mapping, parse_json, positive_count, text
-from gpumon.sources.engines.registry import BY_KIND, ENGINE_ROWS, claimed
+from gpumon.sources.engines.registry import BY_KIND, ENGINE_ROWS, claiming_row
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.specs.hints import LORA
@@ -197,7 +197,7 @@ async def probe_configured(
     else:
         page_url = url.base
     answer, key, wrong = await get_keyed(fetcher, page_url, endpoint)
-    refusal = by_status(answer.status, answer.location, row.kind, wrong)
+    refusal = refusal_of_status(answer.status, answer.location, row.kind, wrong)
     if refusal is not None:
         return refusal
     return ProbedServer(row, path, page_url, key), answer
@@ -235,14 +235,14 @@ async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, st
 def _judged(
     answer: HttpAnswer, path: str, rows: tuple[EngineRow, ...], kind: EngineKind, wrong: str
 ) -> EngineRow | Refusal:
-    refusal = by_status(answer.status, answer.location, kind, wrong)
+    refusal = refusal_of_status(answer.status, answer.location, kind, wrong)
     if refusal is not None:
         return refusal
     page = FirstAnswer(path, frozenset(sample_names(answer.body)), answer.body)
-    row = claimed(page, rows)
+    row = claiming_row(page, rows)
     if row is not None and (not is_json(answer.body, answer.content_type, page.names) or path in row.json_paths):
         return row
-    return by_content(answer.body, answer.content_type, kind)
+    return refusal_of_content(answer.body, answer.content_type, kind)
 
 
 META: Final = {

@@ -25,7 +25,7 @@ EVERY_S: Final = 2
 MOST_POLLS: Final = 6
 MOST_TOLD: Final = 8
 """Lines of a difference that are shown."""
-WANTED: Final = frozenset(name for row in ENGINE_ROWS for name in row.adapter().wanted)
+WANTED: Final = frozenset(name for row in ENGINE_ROWS for name in row.adapter().wanted_names)
 """Sample names that some adapter reads."""
 GROWTH: Final = 0.01
 """By this share the counters of a page that stands alone grow from poll to poll."""

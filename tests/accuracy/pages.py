@@ -48,7 +48,7 @@ def snapshots(
 ) -> Iterator[Snapshot]:
     """The snapshot after each page, by the real adapter and deriver."""
     adapter, deriver = VllmAdapter(), Deriver(gpu_catalogue())
-    scanner = Scanner(adapter.wanted)
+    scanner = Scanner(adapter.wanted_names)
     reading = EngineReading(
         name=where.name,
         url=where.url,

@@ -77,7 +77,7 @@ class Poll:
 
     def _adapt(self) -> None:
         self._adapter = engine_row_of(self._feed, "", named_page=True).adapter() if self._feed else VllmAdapter()
-        self._scanner = Scanner(self._adapter.wanted)
+        self._scanner = Scanner(self._adapter.wanted_names)
 
     def read(self, monotonic_s: float) -> None:
         """Ask once, unless the pause after failures lasts."""

@@ -29,7 +29,7 @@ def polled(name: str) -> Iterator[Frame]:
     capture = Capture(name)
     kind = EngineKind.SGLANG if name.startswith("sglang") else EngineKind.VLLM
     adapter = BY_KIND[kind].adapter()
-    scanner = Scanner(adapter.wanted)
+    scanner = Scanner(adapter.wanted_names)
     here: EngineReading | None = None
     for at, scrape in enumerate(capture.scrapes[:: EVERY + 2]):
         pages = adapter.read_all(scanner.scan(scrape.body)) if scrape.status == 200 else ()

@@ -149,7 +149,7 @@ def test_a_sequence_without_a_draft_makes_a_step_too():
 def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step():
     """n-grams are drafted only where they were found: 10 s of which a third has none, by what the engine itself saw."""
     capture, adapter = Capture("vllm-ngram"), VllmAdapter()
-    scan = Scanner(adapter.wanted).scan
+    scan = Scanner(adapter.wanted_names).scan
 
     def read(at_s: float) -> EngineReading:
         (page,) = adapter.read_all(scan(capture.answer("metrics", at_s).body))

@@ -64,7 +64,7 @@ class _Poll:
     def __init__(self, actor: Actor, number: int, seed: int) -> None:
         self._engine = SimulatedEngine(actor, seed + number, 0.0, WALL_S)
         self._adapter = VllmAdapter()
-        self._scanner = Scanner(self._adapter.wanted)
+        self._scanner = Scanner(self._adapter.wanted_names)
         self._blank = EngineReading(
             f"vllm:{8000 + number}",
             f"http://127.0.0.1:{8000 + number}",
@@ -105,7 +105,7 @@ def page_reading(
 def captured(name: str) -> Iterator[Frame]:
     """The frames of a recorded vLLM server, a frame per scrape, without GPUs."""
     adapter = VllmAdapter()
-    scanner = Scanner(adapter.wanted)
+    scanner = Scanner(adapter.wanted_names)
     blank = EngineReading("vllm:8000", "http://127.0.0.1:8000", EndpointState.OK, 0.0)
     for number, scrape in enumerate(Capture(name).scrapes):
         engines = (

@@ -29,7 +29,7 @@ def microseconds(work: Callable[[bytes], object], pages: list[bytes], rounds: in
 
 def first_scan(page: bytes) -> object:
     """A page that the scanner has never seen."""
-    return Scanner(VllmAdapter().wanted).scan(page)
+    return Scanner(VllmAdapter().wanted_names).scan(page)
 
 
 def bench(name: str) -> None:
@@ -43,7 +43,7 @@ def bench(name: str) -> None:
 def compare(title: str, pages: list[bytes]) -> None:
     """Print a line per way to read these pages one after the other."""
     adapter = VllmAdapter()
-    scanner = Scanner(adapter.wanted)
+    scanner = Scanner(adapter.wanted_names)
     scan = scanner.scan(pages[0])
     print(f"{title}: {len(pages[0]):,} bytes, {pages[0].count(10)} lines, {len(scan.values)} wanted series")
     ways: tuple[tuple[str, Callable[[bytes], object], int], ...] = (

@@ -57,7 +57,7 @@ def same(ours: dict[Key, float], theirs: dict[Key, float]) -> bool:
 @each_row("name", CAPTURES)
 def test_recorded_pages_read_as_prometheus_client_reads_them(name: str) -> None:
     """Every tenth: the pages of a capture have the same lines and other values, and its client takes long."""
-    wanted = VllmAdapter().wanted | {"http_requests_total", "python_info", "process_cpu_seconds_total"}
+    wanted = VllmAdapter().wanted_names | {"http_requests_total", "python_info", "process_cpu_seconds_total"}
     scanner = Scanner(wanted)
     pages = [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200]
     assert pages

@@ -42,7 +42,7 @@ lat_count{job="b"} 4
 
 def read(page: bytes, quantities: dict[str, str], **settings: Any) -> tuple[EngineReading, ...]:
     adapter = engine_row_of(Feed(url="http://h:1", quantities=quantities, **settings), "", named_page=False).adapter()
-    return adapter.read_all(Scanner(adapter.wanted).scan(page))
+    return adapter.read_all(Scanner(adapter.wanted_names).scan(page))
 
 
 def one(page: bytes, quantities: dict[str, str], **settings: Any) -> EngineReading:

@@ -27,7 +27,7 @@ def told(name: str, **labels: str) -> dict[str, str]:
     body = Capture(name).scrapes[-1].body
     for label, value in labels.items():
         body = body.replace(f'{label}="float32"'.encode(), f'{label}="{value}"'.encode())
-    return hints_of(VllmAdapter().read(Scanner(VllmAdapter().wanted).scan(body)).info)
+    return hints_of(VllmAdapter().read(Scanner(VllmAdapter().wanted_names).scan(body)).info)
 
 
 def served(name: str, hints: dict[str, str]) -> LlmSpec:

@@ -123,7 +123,7 @@ class Play:
     def __init__(self, **of_gpu: Any) -> None:
         self._server = Server()
         self._adapter = VllmAdapter()
-        self._scanner = Scanner(self._adapter.wanted)
+        self._scanner = Scanner(self._adapter.wanted_names)
         self._deriver = Deriver(gpu_catalogue())
         self._triage = Triage()
         self._of_gpu = of_gpu

@@ -52,7 +52,7 @@ class LaunchForm(NamedTuple):
     positional: bool = False
     """A word that belongs to no option is the model."""
     others: tuple[str, ...] = ()
-    """First words that make it another command."""
+    """First words after the command that make it another one, which is no server."""
     catches: tuple[Catch, ...] = ()
     nowhere: str = ""
     """Why it has no page that gpumon can read."""
@@ -76,14 +76,16 @@ MOST_PARTS: Final = 32
 MOST_REMEMBERED: Final = 64 * MOST_RANKS
 """Entries of a memory by rank before it is emptied."""
 MOST_BUCKETS: Final = 2048
+"""Buckets of one histogram of one rank: one with more is left out."""
 MOST_VALUE: Final = 1e30
 """No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
 LEAST_VALUE: Final = 1e-30
+"""Values from there to 0 are left out: quotients by them may not be finite."""
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
 FoundSeries = list[tuple[Series, float]]
-"""Samples of one metric name."""
+"""Samples of one metric name: series with their values."""
 Bodies = Mapping[str, bytes]
 """Path below the server's base URL -> what it answered there just now, or, of a rarely asked one, last."""
 NO_BODIES: Final[Bodies] = MappingProxyType({})
@@ -230,31 +232,31 @@ class PageFigures:
         self.dp = 0
         self.backends: dict[str, Rank] = {}
         """A front end's figures of its backends, by address or name."""
-        self.found: Mapping[str, FoundSeries] = {}
+        self.samples: Mapping[str, FoundSeries] = {}
         """The samples of the page, by name."""
         self.bodies: Bodies = NO_BODIES
         self.open_metrics = False
 
-    def picked(self, metric: Metric) -> FoundSeries:
-        """The usable series of a metric."""
-        return picked(self.found, metric)
+    def samples_of(self, metric: Metric) -> FoundSeries:
+        """The usable samples of a metric."""
+        return usable_samples(self.samples, metric)
 
     def total(self, metric: Metric) -> float:
         """Sum of the usable series of a metric."""
-        return series_sum(self.picked(metric))
+        return series_sum(self.samples_of(metric))
 
-    def counted(self, quantity: str) -> float:
-        """Sum of a counter over all ranks; a rank without it has counted nothing."""
+    def counter_total(self, quantity: str) -> float:
+        """Sum of a counter over all ranks; a rank without it adds nothing."""
         return sum(rank.counters.get(quantity, 0.0) for rank in self.ranks.values())
 
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of the first series of a name, such as the settings in an `_info` metric; empty without one."""
-        return next((series.labels for series, _ in self.found.get(name, ())), {})
+        return next((series.labels for series, _ in self.samples.get(name, ())), {})
 
     def first_label(self, label: str, names: Iterable[str]) -> str:
         """The first value that a label has in the series of these names; empty where it has none."""
         for name in names:
-            for series, _ in self.found.get(name, ()):
+            for series, _ in self.samples.get(name, ()):
                 text = series.labels.get(label, "")
                 if text:
                     return text
@@ -263,7 +265,7 @@ class PageFigures:
     def put(
         self, values: dict[str, float], quantity: str, value: float, source: str, advance: Advance = Advance.LIVE
     ) -> None:
-        """A figure that was worked out, into the counters or gauges of a rank."""
+        """Put a figure that was worked out into the counters or gauges (`values`) of a rank, with where it is from."""
         values[quantity] = value
         self.live[quantity] = source
         self.advance.pop(quantity, None)
@@ -271,7 +273,7 @@ class PageFigures:
             self.advance[quantity] = advance
 
     def leave_out(self, quantity: str) -> None:
-        """Take a figure back."""
+        """Take a counter or gauge out of all ranks, as if the page did not have it."""
         self.live.pop(quantity, None)
         self.advance.pop(quantity, None)
         for rank in self.ranks.values():
@@ -284,7 +286,7 @@ _Put = Callable[[Rank, str, float], None]
 
 
 class _Part(NamedTuple):
-    """A series that is all of a counter or gauge of a rank, or a part of it."""
+    """A series that is all of a counter or gauge of a rank, or a part of it, and how it gets there."""
 
     put: _Put
     rank: str
@@ -295,18 +297,20 @@ class _Part(NamedTuple):
 class _Histogram:
     """One histogram of one rank. Whoever reads it twice while nothing was observed gets the same object twice."""
 
-    __slots__ = ("_bounds", "_last", "_more", "_row", "_series", "quantity", "rank")
+    __slots__ = ("_bounds", "_last", "_places", "_row", "_series", "quantity", "rank")
 
     def __init__(self, rank: str, quantity: str, bounds: tuple[float, ...], series: Sequence[Sequence[Series]]) -> None:
-        """`series`: of each bound those that are added up, and then those of the sum and those of the count."""
+        """`series`: for each bound the series that are added up, then those of the sum, then those of the count."""
         self.rank = rank
         self.quantity = quantity
         self._bounds = bounds
-        self._series = [repeated[0] for repeated in series]
-        self._more: list[int] = []
-        for place, repeated in enumerate(series):
-            self._series += repeated[1:]
-            self._more += [place] * (len(repeated) - 1)
+        # The first series of each place, and after them all further ones: most histograms have none of these.
+        self._series = [added[0] for added in series]
+        self._places: list[int] = []
+        """Place in the row to which each of the further series is added."""
+        for place, added in enumerate(series):
+            self._series += added[1:]
+            self._places += [place] * (len(added) - 1)
         self._row: tuple[float, ...] = ()
         self._last: HistogramReading | None = None
 
@@ -315,11 +319,11 @@ class _Histogram:
         row = tuple(map(values.__getitem__, self._series))
         if row != self._row:
             self._row = row
-            first = len(row) - len(self._more)
+            first_further = len(row) - len(self._places)
             # Added to 0, as in any sum: a zero has no sign then.
-            sums = [*map((0.0).__add__, row[:first])]
-            for index, value in zip(self._more, row[first:], strict=True):
-                sums[index] += value
+            sums = [*map((0.0).__add__, row[:first_further])]
+            for place, value in zip(self._places, row[first_further:], strict=True):
+                sums[place] += value
             *counts, total, count = sums
             rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
             sane = rising and is_usable(total) and is_usable(count) and is_usable(counts[-1])
@@ -339,7 +343,7 @@ class _Plan:
 
     def __init__(self) -> None:
         self.ranks: dict[str, None] = {}
-        """Names, in the order in which the page has them."""
+        """Names of the ranks, in the order in which the page has them."""
         self.parts: list[_Part] = []
         self.histograms: list[_Histogram] = []
         self.live: dict[str, str] = {}
@@ -347,7 +351,7 @@ class _Plan:
         self.cut = False
         """Ranks beyond the bound were left out."""
 
-    def collected(self, values: Mapping[Series, float]) -> PageFigures | None:
+    def page_figures(self, values: Mapping[Series, float]) -> PageFigures | None:
         """The figures of a page; None where one is not usable, which the plan did not expect."""
         row = [values[part.series] for part in self.parts]
         if not all(map(is_usable, row)):
@@ -361,8 +365,8 @@ class _Plan:
                 ranks[histogram.rank].histograms[histogram.quantity] = reading
         return PageFigures(ranks, self.live.copy(), self.advance.copy())
 
-    def rank(self, name: str) -> str | None:
-        """The rank, if there is room for it."""
+    def add_rank(self, name: str) -> str | None:
+        """Add a rank unless it is there already; returns its name, or None where there is no room for it."""
         if name not in self.ranks:
             if len(self.ranks) >= MOST_RANKS:
                 self.cut = True
@@ -379,6 +383,9 @@ def _buckets(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
 def is_usable(value: float) -> bool:
     """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
     return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
+
+
+# The next three are what `_Part.put` may be.
 
 
 def _add_counter(rank: Rank, quantity: str, value: float) -> None:
@@ -410,12 +417,15 @@ class Adapter:
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
+        """Quantity -> place of the metric in its rule that it was read from last."""
         self.cut = False
         """The last page has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
         self._parts: dict[str, Adapter] = {}
+        """Model -> its adapter, where the server has several."""
         self._series: list[Series] = []
+        """The series of the last page."""
         self._series_of: SeriesOfNames = {}
-        """The series of the last page, and the same by their names."""
+        """The same by their names."""
         self._layout: tuple[list[Series], list[str], list[int]] | None = None
         """The series of the last page, its names, and how many series each has."""
         self._plan = _Plan()
@@ -423,6 +433,7 @@ class Adapter:
         self._bounds: dict[str, tuple[float, ...]] = {}
         """Quantity -> the bounds that its histogram had last."""
         self._remainders: dict[str, tuple[float, float]] = {}
+        """Rank -> the whole and the remainder that it had last."""
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
@@ -430,29 +441,26 @@ class Adapter:
         return any(name.startswith(cls.prefixes) for name in page.names)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of all samples that `read` uses."""
-        names = {*self.tables.extra, START_TIME}
-        for rule in (*self.tables.counters, *self.tables.gauges):
-            names.update((*(metric.name for metric in rule.metrics), *rule.also))
-        for rule in self.tables.histograms:
+        names = {*self.tables.extra, START_TIME, *self._names_of_numbers}
+        for histogram in self.tables.histograms:
             for end in ("_bucket", "_sum", "_count"):
-                names.update(metric.name + end for metric in rule.metrics)
+                names.update(metric.name + end for metric in histogram.metrics)
         return frozenset(names)
 
-    def written(self, name: str) -> frozenset[str]:
-        """Names that a page may have for a name of the tables: the same, but of engines that are read as others."""
+    def page_names(self, name: str) -> frozenset[str]:
+        """Names that a page may have for a name of the tables: the same one, unless the engine is read as another."""
         return frozenset({name})
 
     @cached_property
-    def _deciding(self) -> frozenset[str]:
-        """Names of the samples that are left out of a plan where they are not usable."""
-        rules = (*self.tables.counters, *self.tables.gauges)
-        deciding = set()
-        for rule in rules:
-            for name in (*(metric.name for metric in rule.metrics), *rule.also):
-                deciding.add(name)
-        return frozenset(deciding)
+    def _names_of_numbers(self) -> frozenset[str]:
+        """Names of the samples of counters and gauges: one that is not usable is left out of a plan."""
+        names: set[str] = set()
+        for number in (*self.tables.counters, *self.tables.gauges):
+            names.update(metric.name for metric in number.metrics)
+            names.update(number.also)
+        return frozenset(names)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model of the server, those without ranks left out."""
@@ -500,7 +508,7 @@ class Adapter:
             self._series_of = series_by_name(series)
         samples = named_samples(scan.values, self._series_of)
         figures = self.collect(samples)
-        figures.found = samples.by_name
+        figures.samples = samples.by_name
         figures.bodies = bodies
         figures.open_metrics = scan.open_metrics
         figures.part = part
@@ -548,15 +556,16 @@ class Adapter:
         layout = [*values], [*groups], samples.numbers
         figures = None
         if layout == self._layout:
-            figures = self._plan.collected(values)
+            figures = self._plan.page_figures(values)
         if figures is None:
-            self._plan = self._planned(groups)
-            deciding = (value for series, value in values.items() if series.name in self._deciding)
-            if all(map(is_usable, deciding)):
+            self._plan = self._make_plan(groups)
+            numbers = (value for series, value in values.items() if series.name in self._names_of_numbers)
+            if all(map(is_usable, numbers)):
                 self._layout = layout
             else:
+                # The next page may have the same series with usable values: it gets a plan of its own.
                 self._layout = None
-            figures = self._plan.collected(values)
+            figures = self._plan.page_figures(values)
             assert figures is not None, "a plan has usable values only"
         self.cut = self._plan.cut
         return figures
@@ -570,18 +579,19 @@ class Adapter:
             return
         if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
             return
-        hits = self._subtract_cached(figures, has_cache=bool(cached_by))
+        cached_tokens = self._subtract_cached(figures, has_cache=bool(cached_by))
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
         advance = figures.advance.get(q.PROMPT_TOKENS)
-        # Once anything was cached that is told at the end of a request only, it is right in the long run alone.
-        if hits and figures.advance.get(q.PREFILL_CACHED) is Advance.END:
+        # Once there are cached tokens, and those are counted at the end of a request, the difference is right only in
+        # the long run.
+        if cached_tokens and figures.advance.get(q.PREFILL_CACHED) is Advance.END:
             advance = Advance.END
         if advance is not None:
             figures.advance[q.PREFILL_COMPUTED] = advance
 
     def _subtract_cached(self, figures: PageFigures, *, has_cache: bool) -> float:
-        """Put computed prefill into each rank; returns the cached tokens of all."""
-        hits = 0.0
+        """Put computed prefill into each rank; returns the cached tokens of all of them."""
+        total_cached = 0.0
         for rank in figures.ranks.values():
             prompt = rank.counters.get(q.PROMPT_TOKENS)
             if has_cache:
@@ -590,33 +600,37 @@ class Adapter:
                 cached = 0.0
             if prompt is not None and cached is not None:
                 rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
-                hits += cached
-        return hits
+                total_cached += cached
+        return total_cached
 
     def remainder(self, rank: str, whole: float, part: float) -> float:
-        """whole - part of a rank. The two are counted at different moments, so the difference may fall for a while: it
-        stands still instead, until the whole itself falls (a restart)."""
-        last_whole, last = self._remainders.pop(rank, (0.0, 0.0))
-        left = max(0.0, whole - part, last if whole >= last_whole else 0.0)
-        self._remainders[rank] = (whole, left)
+        """Whole - part of a rank, which never falls but with the whole itself (a restart): the two are counted at
+        different moments, so that their difference may fall for a while."""
+        # Taken out and put in again, so that the ranks that were not seen for longest are first.
+        last_whole, last_remainder = self._remainders.pop(rank, (0.0, 0.0))
+        remainder = max(0.0, whole - part)
+        if whole >= last_whole:
+            remainder = max(remainder, last_remainder)
+        self._remainders[rank] = (whole, remainder)
         while len(self._remainders) > 2 * MOST_RANKS:
             del self._remainders[next(iter(self._remainders))]
-        return left
+        return remainder
 
-    def _planned(self, samples: Mapping[str, FoundSeries]) -> _Plan:
+    def _make_plan(self, samples: Mapping[str, FoundSeries]) -> _Plan:
         """How a page of these series is read."""
         plan = _Plan()
         if self.tables.ignored:
             samples = {name: self._without_ignored(series) for name, series in samples.items()}
-        for rule in self.tables.counters:
-            self._plan_rule(plan, samples, rule, _add_counter)
-        for rule in self.tables.gauges:
-            self._plan_rule(plan, samples, rule, _add_gauge if rule.added else _raise_gauge)
-        for rule in self.tables.histograms:
-            metric, _ = self._first(rule, partial(_buckets, samples))
+        for counter in self.tables.counters:
+            self._plan_number(plan, samples, counter, _add_counter)
+        for gauge in self.tables.gauges:
+            put = _add_gauge if gauge.added else _raise_gauge
+            self._plan_number(plan, samples, gauge, put)
+        for histogram in self.tables.histograms:
+            metric, _ = self._first_metric(histogram, partial(_buckets, samples))
             if metric is not None:
-                plan.live[rule.quantity] = str(metric)
-                plan.histograms += self._histograms(plan, samples, rule.quantity, metric.name)
+                plan.live[histogram.quantity] = str(metric)
+                plan.histograms += self._histograms(plan, samples, histogram.quantity, metric.name)
         return plan
 
     def _without_ignored(self, samples: FoundSeries) -> FoundSeries:
@@ -627,23 +641,24 @@ class Adapter:
                 kept.append((series, value))
         return kept
 
-    def _plan_rule(self, plan: _Plan, found: Mapping[str, FoundSeries], rule: Rule, put: _Put) -> None:
-        """Plan the quantity of one rule: the series of its metric, and of the metrics that are added to it."""
-        metric, samples = self._first(rule, partial(picked, found))
+    def _plan_number(self, plan: _Plan, page: Mapping[str, FoundSeries], number: Rule, put: _Put) -> None:
+        """Plan a counter or gauge: the series of its metric, and of the metrics that are added to it."""
+        metric, samples = self._first_metric(number, partial(usable_samples, page))
         if metric is None:
             return
-        for name in rule.also:
-            samples = [*samples, *picked(found, Metric(name))]
+        for name in number.also:
+            samples = [*samples, *usable_samples(page, Metric(name))]
         for series, _ in self._unrepeated(samples):
-            rank = plan.rank(self._rank_of(series))
+            rank = plan.add_rank(self._rank_of(series))
             if rank is not None:
-                plan.parts.append(_Part(put, rank, rule.quantity, series))
-        others = sum(name in found for name in rule.also)
-        plan.live[rule.quantity] = f"{metric} + {others} others" if others else str(metric)
+                plan.parts.append(_Part(put, rank, number.quantity, series))
+        others = sum(name in page for name in number.also)
+        plan.live[number.quantity] = f"{metric} + {others} others" if others else str(metric)
         if metric.advance is not Advance.LIVE:
-            plan.advance[rule.quantity] = metric.advance
+            plan.advance[number.quantity] = metric.advance
 
     def _rank_of(self, series: Series) -> str:
+        """Name of the rank that a series is of: 0 without a label that tells."""
         return series.labels.get(self.tables.rank_label, "0")
 
     def _unrepeated(self, samples: FoundSeries) -> FoundSeries:
@@ -651,39 +666,43 @@ class Adapter:
         repeated = self.tables.repeated
         if not repeated or len(samples) < 2:
             return samples
-        best: dict[tuple[object, ...], tuple[tuple[float, ...], Series, float]] = {}
+        lowest: dict[tuple[object, ...], tuple[tuple[float, ...], Series, float]] = {}
+        """Name and other labels -> reporter, series and value of the lowest reporter so far."""
         for series, value in samples:
             labels = sorted(item for item in series.labels.items() if item[0] not in repeated)
-            same = (series.name, *labels)
-            order = tuple(_order(series.labels.get(name, "")) for name in repeated)
-            if same not in best or order < best[same][0]:
-                best[same] = (order, series, value)
-        return [(series, value) for _, series, value in best.values()]
+            identity = (series.name, *labels)
+            reporter = tuple(_reporter_number(series.labels.get(name, "")) for name in repeated)
+            if identity not in lowest or reporter < lowest[identity][0]:
+                lowest[identity] = (reporter, series, value)
+        return [(series, value) for _, series, value in lowest.values()]
 
-    def _first(self, rule: Rule, samples_of: Callable[[Metric], FoundSeries]) -> tuple[Metric | None, FoundSeries]:
-        """The best metric that the page has. One that was seen before and is absent now is not replaced by a worse."""
-        last = self._chosen.get(rule.quantity, len(rule.metrics) - 1)
-        for index, metric in enumerate(rule.metrics[: last + 1]):
+    def _first_metric(
+        self, choice: Rule, samples_of: Callable[[Metric], FoundSeries]
+    ) -> tuple[Metric | None, FoundSeries]:
+        """The best metric of a rule that the page has, and its samples. One that was seen before and is absent now is
+        not replaced by a worse one, whose total would be another."""
+        last = self._chosen.get(choice.quantity, len(choice.metrics) - 1)
+        for place, metric in enumerate(choice.metrics[: last + 1]):
             samples = samples_of(metric)
             if samples:
-                self._chosen[rule.quantity] = index
+                self._chosen[choice.quantity] = place
                 return metric, samples
         return None, []
 
     def _histograms(
         self, plan: _Plan, samples: Mapping[str, FoundSeries], quantity: str, name: str
     ) -> Iterator[_Histogram]:
-        """The histogram of each rank that has all parts of one."""
-        of_rank = self._buckets_of_ranks(plan, samples, name)
+        """The histograms of a quantity: one for each rank that has buckets, a sum and a count."""
+        buckets_of = self._buckets_of_ranks(plan, samples, name)
         sums = self._series_of_ranks(plan, samples, f"{name}_sum")
         counts = self._series_of_ranks(plan, samples, f"{name}_count")
-        for rank, buckets in of_rank.items():
+        for rank, buckets in buckets_of.items():
             if rank not in sums or rank not in counts or len(buckets) > MOST_BUCKETS:
                 continue
             buckets.setdefault(math.inf, counts[rank])
             bounds = tuple(sorted(buckets))
             if bounds == self._bounds.get(quantity):
-                # Many polls are kept, and all share one.
+                # Many polls are kept in memory: all of them share one tuple of bounds.
                 bounds = self._bounds[quantity]
             self._bounds[quantity] = bounds
             yield _Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
@@ -704,7 +723,7 @@ class Adapter:
         """Rank -> its series of this name."""
         of_rank: dict[str, list[Series]] = {}
         for series, _ in self._unrepeated(samples.get(name, [])):
-            rank = plan.rank(self._rank_of(series))
+            rank = plan.add_rank(self._rank_of(series))
             if rank is not None:
                 of_rank.setdefault(rank, []).append(series)
         return of_rank
@@ -754,12 +773,12 @@ class Failures(NamedTuple):
     turned_away: str = ""
     """The cause of requests that were turned away, as the queue was full: no failure of one that ran."""
     besides: bool = True
-    """They are not among the requests that the engine counts otherwise."""
+    """They are not in the engine's count of requests, and are added to it."""
 
     def put(self, figures: PageFigures) -> None:
-        """Put them into each rank, with what tells of them; the causes stand in `info`."""
+        """Put failed, aborted and rejected requests into each rank, and the causes into `info`."""
         causes: dict[str, float] = {}
-        for series, value in figures.picked(Metric(self.name)):
+        for series, value in figures.samples_of(Metric(self.name)):
             cause = series.labels.get(self.cause, "")
             causes[cause] = causes.get(cause, 0.0) + value
         if not causes or not figures.ranks:
@@ -769,10 +788,12 @@ class Failures(NamedTuple):
         tell_causes(figures, causes)
 
     def _put_into(self, rank: Rank, figures: PageFigures, causes: Mapping[str, float]) -> None:
-        others = {self.client: q.ABORTS, self.turned_away: q.REJECTIONS}
-        failed = sum(value for cause, value in causes.items() if not cause or cause not in others)
+        """Put the requests by cause into one rank."""
+        no_failures = {self.client: q.ABORTS, self.turned_away: q.REJECTIONS}
+        # An engine that counts no aborts has "" as their cause, which is that of a series without the label, too.
+        failed = sum(value for cause, value in causes.items() if not cause or cause not in no_failures)
         figures.put(rank.counters, q.FAILURES, failed, self.name)
-        for cause, quantity in others.items():
+        for cause, quantity in no_failures.items():
             if cause:
                 source = str(Metric(self.name, self.cause, cause))
                 figures.put(rank.counters, quantity, causes.get(cause, 0.0), source)
@@ -792,31 +813,32 @@ def tell_causes(figures: PageFigures, causes: Mapping[str, float]) -> None:
 
 
 def named_samples(values: Mapping[Series, float], series_of: SeriesOfNames | None = None) -> Samples:
-    """The samples of a page, grouped by metric name; `series_of`: its series, where they are grouped already."""
+    """The samples of a page, grouped by metric name. `series_of`: its series by name, where that was done already."""
     if series_of is None:
         series_of = series_by_name(values)
     numbers = [*map(len, series_of.values())]
     return Samples(values, SamplesOfNames(series_of, values), numbers)
 
 
-def series_by_name(every: Iterable[Series]) -> SeriesOfNames:
+def series_by_name(all_series: Iterable[Series]) -> SeriesOfNames:
     """The series of a page, grouped by metric name."""
     groups: dict[str, list[Series]] = {}
-    for series in every:
+    for series in all_series:
         groups.setdefault(series.name, []).append(series)
     return groups
 
 
-def picked(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
-    """The usable series of a metric."""
-    picked = []
+def usable_samples(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
+    """The usable samples of a metric, of all that a page has by name."""
+    usable = []
     for series, value in samples.get(metric.name, ()):
         if is_usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
-            picked.append((series, value))
-    return picked
+            usable.append((series, value))
+    return usable
 
 
 def _rank_reading(rank: Rank) -> RankReading:
+    """The rank as it goes into an `EngineReading`."""
     return RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
 
 
@@ -827,6 +849,7 @@ def series_sum(samples: FoundSeries) -> float:
 
 def whole_number(text: str) -> int:
     """A label's whole number; 0 where it is none (`None`, empty, negative, absurdly long)."""
+    # More digits than 15 are no longer exact as a float.
     if text.isascii() and text.isdecimal() and len(text) <= 15:
         return int(text)
     return 0
@@ -839,6 +862,7 @@ class Scaled:
         """`factor`: what a value is multiplied by, such as 0.001 from milliseconds to seconds."""
         self._factor = factor
         self._last: dict[tuple[str, str], tuple[HistogramReading, HistogramReading]] = {}
+        """Rank and quantity -> the last histogram, in its unit and in the canonical one."""
 
     def put(self, rank: Rank, quantities: Iterable[str]) -> None:
         """Scale these histograms of a rank."""
@@ -848,12 +872,14 @@ class Scaled:
                 rank.histograms[quantity] = self._scaled((rank.name, quantity), reading)
 
     def _scaled(self, key: tuple[str, str], reading: HistogramReading) -> HistogramReading:
-        last = self._last.get(key)
-        if last is not None and last[0] is reading:
-            return last[1]
+        """The histogram in the canonical unit; `key`: its rank and quantity."""
+        last, last_scaled = self._last.get(key, (None, None))
+        if last is reading and last_scaled is not None:
+            return last_scaled
         bounds = tuple(bound * self._factor for bound in reading.bounds)
-        if last is not None and last[1].bounds == bounds:
-            bounds = last[1].bounds
+        if last_scaled is not None and last_scaled.bounds == bounds:
+            # Many polls are kept in memory: all of them share one tuple of bounds.
+            bounds = last_scaled.bounds
         scaled = HistogramReading(bounds, reading.counts, reading.sum * self._factor, reading.count)
         if len(self._last) >= MOST_REMEMBERED:
             self._last.clear()
@@ -870,6 +896,7 @@ def only_mean(total: float, count: float) -> HistogramReading | None:
 
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
+    """The figures without those that are too large: sums and quotients of usable values may be."""
     usable_figures = {}
     for quantity, value in values.items():
         if is_usable(value):
@@ -877,8 +904,8 @@ def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
     return usable_figures
 
 
-def _order(text: str) -> float:
-    """A rank's number; what has none comes last."""
+def _reporter_number(text: str) -> float:
+    """Number of the process that reports, by its label; what has none comes last."""
     if text.isascii() and text.isdecimal():
         return float(text)
     return math.inf

@@ -12,7 +12,7 @@ from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.registry import BY_KIND, ENGINE_ROWS
 from gpumon.sources.engines.xinference import SUPERVISOR
 
-LOOKED_AT: Final = 4096
+INSPECTED_BYTES: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
 _MOST_LINES: Final = 200_000
 """Lines looked at to tell an engine by its metric names."""
@@ -63,9 +63,9 @@ NOT_ENGINES: Final = (
     (("node_",), "node_exporter", "no engine: check the port"),
     (("ray_",), "Ray", "no LLM engine in it: is log_engine_metrics on, and does a replica run on this node?"),
 )
-"""Beginnings of sample names -> who writes them, and what to do."""
+"""Beginnings of sample names, who writes them, and what to do: pages that no adapter reads."""
 
-_PLAIN: Final = ("http_", "process_", "python_")
+_WEB_SERVER_PREFIXES: Final = ("http_", "process_", "python_")
 """Beginnings of the names that a Python web server's exporter writes of itself."""
 
 NO_ENGINE_YET: Final = Refusal(
@@ -76,7 +76,9 @@ _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t
 _JSON: Final = (b"{", b"[", b'"')
 
 
-def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN, wrong_key: str = "") -> Refusal | None:
+def refusal_of_status(
+    status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN, wrong_key: str = ""
+) -> Refusal | None:
     """The refusal of an HTTP status, in the words of this kind of engine if it is known; None for 200.
 
     `wrong_key` is why the configured API key did not open the page; empty where none is configured.
@@ -84,14 +86,15 @@ def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN,
     if status == 200:
         return None
     if status in (401, 403):
-        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {wrong_key or _wants_key(status)}")
+        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {wrong_key or _wrong_key_text(status)}")
     if status in (404, 501):
-        return Refusal(EndpointState.METRICS_OFF, f"{status}: {_no_page(status, kind)}")
+        return Refusal(EndpointState.METRICS_OFF, f"{status}: {_no_page_text(status, kind)}")
     if status == 503:
         return Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?")
     if 300 <= status < 400:
-        to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
-        text = f"redirected to {to}, which gpumon does not follow: give the final URL"
+        # Without query and password, which may be secret.
+        target = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
+        text = f"redirected to {target}, which gpumon does not follow: give the final URL"
     elif status >= 500:
         text = "the server failed on it: see its log"
     else:
@@ -99,15 +102,20 @@ def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN,
     return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
 
 
-def _wants_key(status: int) -> str:
-    word = "wants a login" if status == 401 else "is forbidden from here"
+def _wrong_key_text(status: int) -> str:
+    """The fix where a page asks for a key, and none is configured."""
+    if status == 401:
+        refusal = "wants a login"
+    else:
+        refusal = "is forbidden from here"
     return (
-        f"the metrics page {word}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
+        f"the metrics page {refusal}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
         "--api-key), or let gpumon's host through in the proxy that guards it"
     )
 
 
-def _no_page(status: int, kind: EngineKind) -> str:
+def _no_page_text(status: int, kind: EngineKind) -> str:
+    """The fix where there is no page at this path."""
     row = BY_KIND.get(kind)
     if row is not None and row.switch:
         return f"{row.title} has no metrics here: {row.switch}"
@@ -118,15 +126,16 @@ def _no_page(status: int, kind: EngineKind) -> str:
 
 def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
     """Whether an answer is JSON: says so, or begins so and holds no sample."""
-    start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = body[:INSPECTED_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
     return content_type.split(";")[0].strip().lower() == "application/json" or (start[:1] in _JSON and not names)
 
 
-def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal:
+def refusal_of_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal:
     """The refusal of a page without series of a known engine; `kind` where the config says what it should be."""
-    start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    start = body[:INSPECTED_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
     media = content_type.split(";")[0].strip().lower()
-    if not start and kind in BY_KIND:  # some exporters write a metric only once it has a value
+    if not start and kind in BY_KIND:
+        # Some exporters write a metric only once it has a value.
         text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
         return Refusal(EndpointState.STARTING, text, nothing_counted=True)
     if not start:
@@ -142,7 +151,7 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
             EndpointState.NOT_METRICS,
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
-    return _by_names(names, kind)
+    return _refusal_of_names(names, kind)
 
 
 def sample_names(body: bytes) -> list[str]:
@@ -158,6 +167,7 @@ def sample_names(body: bytes) -> list[str]:
 
 
 def _ends_in_number(line: bytes) -> bool:
+    """Whether the last word of a line is a number, as in a sample."""
     try:
         float(line.rsplit(None, 1)[-1])
     except ValueError:
@@ -165,7 +175,8 @@ def _ends_in_number(line: bytes) -> bool:
     return True
 
 
-def _by_names(names: list[str], kind: EngineKind) -> Refusal:
+def _refusal_of_names(names: list[str], kind: EngineKind) -> Refusal:
+    """The refusal of a metrics page by the names of its samples; `kind` where the config says what it should be."""
     if not names:
         return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
     for prefixes, who, fix in NOT_ENGINES:
@@ -173,8 +184,8 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
             return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
     engine = _engine_of(names)
     if engine is not None:
-        return _by_engine(engine, kind)
-    others = [name for name in names if not name.startswith(_PLAIN)]
+        return _refusal_of_engine(engine, kind)
+    others = [name for name in names if not name.startswith(_WEB_SERVER_PREFIXES)]
     if not others:
         return Refusal(
             EndpointState.METRICS_OFF,
@@ -190,8 +201,8 @@ def _by_names(names: list[str], kind: EngineKind) -> Refusal:
 
 
 def _engine_of(names: Iterable[str]) -> EngineRow | None:
-    """The engine whose names begin so; of several that one with the longest beginning: a router may have the prefix of
-    the engines behind it."""
+    """The engine whose names these are; with several the one with the longest prefix, as a router may have the prefix
+    of the engines behind it."""
     longest = ""
     best_row = None
     for name in set(names):
@@ -204,10 +215,11 @@ def _engine_of(names: Iterable[str]) -> EngineRow | None:
 
 
 def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:
+    """Whether one of the names begins with one of the prefixes."""
     return any(name.startswith(prefixes) for name in names)
 
 
-def _by_engine(row: EngineRow, kind: EngineKind) -> Refusal:
+def _refusal_of_engine(row: EngineRow, kind: EngineKind) -> Refusal:
     """The refusal of a page with an engine's names and without its figures; `kind` by the config."""
     if kind in (EngineKind.UNKNOWN, row.kind):
         text = f"{row.title} answers, but no engine has counted anything yet: starting?"

@@ -75,12 +75,12 @@ class DynamoAdapter(Adapter):
         return super().part_of(series).casefold()
 
     def refine(self, figures: PageFigures) -> None:
-        """Running requests are those in flight that have their first token; computed prefill is input - cached."""
+        """Take waiting requests off the running ones, and add computed prefill and the context length."""
         figures.model = figures.first_label("model", (_CONTEXT, f"{_PREFIX}output_tokens_total"))
         if not figures.model:  # somebody asked for a model that nobody serves
             figures.ranks.clear()
         figures.info["frontend"] = "yes"  # its tokens are those of its workers: never add the two
-        for _, context in figures.found.get(_CONTEXT, ()):
+        for _, context in figures.samples.get(_CONTEXT, ()):
             if context >= 1.0:
                 figures.info["context_len"] = f"{context:.0f}"
                 break
@@ -89,24 +89,24 @@ class DynamoAdapter(Adapter):
             self._add_prefill(rank, figures)
 
     def _add_prefill(self, rank: Rank, figures: PageFigures) -> None:
-        """Computed prefill.
+        """Add computed prefill: input without cached tokens.
 
         Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
         """
-        counted = figures.total(Metric(CACHED_COUNT))
+        requests_with_count = figures.total(Metric(CACHED_COUNT))
         prompt = rank.counters.get(q.PROMPT_TOKENS)
         cached = rank.counters.get(q.PREFILL_CACHED)
         prompts = rank.histograms.get(q.PROMPT_LENGTH)
-        if prompt is None or cached is None or prompts is None or counted <= 0.0:
+        if prompt is None or cached is None or prompts is None or requests_with_count <= 0.0:
             return
-        computed = self.remainder(rank.name, prompt, cached * prompts.count / counted)
+        computed = self.remainder(rank.name, prompt, cached * prompts.count / requests_with_count)
         cached_source = "cached_tokens_sum x input_sequence_tokens_count / cached_tokens_count"
         source = f"{figures.live[q.PROMPT_TOKENS]} - {cached_source}"
         figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)
 
 
 def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
-    """Running requests: those in flight without those that wait for their first token."""
+    """Put running requests: those in flight without those that wait for their first token."""
     if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
         return
     live = figures.live
@@ -118,7 +118,7 @@ def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
 ENGINE: Final = EngineRow(
     "Dynamo",
     DynamoAdapter,
-    8000,
+    port=8000,
     models_path="",
     names_from="1.6",
     forms=(
@@ -126,7 +126,7 @@ ENGINE: Final = EngineRow(
             EngineKind.DYNAMO,
             "Dynamo",
             ("dynamo.vllm", "dynamo.sglang", "dynamo.trtllm", "dynamo.llama_cpp", "dynamo.mocker"),
-            {
+            options={
                 "model": "--model --model-path",
                 "served_name": "--served-model-name",
                 "quantization": "--quantization -q",
@@ -135,7 +135,7 @@ ENGINE: Final = EngineRow(
                 "pp": "--pipeline-parallel-size -pp --pp-size --pp",
                 "dp": "--data-parallel-size -dp --dp-size --dp",
             },
-            {"host": "DYN_SYSTEM_HOST", "port": "DYN_SYSTEM_PORT"},
+            variables={"host": "DYN_SYSTEM_HOST", "port": "DYN_SYSTEM_PORT"},
             usual=False,
             unsaid="its metrics are off: start it with DYN_SYSTEM_PORT=8081 (a free port) in its environment",
         ),

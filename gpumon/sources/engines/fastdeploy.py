@@ -78,7 +78,7 @@ class FastDeployAdapter(Adapter):
     )
 
     def refine(self, figures: PageFigures) -> None:
-        """The KV pool in tokens."""
+        """Add the KV pool in tokens."""
         block = whole_number(figures.labels(_CONFIG).get("block_size", ""))
         pool = figures.total(_BLOCKS) * block
         if pool:
@@ -89,7 +89,7 @@ class FastDeployAdapter(Adapter):
 ENGINE: Final = EngineRow(
     "FastDeploy",
     FastDeployAdapter,
-    8000,
+    port=8000,
     switch=_SWITCH,
     names_from="2.x at 4613567, 00f68c3, 19d8ac2",
     forms=(
@@ -101,7 +101,7 @@ ENGINE: Final = EngineRow(
                 "fastdeploy.entrypoints.openai.api_server",
                 "fastdeploy.entrypoints.openai.multi_api_server",
             ),
-            {
+            options={
                 "host": "--host",
                 "port": "--metrics-port --port",
                 "model": "--model",

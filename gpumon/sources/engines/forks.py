@@ -50,27 +50,29 @@ class ForkAdapter(VllmAdapter):
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
         """Whether vLLM would claim it, had it vLLM's names."""
-        own = [name for name in page.names if name.startswith(cls.prefixes)]
+        own_names = [name for name in page.names if name.startswith(cls.prefixes)]
         renaming = Renaming(cls.fork.prefix, _VLLM, cls.fork.names)
-        return super().claims(page._replace(names=frozenset(map(renaming.name, own))))
+        return super().claims(page._replace(names=frozenset(map(renaming.table_name, own_names))))
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of vLLM's samples, as this engine has them."""
-        return self._renaming.own(super().wanted)
+        return self._renaming.page_names(super().wanted_names)
 
-    def written(self, name: str) -> frozenset[str]:
+    def page_names(self, name: str) -> frozenset[str]:
         """Names that this engine has for one of vLLM's."""
-        return self._renaming.own((name,))
+        return self._renaming.page_names((name,))
 
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
     ) -> EngineReading:
         """The page as a reading, whose sources have the names that the page has."""
-        return self._renaming.sources(super().read(self._renaming.page(scan), bodies, part, started_wall_s))
+        return self._renaming.rename_sources(
+            super().read(self._renaming.rename_page(scan), bodies, part, started_wall_s)
+        )
 
 
-def _tables(row: Fork) -> Tables:
+def _fork_tables(row: Fork) -> Tables:
     """The tables of vLLM, with the rank's label of this engine, and when it counts what."""
     counters = []
     for counted in TABLES.counters:
@@ -82,45 +84,47 @@ def _tables(row: Fork) -> Tables:
     return TABLES._replace(rank_label=row.rank_label, counters=tuple(counters))
 
 
-def _adapter(row: Fork) -> type[Adapter]:
+def _make_adapter(row: Fork) -> type[Adapter]:
+    """A class of adapters for the servers of one row."""
+
     class OneFork(ForkAdapter):
         """The servers of one row."""
 
         fork = row
         kind = row.kind
         prefixes = (row.prefix,)
-        tables = _tables(row)
+        tables = _fork_tables(row)
 
     return OneFork
 
 
 FORKS: Final = (
     Fork(
-        EngineKind.APHRODITE,
-        "Aphrodite",
-        "aphrodite:",
-        2242,
-        LaunchForm(
+        kind=EngineKind.APHRODITE,
+        title="Aphrodite",
+        prefix="aphrodite:",
+        port=2242,
+        form=LaunchForm(
             EngineKind.APHRODITE,
             "Aphrodite",
             ("aphrodite run", "aphrodite serve", "aphrodite.entrypoints.openai.api_server"),
-            VLLM_OPTIONS,
-            {"key": "APHRODITE_API_KEY"},
+            options=VLLM_OPTIONS,
+            variables={"key": "APHRODITE_API_KEY"},
             positional=True,
             catches=CATCHES,
         ),
         names_from="b42eeec, April 2026",
     ),
     Fork(
-        EngineKind.TOKENSPEED,
-        "TokenSpeed",
-        "tokenspeed:",
-        8000,
-        LaunchForm(
+        kind=EngineKind.TOKENSPEED,
+        title="TokenSpeed",
+        prefix="tokenspeed:",
+        port=8000,
+        form=LaunchForm(
             EngineKind.TOKENSPEED,
             "TokenSpeed",
             ("ts serve", "tokenspeed serve", "tokenspeed.cli serve", "smg_grpc_servicer.tokenspeed.server"),
-            {
+            options={
                 "host": "--metrics-host",
                 "port": "--metrics-port",
                 "model": "--model",
@@ -153,12 +157,12 @@ FORKS: Final = (
         names_from="0.1.1, October 2026",
     ),
 )
-"""One row for each."""
+"""The engines that are read so."""
 FORK_ROWS: Final = tuple(
     EngineRow(
         fork.title,
-        _adapter(fork),
-        fork.port,
+        _make_adapter(fork),
+        port=fork.port,
         switch=fork.switch,
         names_from=fork.names_from,
         version_path="/version",

@@ -7,11 +7,19 @@ counts of tokens is left out: its backends count the same.
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import Adapter, FoundSeries, Metric, PageFigures, Rank, Rule, picked, series_sum
+from gpumon.sources.engines.adapter import (
+    Adapter,
+    FoundSeries,
+    Metric,
+    PageFigures,
+    Rank,
+    Rule,
+    series_sum,
+    usable_samples,
+)
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""
@@ -19,7 +27,8 @@ _SECRETS: Final = re.compile(r"//[^/?#]*@")
 """User and password of a URL."""
 TIMED_OUT: Final = 408
 TOO_MANY: Final = 429
-_GONE: Final = 499
+"""The HTTP status of a request that was turned away."""
+_CLIENT_GONE: Final = 499
 """The client hung up before its answer was there."""
 
 
@@ -40,12 +49,11 @@ class FrontEnd(Adapter):
     """Sample names that tell whether a backend gets requests."""
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of all samples that `read` uses."""
-        names = set(super().wanted)
-        for rule in (*self.backends.counters, *self.backends.gauges):
-            for metric in rule.metrics:
-                names.add(metric.name)
+        names = set(super().wanted_names)
+        for figure in (*self.backends.counters, *self.backends.gauges):
+            names.update(metric.name for metric in figure.metrics)
         return frozenset(names)
 
     def refine(self, figures: PageFigures) -> None:
@@ -70,7 +78,7 @@ class FrontEnd(Adapter):
         label, *names = self.tables.model
         models = set()
         for name in names:
-            for series, _ in figures.found.get(name, ()):
+            for series, _ in figures.samples.get(name, ()):
                 models.add(series.labels.get(label, ""))
         models.discard("")
         if len(models) == 1:
@@ -83,14 +91,14 @@ class FrontEnd(Adapter):
 
     def by_backend(self, samples: FoundSeries) -> dict[str, FoundSeries]:
         """The samples of each backend; those that name none are left out."""
-        of_backend: dict[str, FoundSeries] = {}
+        backends: dict[str, FoundSeries] = {}
         for series, value in samples:
             for label in self.backends.labels:
                 name = series.labels.get(label, "")
                 if name and name != "None":
-                    of_backend.setdefault(self.backend_name(name), []).append((series, value))
+                    backends.setdefault(self.backend_name(name), []).append((series, value))
                     break
-        return of_backend
+        return backends
 
     def backend_name(self, label: str) -> str:
         """The name of the backend that a label's value is of: an address without what may be secret in it."""
@@ -98,56 +106,55 @@ class FrontEnd(Adapter):
         return address.partition("?")[0].partition("#")[0]
 
     def _read_backends(self, figures: PageFigures) -> None:
-        for rule in self.backends.counters:
-            for name, samples in self._first_of_backends(figures, rule).items():
-                self.backend_of(figures, name).counters[rule.quantity] = series_sum(samples)
-        for rule in self.backends.gauges:
-            for name, samples in self._first_of_backends(figures, rule).items():
-                self.backend_of(figures, name).gauges[rule.quantity] = _gauge(samples, rule)
+        """Read the counters and gauges of all backends."""
+        for counter in self.backends.counters:
+            for name, samples in self._samples_by_backend(figures, counter).items():
+                self.backend_of(figures, name).counters[counter.quantity] = series_sum(samples)
+        for gauge in self.backends.gauges:
+            for name, samples in self._samples_by_backend(figures, gauge).items():
+                self.backend_of(figures, name).gauges[gauge.quantity] = _gauge_value(samples, is_added=gauge.added)
 
-    def _first_of_backends(self, figures: PageFigures, rule: Rule) -> dict[str, FoundSeries]:
+    def _samples_by_backend(self, figures: PageFigures, rule: Rule) -> dict[str, FoundSeries]:
         """The samples of the first metric of a rule that names a backend, by backend."""
-        samples_of = partial(picked, figures.found)
         for metric in rule.metrics:
-            of_backend = self.by_backend(samples_of(metric))
-            if of_backend:
-                return of_backend
+            backends = self.by_backend(figures.samples_of(metric))
+            if backends:
+                return backends
         return {}
 
     def _count_backends(self, figures: PageFigures) -> None:
-        """How many backends there are, and how many of them get requests, where the page tells."""
-        first = next(iter(figures.ranks.values()))
+        """Put into the first rank how many backends there are, and how many get requests, where the page tells."""
+        first_rank = next(iter(figures.ranks.values()))
         # Some pages name a backend with its first request only.
-        known = max(float(len(figures.backends)), first.gauges.get(q.BACKENDS_READY, 0.0))
-        figures.put(first.gauges, q.BACKENDS, known, f"label {self.backends.labels[0]}")
-        if q.BACKENDS_READY in first.gauges:
+        known = max(float(len(figures.backends)), first_rank.gauges.get(q.BACKENDS_READY, 0.0))
+        figures.put(first_rank.gauges, q.BACKENDS, known, f"label {self.backends.labels[0]}")
+        if q.BACKENDS_READY in first_rank.gauges:
             return
         if all(q.READY in backend.gauges for backend in figures.backends.values()):
             ready = sum(backend.gauges[q.READY] for backend in figures.backends.values())
-            source = " and ".join(name for name in self.ready_from if name in figures.found)
-            figures.put(first.gauges, q.BACKENDS_READY, ready, source)
+            source = " and ".join(name for name in self.ready_from if name in figures.samples)
+            figures.put(first_rank.gauges, q.BACKENDS_READY, ready, source)
 
 
-def _gauge(samples: FoundSeries, rule: Rule) -> float:
-    """One gauge of a backend: the sum of its parts, or else the highest."""
+def _gauge_value(samples: FoundSeries, *, is_added: bool) -> float:
+    """One gauge of a backend: the sum of its parts (`is_added`), or else the highest."""
     values = [value for _, value in samples]
-    if rule.added:
+    if is_added:
         return sum(values)
     return max(values)
 
 
 def put_answers(figures: PageFigures, samples: FoundSeries, status_label: str, source: str) -> None:
-    """Put failed, aborted and rejected requests into the front end's rank by the HTTP status of their answer; the
-    statuses that failed stand in `info`."""
+    """Put failed, aborted and rejected requests into the front end's rank, by the HTTP status of their answer."""
     rank = next(iter(figures.ranks.values()), None)
     if rank is None or not samples:
         return
-    of_kind = dict.fromkeys((q.FAILURES, q.ABORTS, q.REJECTIONS), 0.0)
+    requests = dict.fromkeys((q.FAILURES, q.ABORTS, q.REJECTIONS), 0.0)
     for series, value in samples:
         quantity = kind_of_status(series.labels.get(status_label, ""))
         if quantity:
-            of_kind[quantity] += value
-    for quantity, value in of_kind.items():
+            requests[quantity] += value
+    for quantity, value in requests.items():
         figures.put(rank.counters, quantity, value, f"{source} by {status_label}")
 
 
@@ -159,7 +166,7 @@ def kind_of_status(status: str) -> str:
     if not status.isascii() or not status.isdecimal():
         return ""
     code = int(status[:4])
-    if code == _GONE:
+    if code == _CLIENT_GONE:
         return q.ABORTS
     if code == TOO_MANY:
         return q.REJECTIONS
@@ -168,6 +175,6 @@ def kind_of_status(status: str) -> str:
     return ""
 
 
-def by_metric(figures: PageFigures, name: str) -> FoundSeries:
+def samples_of_name(figures: PageFigures, name: str) -> FoundSeries:
     """All usable samples of a name."""
-    return picked(figures.found, Metric(name))
+    return usable_samples(figures.samples, Metric(name))

@@ -13,7 +13,7 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule, tell_causes
-from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
+from gpumon.sources.engines.front_end import BackendTables, FrontEnd, samples_of_name
 
 NEW: Final = "llm_d_epp_"
 OBJECTIVE: Final = "inference_objective_"
@@ -25,15 +25,15 @@ SCHEDULER: Final = "llm_d_inference_scheduler_"
 _REQUESTS: Final = (f"{NEW}request_total", f"{OBJECTIVE}request_total", f"{_MODEL}request_total")
 _ERRORS: Final = (f"{NEW}request_error_total", f"{OBJECTIVE}request_error_total", f"{_MODEL}request_error_total")
 CODE: Final = "error_code"
-_REFUSED: Final = "ResourceExhausted"
+_NO_ROOM: Final = "ResourceExhausted"
 """Code of a request for which there was no room."""
 CLIENTS_OWN: Final = frozenset({"BadRequest", "Unauthorized", "Forbidden", "NotFound", "PreconditionFailed"})
 """Codes of requests that were wrong themselves (pkg/common/error/error.go)."""
-_RANK: Final = "-rank-"
+_RANK_MARK: Final = "-rank-"
 """Between a pod's name and the number of one of its ports."""
 
 
-def _named(quantity: str, new: str, *older: str) -> Rule:
+def _rule(quantity: str, new: str, *older: str) -> Rule:
     """A rule of a figure under its new name, and under the names that it had."""
     return rule(quantity, f"{NEW}{new}", *older)
 
@@ -42,6 +42,7 @@ _added = partial(Rule, added=True)
 
 
 def _metrics(*names: str) -> tuple[Metric, ...]:
+    """Metrics that differ in name only."""
     return tuple(map(Metric, names))
 
 
@@ -65,22 +66,22 @@ class GatewayAdapter(FrontEnd):
             _added(q.BACKENDS_READY, _metrics(f"{NEW}ready_endpoints", f"{_POOL}ready_pods")),
         ),
         histograms=(
-            _named(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
-            _named(q.ITL, "request_streaming_itl_seconds"),
-            _named(q.TPOT, "request_streaming_tpot_seconds", f"{OBJECTIVE}request_tpot_seconds"),
-            _named(
+            _rule(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
+            _rule(q.ITL, "request_streaming_itl_seconds"),
+            _rule(q.TPOT, "request_streaming_tpot_seconds", f"{OBJECTIVE}request_tpot_seconds"),
+            _rule(
                 q.E2E,
                 "request_duration_seconds",
                 f"{OBJECTIVE}request_duration_seconds",
                 f"{_MODEL}request_duration_seconds",
             ),
-            _named(
+            _rule(
                 q.QUEUE,
                 "flow_control_request_queue_duration_seconds",
                 f"{EXTENSION}flow_control_request_queue_duration_seconds",
             ),
-            _named(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{_MODEL}input_tokens"),
-            _named(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{_MODEL}output_tokens"),
+            _rule(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{_MODEL}input_tokens"),
+            _rule(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{_MODEL}output_tokens"),
         ),
         extra=_ERRORS,
     )
@@ -95,42 +96,42 @@ class GatewayAdapter(FrontEnd):
 
     def backend_name(self, label: str) -> str:
         """The pod that serves on one or several ports."""
-        pod, rank, number = label.rpartition(_RANK)
-        if rank and number.isdecimal():
+        pod, mark, number = label.rpartition(_RANK_MARK)
+        if mark and number.isdecimal():
             return pod
         return label
 
     def work_out(self, figures: PageFigures) -> None:
-        """Pods that are there, and failures and refusals by the code of the error."""
+        """Keep the pods that are there, and add failures and rejections by the code of the error."""
         _drop_gone(figures)
         rank = next(iter(figures.ranks.values()), None)
-        name = next((name for name in _ERRORS if by_metric(figures, name)), "")
-        if rank is None or not name:
+        errors = next((name for name in _ERRORS if samples_of_name(figures, name)), "")
+        if rank is None or not errors:
             return
         failed: dict[str, float] = {}
-        refused = 0.0
-        for series, value in by_metric(figures, name):
+        rejected = 0.0
+        for series, value in samples_of_name(figures, errors):
             code = series.labels.get(CODE, "")
-            if code == _REFUSED:
-                refused += value
+            if code == _NO_ROOM:
+                rejected += value
             elif code not in CLIENTS_OWN:
                 failed[code] = failed.get(code, 0.0) + value
-        figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{name} by {CODE}")
-        figures.put(rank.counters, q.REJECTIONS, refused, str(Metric(name, CODE, _REFUSED)))
+        figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{errors} by {CODE}")
+        figures.put(rank.counters, q.REJECTIONS, rejected, str(Metric(errors, CODE, _NO_ROOM)))
         tell_causes(figures, failed)
 
 
 def _drop_gone(figures: PageFigures) -> None:
     """Drop the pods that have counts alone while others have gauges: the counts of a pod stay when it is replaced."""
-    there = {name: pod for name, pod in figures.backends.items() if pod.gauges}
-    if there:
-        figures.backends = there
+    live_pods = {name: pod for name, pod in figures.backends.items() if pod.gauges}
+    if live_pods:
+        figures.backends = live_pods
 
 
 ENGINE: Final = EngineRow(
     "llm-d, inference gateway",
     GatewayAdapter,
-    9090,
+    port=9090,
     models_path="",
     names_from="llm-d-router ebab687, August 2026; inference extension 0.3 to 1.6",
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 MOST_CHARS: Final = 1024
+"""Characters of a text that are kept."""
 MOST_COUNT: Final = 2**53
 """Larger numbers are no counts."""
 

@@ -21,7 +21,7 @@ from gpumon.sources.engines.adapter import (
     series_sum,
     tell_causes,
 )
-from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric, kind_of_status, put_answers
+from gpumon.sources.engines.front_end import BackendTables, FrontEnd, kind_of_status, put_answers, samples_of_name
 
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
 """Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
@@ -61,22 +61,22 @@ class LiteLlmAdapter(FrontEnd):
     )
 
     def work_out(self, figures: PageFigures) -> None:
-        """Running requests without the one for this page, requests and failures by status, and the deployments'
-        state."""
+        """Take the request for this page off the running ones; add requests and failures by status, and the
+        deployments' state."""
         for rank in figures.ranks.values():
             if q.RUNNING in rank.gauges:
                 running = max(0.0, rank.gauges[q.RUNNING] - OWN_REQUEST)
                 figures.put(rank.gauges, q.RUNNING, running, f"{IN_FLIGHT} - 1", Advance.DERIVED)
         _put_requests(figures)
-        failed = _for_models(by_metric(figures, _FAILED))
+        failed = _for_models(samples_of_name(figures, _FAILED))
         put_answers(figures, failed, STATUS, _FAILED)
         tell_causes(figures, _by_status(failed))
         self._put_states(figures)
         self._put_failures(figures)
 
     def _put_states(self, figures: PageFigures) -> None:
-        """A deployment whose last request failed is not ready."""
-        for name, samples in self.by_backend(by_metric(figures, _STATE)).items():
+        """Note which deployments are ready: all but those whose last request failed."""
+        for name, samples in self.by_backend(samples_of_name(figures, _STATE)).items():
             states = []
             for series, state in samples:
                 if series.labels.get("model_id") and state <= LAST_FAILED:
@@ -85,16 +85,16 @@ class LiteLlmAdapter(FrontEnd):
                 self.backend_of(figures, name).gauges[q.READY] = float(max(states) < LAST_FAILED)
 
     def _put_failures(self, figures: PageFigures) -> None:
-        """Requests that failed at a deployment, without those that were wrong themselves."""
-        for name, samples in self.by_backend(by_metric(figures, BACKEND_FAILED)).items():
+        """Add the requests that failed at each deployment, without those that were wrong themselves."""
+        for name, samples in self.by_backend(samples_of_name(figures, BACKEND_FAILED)).items():
             failed = [sample for sample in samples if kind_of_status(sample[0].labels.get(STATUS, "")) == q.FAILURES]
             self.backend_of(figures, name).counters[q.FAILURES] = series_sum(failed)
 
 
 def _put_requests(figures: PageFigures) -> None:
-    """Requests for a model that ended, however."""
+    """Add the requests for a model that ended, however."""
     rank = next(iter(figures.ranks.values()), None)
-    ended = _for_models(by_metric(figures, ANSWERED))
+    ended = _for_models(samples_of_name(figures, ANSWERED))
     if rank is not None and ended:
         figures.put(rank.counters, q.REQUESTS, series_sum(ended), ANSWERED)
 
@@ -118,7 +118,7 @@ def _by_status(failed: FoundSeries) -> dict[str, float]:
 ENGINE: Final = EngineRow(
     "LiteLLM",
     LiteLlmAdapter,
-    4000,
+    port=4000,
     # The page without the slash redirects to that with it.
     paths=(f"{METRICS_PATH}/", METRICS_PATH),
     switch='start it with callbacks: ["prometheus"] under litellm_settings in its config',

@@ -38,17 +38,18 @@ _SWITCH: Final = "start it with --metrics"
 SLOTS: Final = "/slots"
 PROPS: Final = CompanionPage("/props", 60.0)
 SLOTS_PAGE: Final = CompanionPage(SLOTS)
-REFUSED: Final = CompanionPage(SLOTS, 60.0)
+SLOTS_PAGE_SELDOM: Final = CompanionPage(SLOTS, 60.0)
 """The page of slots after it was not answered (`--no-slots`): asked once a minute."""
-_STEPS: Final = "llamacpp:n_decode_total"
 _BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 _ENDED: Final = "llamacpp:tokens_predicted_total"
-COARSE_STEPS: Final = 10.0
-"""Printed more coarsely, a 10 s rate of a slow server is off by more than about 1 %."""
+MOST_STEP_ERROR: Final = 10.0
+"""Largest rounding error of `n_decode_total`, in steps, with which steps count as exact: with a larger one, a 10 s rate
+of a slow server is off by more than about 1 %."""
 DIGITS: Final = 6
-"""With which a figure is printed: a counter moves in steps of 10 from 1e6 on, of 100 from 1e7 on."""
+"""Digits that llama.cpp prints: a counter moves in steps of 10 from 1e6 on, of 100 from 1e7 on."""
 _MOST_SLOTS: Final = 1024
-PATIENT: Final = 5
+"""Slots read from one answer: far more than any server has."""
+MOST_UNANSWERED_POLLS: Final = 5
 """Polls in a row without an answer of /slots after which it is asked rarely."""
 
 
@@ -56,6 +57,7 @@ class RequestSlot(NamedTuple):
     """One place for a request."""
 
     busy: bool
+    """A request runs in it."""
     task: float | None
     """Number of its request."""
     generated: float
@@ -67,6 +69,16 @@ class RequestSlot(NamedTuple):
     context: float
     """Tokens that its context holds."""
     speculative: bool
+    """Its request is decoded with a draft."""
+
+
+class SlotGrowth(NamedTuple):
+    """Difference between two answers of /slots."""
+
+    generated: float
+    """Tokens that were generated in between, as far as the slots tell."""
+    ended: float
+    """Tokens of the answers that ended in between: all that they have, also those that were generated earlier."""
 
 
 def is_slots(body: bytes) -> bool:
@@ -76,8 +88,8 @@ def is_slots(body: bytes) -> bool:
 
 
 def slots_of(body: bytes) -> Sequence[RequestSlot]:
-    """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
-    places. Raises nothing."""
+    """All slots. Empty where this is no answer of /slots, or one of them makes no sense, as slots are matched by their
+    order. Raises nothing."""
     slots: list[RequestSlot] = []
     for state in first_items(parse_json(body), _MOST_SLOTS):
         slot = _slot(mapping(state))
@@ -94,10 +106,12 @@ def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
     if not isinstance(busy, bool) or context is None:
         return None
     task = finite_number(state.get("id_task"))
-    token = mapping(state.get("next_token")) or mapping(next(iter(first_items(state.get("next_token"), 1)), None))
+    next_token = state.get("next_token")
+    if isinstance(next_token, list):  # as in some builds
+        next_token = next(iter(next_token), None)
     generated = 0.0
     if busy:
-        decoded_tokens = finite_number(token.get("n_decoded"))
+        decoded_tokens = finite_number(mapping(next_token).get("n_decoded"))
         if decoded_tokens is None or task is None:
             return None
         generated = decoded_tokens
@@ -106,35 +120,47 @@ def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
     prompt = sum(
         finite_number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache")
     )
-    return RequestSlot(busy, task, generated, prompt, used, context, state.get("speculative") is True)
+    return RequestSlot(
+        busy=busy,
+        task=task,
+        generated=generated,
+        prompt=prompt,
+        used=used,
+        context=context,
+        speculative=state.get("speculative") is True,
+    )
 
 
-def slot_growth(before: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> tuple[float, float]:
-    """Tokens since the poll before, and those of answers that ended, as far as the slots tell.
+def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> SlotGrowth:
+    """Tokens between two polls, by their slots.
 
-    Of a request that began and ended in between nothing is seen; the end of one whose slot was taken again is estimated
-    by what the others generated.
+    A request that began and ended in between is not seen at all. Where another request has taken a slot, the end of the
+    last one is estimated: the slot has generated as much as the others in their mean.
     """
-    pairs = list(zip(before, slots, strict=False))
+    # At the first poll, and after one without slots, there are no last ones.
+    pairs = list(zip(last_slots, slots, strict=False))
     running = _running_growth(pairs)
-    pace = 0.0
+    mean_growth = 0.0
     if running:
-        pace = max(0.0, sum(running) / len(running))
-    grown = sum(max(0.0, tokens) for tokens in running)
+        mean_growth = max(0.0, sum(running) / len(running))
+    generated = sum(max(0.0, tokens) for tokens in running)
     ended = 0.0
     for last, slot in pairs:
         if slot.task != last.task:
-            grown += max(slot.generated, pace) if last.busy else slot.generated
+            of_slot = slot.generated
+            if last.busy:
+                of_slot = max(of_slot, mean_growth)
+            generated += of_slot
             ended += last.generated
         elif last.generated and not slot.busy:
-            end = _end_of_answer(last, slot)
-            grown += max(0.0, end - last.generated)
-            ended += max(end, last.generated)
-    return grown, ended
+            answer = _answer_tokens(last, slot)
+            generated += max(0.0, answer - last.generated)
+            ended += max(answer, last.generated)
+    return SlotGrowth(generated, ended)
 
 
 def _running_growth(pairs: Iterable[tuple[RequestSlot, RequestSlot]]) -> list[float]:
-    """New tokens of each request that runs on in its slot."""
+    """New tokens of each request that runs on in its slot; negative where the server was started anew."""
     growth = []
     for last, slot in pairs:
         if slot.busy and slot.task == last.task:
@@ -147,8 +173,8 @@ def _speculates(slots: Iterable[RequestSlot]) -> bool:
     return any(slot.busy and slot.speculative for slot in slots)
 
 
-def _end_of_answer(last: RequestSlot, slot: RequestSlot) -> float:
-    """Tokens of an answer that has ended in this slot; as many as were seen where the slot does not tell."""
+def _answer_tokens(last: RequestSlot, slot: RequestSlot) -> float:
+    """Tokens of the answer that has ended in this slot; as many as the last poll saw where the slot does not tell."""
     if slot.used is None:
         return last.generated
     # The last token of an answer is never put into the context.
@@ -156,7 +182,7 @@ def _end_of_answer(last: RequestSlot, slot: RequestSlot) -> float:
 
 
 def half_step_of_count(value: float) -> float:
-    """How far a count may be from what was printed of it with six digits: it is exact below 1e6."""
+    """Largest difference between a count and what was printed of it with `DIGITS` digits: it is exact below 1e6."""
     if value >= 10.0**DIGITS:
         return 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS) / 2.0
     return 0.0
@@ -189,14 +215,19 @@ class LlamaCppAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._unanswered = PATIENT
+        # A server without /slots is asked rarely from the first poll on.
+        self._unanswered_polls = MOST_UNANSWERED_POLLS
         """Polls in a row without /slots."""
         self._slots: Sequence[RequestSlot] = ()
-        self._ended = 0.0
-        self._tokens = 0.0
+        """The slots of the last poll."""
+        self._printed_total = 0.0
+        """Tokens of ended answers, as the last page has them."""
+        self._shown_total = 0.0
+        """Tokens of all answers, as the last reading has them."""
         self._decodes = (0.0, 0.0)
-        """Busy slots of all decodes, and computed tokens of prompts."""
+        """Busy slots of all decodes, and computed tokens of prompts, at the last poll."""
         self._speculates = False
+        """A request was decoded with a draft since this process is read."""
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
@@ -206,84 +237,90 @@ class LlamaCppAdapter(Adapter):
         return super().claims(page)
 
     def refine(self, figures: PageFigures) -> None:
-        """Tokens of running answers, the KV cache by slots, and the settings."""
+        """Add to the figures what /slots and /props tell."""
         slots = slots_of(figures.bodies.get(SLOTS, b""))
-        self._unanswered = 0 if slots else self._unanswered + 1
+        if slots:
+            self._unanswered_polls = 0
+        else:
+            self._unanswered_polls += 1
         self._choose_companions(figures)
         props = mapping(parse_json(figures.bodies.get(PROPS.path, b"")))
         _take_settings(figures, props)
         _leave_out_drafts(figures)
         if q.DRAFTS in figures.live or _speculates(slots):
+            # For good: busy slots of earlier decodes, which are added up, do not tell tokens then.
             self._speculates = True
         if not slots and not figures.ranks:
             return
         rank = figures.ranks.setdefault("0", Rank("0"))
-        self._count(rank, figures, slots)
+        self._add_answer_tokens(rank, figures, slots)
         _add_slots(rank, figures, slots)
-        most = positive_count(props.get("total_slots"))
-        if most:
-            figures.put(rank.gauges, q.MOST_RUNNING, float(most), "/props total_slots")
+        total_slots = positive_count(props.get("total_slots"))
+        if total_slots:
+            figures.put(rank.gauges, q.MOST_RUNNING, float(total_slots), "/props total_slots")
         _add_prompt_tokens(rank, figures)
         steps = rank.counters.get(q.STEPS)
-        is_coarse = steps is None or half_step_of_count(steps) > COARSE_STEPS
+        is_coarse = steps is None or half_step_of_count(steps) > MOST_STEP_ERROR
         figures.exact_steps = not self._speculates and not is_coarse
 
     def _choose_companions(self, figures: PageFigures) -> None:
-        """The pages to ask beside this one at the next poll."""
-        has_metrics = METRICS_PATH in figures.bodies or figures.found
+        """Choose the pages to ask beside this one at the next poll."""
+        has_metrics = METRICS_PATH in figures.bodies or figures.samples
         if SLOTS in figures.bodies and not has_metrics:
             self.companions = (PROPS,)
             figures.info[TOKENS_OFF] = _SWITCH
-        elif self._unanswered < PATIENT:
+        elif self._unanswered_polls < MOST_UNANSWERED_POLLS:
             self.companions = (SLOTS_PAGE, PROPS)
         else:
-            self.companions = (REFUSED, PROPS)
+            self.companions = (SLOTS_PAGE_SELDOM, PROPS)
 
-    def _count(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
-        """Tokens of ended answers and of those that run; never less than before, but for a restart.
-
-        /slots is asked after /metrics: an answer that ended in between is in neither, but was seen by the poll before.
-        Where the two disagree on what runs (/slots waits for a batch) and no prompt was read, the busy slots of all
-        decodes are the tokens. Where the count is printed coarsely, it grows by what the slots tell, as far as what was
-        printed allows.
-        """
-        ended = rank.counters.get(q.DECODE_TOKENS)
-        before = self._slots
+    def _add_answer_tokens(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
+        """Put the tokens of ended answers and of those that run into the rank; never fewer than at the last poll, but
+        after a restart."""
+        printed_total = rank.counters.get(q.DECODE_TOKENS)
+        last_slots = self._slots
         self._slots = slots
-        if ended is None:
+        if printed_total is None:
             return
-        if ended < self._ended:
-            before = ()
-            self._tokens = 0.0
-            self._ended = ended
-        booked = ended - self._ended
-        self._ended = ended
-        if self._unanswered >= PATIENT:
-            self._tokens = max(ended, self._tokens)
-            rank.counters[q.DECODE_TOKENS] = self._tokens
+        if printed_total < self._printed_total:
+            # The server was started anew.
+            last_slots = ()
+            self._shown_total = 0.0
+            self._printed_total = printed_total
+        newly_printed = printed_total - self._printed_total
+        self._printed_total = printed_total
+        if self._unanswered_polls >= MOST_UNANSWERED_POLLS:
+            # Nothing tells of running answers.
+            self._shown_total = max(printed_total, self._shown_total)
+            rank.counters[q.DECODE_TOKENS] = self._shown_total
             return
-        grown, unbooked = slot_growth(before, slots)
-        counted = ended + max(0.0, unbooked - booked) + sum(slot.generated for slot in slots)
+        growth = slot_growth(last_slots, slots)
+        # /slots is asked after /metrics: an answer that ended in between is in neither, but the last poll saw it.
+        missed = max(0.0, growth.ended - newly_printed)
+        total = printed_total + missed + sum(slot.generated for slot in slots)
         decoded_tokens = self._decoded_since(rank, figures, slots)
         if decoded_tokens:
-            counted = max(counted, self._tokens + decoded_tokens)
-        guess = counted
-        if self._tokens:
-            guess = self._tokens + grown
-        error = half_step_of_count(ended)
-        guess = min(max(guess, counted - error), counted + error)
-        self._tokens = max(self._tokens, guess)
+            total = max(total, self._shown_total + decoded_tokens)
+        if self._shown_total:
+            # Where the counter is printed coarsely, its total grows by what the slots tell, as far as the print allows.
+            error = half_step_of_count(printed_total)
+            total = _clamp(self._shown_total + growth.generated, total - error, total + error)
+        self._shown_total = max(self._shown_total, total)
         source = f"{_ENDED} + /slots n_decoded of running requests"
-        figures.put(rank.counters, q.DECODE_TOKENS, self._tokens, source, Advance.DERIVED)
+        figures.put(rank.counters, q.DECODE_TOKENS, self._shown_total, source, Advance.DERIVED)
 
     def _decoded_since(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> float:
-        """Tokens since the last poll by the busy slots of all decodes; 0 where the slots themselves tell."""
+        """Tokens since the last poll by the busy slots of all decodes.
+
+        They are needed where /metrics and /slots disagree on what runs (/slots waits for a batch); 0 where they agree,
+        and where decodes also read prompts or drafts.
+        """
         steps = rank.counters.get(q.STEPS, 0.0)
         prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
         decodes = 0.0
         if half_step_of_count(steps) == 0.0:
             decodes = figures.total(Metric(_BUSY)) * steps
-        (last_decodes, last_prompts) = self._decodes
+        last_decodes, last_prompts = self._decodes
         self._decodes = (decodes, prompts)
         if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
             return 0.0
@@ -294,22 +331,28 @@ class LlamaCppAdapter(Adapter):
         return decodes - last_decodes
 
 
+def _clamp(value: float, low: float, high: float) -> float:
+    """The value, or the nearer of the two bounds where it lies beyond them."""
+    return min(max(value, low), high)
+
+
 def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
-    """The settings of the server by /props."""
+    """Put the settings of the server by /props into the figures."""
     path = text(props.get("model_path"))
     modalities = []
-    for name, there in mapping(props.get("modalities")).items():
-        if there is True:
+    for name, is_supported in mapping(props.get("modalities")).items():
+        if is_supported is True:
             modalities.append(name)
-    asleep = "its model is unloaded until the next request (--sleep-idle-seconds)"
+    slot_settings = mapping(props.get("default_generation_settings"))
     info = {
         hints.MODEL_PATH: path,
         hints.WEIGHT_PRECISION: text(props.get("model_ftype")),
-        hints.CONTEXT_LEN: str(positive_count(mapping(props.get("default_generation_settings")).get("n_ctx")) or ""),
+        hints.CONTEXT_LEN: str(positive_count(slot_settings.get("n_ctx")) or ""),
         hints.MODALITIES: text(",".join(modalities)),
         "slots": str(positive_count(props.get("total_slots")) or ""),
-        SLEEPING: asleep if props.get("is_sleeping") is True else "",
     }
+    if props.get("is_sleeping") is True:
+        info[SLEEPING] = "its model is unloaded until the next request (--sleep-idle-seconds)"
     for key, value in info.items():
         if value:
             figures.info[key] = value
@@ -320,14 +363,14 @@ def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
 
 def _leave_out_drafts(figures: PageFigures) -> None:
     """Leave out the figures of speculation where they stand at 0: nothing is speculated."""
-    if figures.counted(q.DRAFTS):
+    if figures.counter_total(q.DRAFTS):
         return
     for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):
         figures.leave_out(quantity)
 
 
 def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
-    """Tokens of prompts, those that were computed and those that the cache had."""
+    """Add the tokens of prompts: those that were computed and those that the cache had."""
     computed = rank.counters.get(q.PREFILL_COMPUTED)
     cached = rank.counters.get(q.PREFILL_CACHED)
     if computed is not None and cached is not None:
@@ -336,7 +379,7 @@ def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
 
 
 def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
-    """The KV cache: what the requests that run have in their contexts, and what the slots hold together."""
+    """Add the KV cache: what the requests that run have in their contexts, and what the slots hold together."""
     if not slots:
         return
     busy = [slot for slot in slots if slot.busy]
@@ -360,7 +403,7 @@ def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -
 ENGINE: Final = EngineRow(
     "llama.cpp",
     LlamaCppAdapter,
-    8080,
+    port=8080,
     paths=(METRICS_PATH, SLOTS),
     names_from="0c1e570",
     switch=_SWITCH,
@@ -370,7 +413,7 @@ ENGINE: Final = EngineRow(
             EngineKind.LLAMA_CPP,
             "llama.cpp",
             ("llama-server", "llama serve"),
-            {
+            options={
                 **HOST_PORT,
                 "model": "--model -m --hf-repo -hf -hfr",
                 "served_name": "--alias -a",
@@ -384,7 +427,7 @@ ENGINE: Final = EngineRow(
                 "placement": "--override-tensor -ot",
                 "embeds": "--embedding --embeddings --rerank --reranking",
             },
-            {
+            variables={
                 "host": "LLAMA_ARG_HOST",
                 "port": "LLAMA_ARG_PORT",
                 "model": "LLAMA_ARG_MODEL LLAMA_ARG_HF_REPO",

@@ -69,16 +69,19 @@ class LmdeployAdapter(Adapter):
     )
 
     def refine(self, figures: PageFigures) -> None:
-        """Computed prefill, and the settings of its backend."""
+        """Add computed prefill, and the settings of its backend."""
         labels = figures.labels(_CONFIG)
         self.work_out_prefill(figures, cache_off=labels.get("enable_prefix_caching") == "False")
-        most = whole_number(labels.get("max_batch_size", ""))
-        if most:
+        most_running = whole_number(labels.get("max_batch_size", ""))
+        if most_running:
             for rank in figures.ranks.values():
-                figures.put(rank.gauges, q.MOST_RUNNING, float(most), f"{_CONFIG} max_batch_size")
+                figures.put(rank.gauges, q.MOST_RUNNING, float(most_running), f"{_CONFIG} max_batch_size")
+        weight_format = labels.get("model_format", "")
+        if weight_format not in FORMATS:
+            weight_format = ""
         settings = {
             hints.CONTEXT_LEN: labels.get("session_len", ""),
-            hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",
+            hints.WEIGHT_PRECISION: weight_format,
             hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
         }
         for key, text in settings.items():
@@ -91,14 +94,14 @@ class LmdeployAdapter(Adapter):
 ENGINE: Final = EngineRow(
     "LMDeploy",
     LmdeployAdapter,
-    23333,
+    port=23333,
     names_from="0.16",
     forms=(
         LaunchForm(
             EngineKind.LMDEPLOY,
             "LMDeploy",
             ("lmdeploy serve api_server", "lmdeploy.serve.openai.api_server"),
-            {
+            options={
                 "host": "--server-name",
                 "port": "--server-port",
                 "model": "--model-path",

@@ -92,7 +92,7 @@ class MaxAdapter(Adapter):
         self._seconds = Scaled(0.001)
 
     def refine(self, figures: PageFigures) -> None:
-        """Seconds instead of milliseconds, prompts, requests that run, KV use, and failed requests."""
+        """Bring histograms to seconds; add prompts, requests that run, KV use, and failed requests."""
         for rank in figures.ranks.values():
             self._seconds.put(rank, _TIMES)
             _add_prompts(rank, figures)
@@ -102,7 +102,7 @@ class MaxAdapter(Adapter):
 
 
 def _add_prompts(rank: Rank, figures: PageFigures) -> None:
-    """Prompt tokens as their prefill begins: those that were computed and those that were not."""
+    """Add prompt tokens as their prefill begins: those that were computed and those that were not."""
     computed = rank.counters.get(q.PREFILL_COMPUTED)
     cached = rank.counters.get(q.PREFILL_CACHED)
     if computed is not None and cached is not None:
@@ -111,7 +111,7 @@ def _add_prompts(rank: Rank, figures: PageFigures) -> None:
 
 
 def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
-    """Running requests: those in the server without those that wait."""
+    """Put running requests: those in the server without those that wait."""
     if q.RUNNING not in rank.gauges or q.WAITING not in rank.gauges:
         figures.leave_out(q.RUNNING)
         return
@@ -121,30 +121,30 @@ def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
 
 
 def _add_usage(rank: Rank, figures: PageFigures) -> None:
-    """Share of the blocks of the KV cache that is in use."""
+    """Add the share of the KV cache's blocks that is in use."""
     blocks = figures.total(_BLOCKS)
-    if blocks > 0.0 and figures.picked(USED):
+    if blocks > 0.0 and figures.samples_of(USED):
         used = figures.total(USED)
         figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {_BLOCKS}")
 
 
 def _add_failures(rank: Rank, figures: PageFigures) -> None:
-    """Requests for tokens that were answered with an error of the server."""
-    answers = 0
+    """Add the requests for tokens that were answered with an error of the server."""
+    has_answers = False
     failed = 0.0
-    for series, value in figures.picked(Metric(_ANSWERS)):
+    for series, value in figures.samples_of(Metric(_ANSWERS)):
         if series.labels.get("path") in GENERATES:
-            answers += 1
+            has_answers = True
             if series.labels.get("code", "").startswith("5"):
                 failed += value
-    if answers:
+    if has_answers:
         figures.put(rank.counters, q.FAILURES, failed, f'{_ANSWERS}{{code="5xx"}}')
 
 
 ENGINE: Final = EngineRow(
     "MAX",
     MaxAdapter,
-    8001,
+    port=8001,
     switch=_SWITCH,
     names_from="26.7.0, 2026",
     models_path="",
@@ -153,8 +153,8 @@ ENGINE: Final = EngineRow(
             EngineKind.MAX,
             "MAX",
             ("max serve", "max._entrypoints.pipelines serve", "max.entrypoints.pipelines serve"),
-            {"host": "--host", "model": "--model --model-path", "quantization": "--quantization-encoding"},
-            {"port": "MAX_SERVE_METRICS_ENDPOINT_PORT", "host": "MAX_SERVE_HOST"},
+            options={"host": "--host", "model": "--model --model-path", "quantization": "--quantization-encoding"},
+            variables={"port": "MAX_SERVE_METRICS_ENDPOINT_PORT", "host": "MAX_SERVE_HOST"},
         ),
     ),
 )

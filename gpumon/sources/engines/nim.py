@@ -22,8 +22,8 @@ from gpumon.sources.engines.adapter import (
     PageFigures,
     Tables,
     named_samples,
-    picked,
     rule,
+    usable_samples,
 )
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VLLM_OPTIONS, VllmAdapter
@@ -31,12 +31,13 @@ from gpumon.sources.exposition import Scan
 
 PATH: Final = "/v1/metrics"
 _VERSION: Final = CompanionPage("/v1/version", 3600.0)
-_MOST: Final = "num_request_max"
+_MOST_RUNNING: Final = "num_request_max"
 _KV_USAGE: Final = "gpu_cache_usage_perc"
 _TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
-"""Names that any exporter may use: they are NIM's only beside `_MOST` or `_KV_USAGE`."""
-REUSE: Final = " (includes cached tokens where NIM_ENABLE_KV_CACHE_REUSE is on; it is off by default)"
+"""Names that any exporter may use: they are NIM's only beside `_MOST_RUNNING` or `_KV_USAGE`."""
+WITH_REUSE: Final = " (includes cached tokens where NIM_ENABLE_KV_CACHE_REUSE is on; it is off by default)"
 WRAPPED: Final = (VllmAdapter, SglangAdapter)
+"""Adapters of the engines that a 2.x container may wrap."""
 
 
 class NimAdapter(Adapter):
@@ -63,7 +64,7 @@ class NimAdapter(Adapter):
             rule(q.RUNNING, "num_requests_running"),
             rule(q.WAITING, "num_requests_waiting"),
             rule(q.KV_USAGE, _KV_USAGE),
-            rule(q.MOST_RUNNING, _MOST),
+            rule(q.MOST_RUNNING, _MOST_RUNNING),
         ),
         histograms=(
             rule(q.TTFT, "time_to_first_token_seconds"),
@@ -80,46 +81,59 @@ class NimAdapter(Adapter):
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
-        """Its path tells, or figures that none of the engines inside has under these names."""
-        if _MOST in page.names or (_KV_USAGE in page.names and _TOKENS & page.names):
+        """Whether its path tells, or figures that none of the engines inside has under these names."""
+        if _MOST_RUNNING in page.names or (_KV_USAGE in page.names and _TOKENS & page.names):
             return True
         return page.path == PATH and any(adapter.claims(page) for adapter in WRAPPED)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of all samples that the wrapped engines use, too."""
-        return super().wanted.union(*(adapter.wanted for adapter in self._inside))
+        return super().wanted_names.union(*(adapter.wanted_names for adapter in self._inside))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
         samples = named_samples(scan.values).by_name
-        version = json_body.mapping(json_body.parse_json(bodies.get(_VERSION.path, b"")))
-        most = picked(samples, Metric(_MOST))
-        own = {
-            "kind": self.kind,
-            "from_documentation": self.from_documentation,
-            "version": json_body.text(version.get("release")),
-        }
+        most_running = usable_samples(samples, Metric(_MOST_RUNNING))
         for adapter in self._inside:
             reading = adapter.read(scan, bodies)
             self.cut = adapter.cut
             if reading.ranks:
-                if most and len(reading.ranks) == 1 and q.MOST_RUNNING not in reading.live:
-                    (rank,) = reading.ranks
-                    rank = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
-                    own |= {"ranks": (rank,), "live": {**reading.live, q.MOST_RUNNING: _MOST}}
-                return (msgspec.structs.replace(reading, **own),)
-        if not (most or picked(samples, Metric(_KV_USAGE))):
+                if most_running:
+                    reading = _with_most_running(reading, most_running[0][1])
+                return (self._as_nim(reading, bodies),)
+        if not (most_running or usable_samples(samples, Metric(_KV_USAGE))):
             return ()
         reading = self.read(scan, bodies)
         if reading.ranks:
-            return (msgspec.structs.replace(reading, **own),)
+            return (self._as_nim(reading, bodies),)
         return ()
+
+    def _as_nim(self, reading: EngineReading, bodies: Bodies) -> EngineReading:
+        """The reading as one of NIM, with its version."""
+        version = json_body.mapping(json_body.parse_json(bodies.get(_VERSION.path, b"")))
+        return msgspec.structs.replace(
+            reading,
+            kind=self.kind,
+            from_documentation=self.from_documentation,
+            version=json_body.text(version.get("release")),
+        )
 
     def refine(self, figures: PageFigures) -> None:
         """Note what the prefill of a 1.x container includes."""
         if q.PREFILL_COMPUTED in figures.live:
-            figures.live[q.PREFILL_COMPUTED] += REUSE
+            figures.live[q.PREFILL_COMPUTED] += WITH_REUSE
+
+
+def _with_most_running(reading: EngineReading, most_running: float) -> EngineReading:
+    """The reading with the most requests that run at once, unless its engine tells them. With several ranks it is not
+    known whether that is the number of each."""
+    if len(reading.ranks) != 1 or q.MOST_RUNNING in reading.live:
+        return reading
+    (rank,) = reading.ranks
+    rank = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most_running})
+    live = {**reading.live, q.MOST_RUNNING: _MOST_RUNNING}
+    return msgspec.structs.replace(reading, ranks=(rank,), live=live)
 
 
 _VARIABLES: Final = {
@@ -130,7 +144,7 @@ _VARIABLES: Final = {
 ENGINE: Final = EngineRow(
     "NIM",
     NimAdapter,
-    8000,
+    port=8000,
     paths=(PATH, METRICS_PATH),
     names_from="1.8 and 2.0",
     forms=(
@@ -142,15 +156,15 @@ ENGINE: Final = EngineRow(
                 "nim_llm_sdk.entrypoints.openai.api_server",
                 "vllm_nvext.entrypoints.openai.api_server",
             ),
-            VLLM_OPTIONS,
-            _VARIABLES,
+            options=VLLM_OPTIONS,
+            variables=_VARIABLES,
         ),
         LaunchForm(
             EngineKind.NIM,
             "NIM",
             ("/opt/nim/start_server.sh", "/opt/nim/start-server.sh"),
-            {"port": "--port"},
-            _VARIABLES,
+            options={"port": "--port"},
+            variables=_VARIABLES,
             wrapper=True,
         ),
     ),

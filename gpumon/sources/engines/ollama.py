@@ -44,19 +44,20 @@ class OllamaAdapter(Adapter):
         return page.path == _LOADED and isinstance(mapping(parse_json(page.body)).get("models"), list)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002 - the signature of Adapter
-        """One page for each loaded model; one without a model where none is."""
+        """A reading for each loaded model; one without a model where none is."""
         models = mapping(parse_json(bodies.get(_LOADED, b""))).get("models")
         if not isinstance(models, list):
             return ()
         self.cut = len(models) > MOST_PARTS
         readings: dict[str, EngineReading] = {}
         for model in first_items(models, MOST_PARTS):
-            reading = self._model(mapping(model))
+            reading = self._model_reading(mapping(model))
             if reading is not None:
                 readings[reading.part] = reading
-        return tuple(readings.values()) or (self._bare("", {"models": "none is loaded"}),)
+        return tuple(readings.values()) or (self._without_figures("", {"models": "none is loaded"}),)
 
-    def _model(self, entry: Mapping[str, Any]) -> EngineReading | None:
+    def _model_reading(self, entry: Mapping[str, Any]) -> EngineReading | None:
+        """The reading of one loaded model; None where it has no name."""
         name = text(entry.get("model")) or text(entry.get("name"))
         if not name:
             return None
@@ -68,15 +69,18 @@ class OllamaAdapter(Adapter):
             hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
             hints.ARCHITECTURE: text(details.get("family")),
             hints.CONTEXT_LEN: text(entry.get("context_length")),
-            "loaded_bytes": f"{size:.0f}" if size else "",
-            "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
-            ON_GPU_RATIO: f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
-            "expires_at": text(entry.get("expires_at")),
         }
-        return self._bare(name, {key: value for key, value in info.items() if value})
+        if size:
+            info["loaded_bytes"] = f"{size:.0f}"
+        if on_gpu is not None:
+            info["vram_bytes"] = f"{on_gpu:.0f}"
+        if size and on_gpu is not None:
+            info[ON_GPU_RATIO] = f"{min(1.0, on_gpu / size):.3f}"
+        info["expires_at"] = text(entry.get("expires_at"))
+        return self._without_figures(name, {key: value for key, value in info.items() if value})
 
-    def _bare(self, model: str, info: dict[str, str]) -> EngineReading:
-        """A model without figures."""
+    def _without_figures(self, model: str, info: dict[str, str]) -> EngineReading:
+        """The reading of a model, which has no figures."""
         figures = PageFigures({"0": Rank("0")}, {}, {})
         figures.model = model
         figures.info = {**info, "figures": WHY_NOTHING}
@@ -87,7 +91,7 @@ class OllamaAdapter(Adapter):
 ENGINE: Final = EngineRow(
     "Ollama",
     OllamaAdapter,
-    11434,
+    port=11434,
     paths=(_LOADED,),
     json_paths=(_LOADED,),
     models_path="",

@@ -48,11 +48,11 @@ class OmniAdapter(Adapter):
     )
 
     def refine(self, figures: PageFigures) -> None:
-        """Failed requests apart from those that were given up, and whether it makes pictures."""
+        """Add failed requests apart from those that were given up, and whether it makes pictures."""
         if figures.total(_STEPS):
             figures.info[DIFFUSION] = "yes"
         causes: dict[str, float] = {}
-        for series, value in figures.picked(_FAILED):
+        for series, value in figures.samples_of(_FAILED):
             cause = series.labels.get("reason", "")
             causes[cause] = causes.get(cause, 0.0) + value
         if not causes:
@@ -65,4 +65,6 @@ class OmniAdapter(Adapter):
         tell_causes(figures, causes)
 
 
-ENGINE: Final = EngineRow("vLLM-Omni", OmniAdapter, 8000, version_path="/version", names_from="0.30.0, September 2026")
+ENGINE: Final = EngineRow(
+    "vLLM-Omni", OmniAdapter, port=8000, version_path="/version", names_from="0.30.0, September 2026"
+)

@@ -26,7 +26,7 @@ _MODEL: Final = "model_name"
 _PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
-_MOST_CHARS: Final = 12
+_ID_CHARS: Final = 12
 """Characters kept of the id of a replica or a worker, which is random."""
 
 
@@ -38,6 +38,7 @@ class _Replica(VllmAdapter):
     """vLLM inside one replica: it has no API server but Ray's."""
 
     def _one_api_server(self, started_wall_s: float) -> bool:  # noqa: ARG002 - the signature of the vLLM adapter
+        """Always: Ray starts each engine without further API servers."""
         return True
 
 
@@ -56,18 +57,19 @@ class RayAdapter(Adapter):
         super().__init__()
         self._replicas: dict[tuple[str, str], VllmAdapter] = {}
         self._renamed: dict[Series, Series] = {}
+        """The series of the last page -> the same under vLLM's names."""
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of vLLM's samples, under Ray's names."""
-        wanted = set()
-        for name in VllmAdapter().wanted:
-            if ":" in name:
-                wanted.add(_PREFIX + name.removeprefix("vllm:"))
-        return frozenset(wanted)
+        names = set()
+        for name in VllmAdapter().wanted_names:
+            if ":" in name:  # not those of its API server, such as http_requests_total
+                names.add(_PREFIX + name.removeprefix("vllm:"))
+        return frozenset(names)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
-        """A page for each model; of a replica that writes none of its engine's figures, nothing."""
+        """A reading for each model; replicas that write none of their engine's figures are left out."""
         replicas = self._by_replica(scan)
         kept = sorted(replicas)[:MOST_RANKS]
         self._replicas = {replica_id: self._replicas.get(replica_id) or _Replica() for replica_id in kept}
@@ -81,7 +83,7 @@ class RayAdapter(Adapter):
         readings = []
         for model, pages in list(models.items())[:MOST_PARTS]:
             reading = msgspec.structs.replace(
-                _joined(pages),
+                _join_replicas(pages),
                 kind=self.kind,
                 from_documentation=self.from_documentation,
                 part=model,
@@ -102,19 +104,19 @@ class RayAdapter(Adapter):
         settings: list[tuple[str, Series, float]] = []
         for series, value in scan.values.items():
             labels = series.labels
-            own = self._renamed.get(series) or _without_ray(series)
-            renamed[series] = own
-            replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:_MOST_CHARS]
+            vllm_series = self._renamed.get(series) or _vllm_series(series)
+            renamed[series] = vllm_series
+            replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:_ID_CHARS]
             model = labels.get(_MODEL, "")
             if model:
-                replicas.setdefault((model, replica), {})[own] = value
+                replicas.setdefault((model, replica), {})[vllm_series] = value
             else:
-                settings.append((replica, own, value))
+                settings.append((replica, vllm_series, value))
         self._renamed = renamed
-        for replica, own, value in settings:
+        for replica, vllm_series, value in settings:
             page = _page_of(replica, replicas)
             if page is not None:
-                page[own] = value
+                page[vllm_series] = value
         return replicas
 
 
@@ -136,16 +138,16 @@ def _page_of(replica: str, replicas: _Replicas) -> dict[Series, float] | None:
     return None
 
 
-def _without_ray(series: Series) -> Series:
+def _vllm_series(series: Series) -> Series:
     """The series under vLLM's own name, without the labels that Ray adds."""
-    own = {}
+    labels = {}
     for name, text in series.labels.items():
         if name not in RAYS_OWN:
-            own[name] = text
-    return Series(f"vllm:{series.name.removeprefix(_PREFIX)}", own)
+            labels[name] = text
+    return Series(f"vllm:{series.name.removeprefix(_PREFIX)}", labels)
 
 
-def _joined(pages: Mapping[str, EngineReading]) -> EngineReading:
+def _join_replicas(pages: Mapping[str, EngineReading]) -> EngineReading:
     """The replicas of one model as one engine."""
     live: dict[str, str] = {}
     advance: dict[str, Advance] = {}
@@ -154,6 +156,7 @@ def _joined(pages: Mapping[str, EngineReading]) -> EngineReading:
         live |= page.live
         advance |= page.advance
         ranks += [msgspec.structs.replace(rank, rank=_rank_name(replica, rank.rank)) for rank in page.ranks]
+    # A replica that has not decoded yet counts no steps, and says nothing about the others.
     counting = [page for page in pages.values() if q.STEPS in page.live]
     return msgspec.structs.replace(
         next(iter(pages.values())),
@@ -175,7 +178,7 @@ def _rank_name(replica: str, rank: str) -> str:
 ENGINE: Final = EngineRow(
     "Ray Serve LLM",
     RayAdapter,
-    8080,
+    port=8080,
     models_path="",
     names_from="2.54",
     forms=(
@@ -183,7 +186,7 @@ ENGINE: Final = EngineRow(
             EngineKind.RAY,
             "Ray Serve LLM",
             ("raylet",),
-            {"port": "--metrics-export-port", "host": "--node-ip-address"},
+            options={"port": "--metrics-export-port", "host": "--node-ip-address"},
             wrapper=True,
             usual=False,
         ),

@@ -74,16 +74,17 @@ _WITHOUT_METRICS: Final = {
 
 
 def _forms() -> Iterator[LaunchForm]:
+    """The launch forms of all engines, those with metrics first."""
     for row in ENGINE_ROWS:
         yield from row.forms
     for title, commands in _WITHOUT_METRICS.items():
-        yield LaunchForm(EngineKind.UNKNOWN, title, commands, HOST_PORT, nowhere=NO_METRICS)
+        yield LaunchForm(EngineKind.UNKNOWN, title, commands, options=HOST_PORT, nowhere=NO_METRICS)
 
 
 LAUNCH_FORMS: Final = tuple(_forms())
 """How engines are started; the first that fits counts."""
 
 
-def claimed(page: FirstAnswer, rows: tuple[EngineRow, ...] = ENGINE_ROWS) -> EngineRow | None:
+def claiming_row(page: FirstAnswer, rows: tuple[EngineRow, ...] = ENGINE_ROWS) -> EngineRow | None:
     """The engine that a page is of; None where none knows it."""
     return next((row for row in rows if row.adapter.claims(page)), None)

@@ -16,57 +16,58 @@ SAME_REST: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Renaming:
-    """From the names that a page has to those that an adapter reads.
+    """From the names that a page has to those that the tables of an adapter have, and back.
 
-    `names` holds those that differ in more than their prefix; one without a name to be read under is left out, as it
-    means something else than its namesake.
+    `names`: page's name -> table's name, of those that differ in more than their prefix. One without a name in the
+    tables is left out, as it means something else than its namesake.
     """
 
-    def __init__(self, own: str, read: str, names: Mapping[str, str] = SAME_REST) -> None:
-        self._own = own
-        self._read = read
+    def __init__(self, page_prefix: str, table_prefix: str, names: Mapping[str, str] = SAME_REST) -> None:
+        self._page_prefix = page_prefix
+        self._table_prefix = table_prefix
         self._names = names
         self._last: dict[Series, Series] = {}
-        """The series of the last page -> the same under the other name."""
+        """The series of the last page -> the same under the tables' name."""
 
-    def name(self, own: str) -> str:
-        """The name that a series is read under; its own, which no adapter reads, where it is left out."""
-        if own in self._names:
-            return self._names[own] or own
-        if own.startswith(self._own):
-            return self._read + own[len(self._own) :]
-        return own
+    def table_name(self, page_name: str) -> str:
+        """The tables' name for a name of the page; its own, which no table has, where it is left out."""
+        if page_name in self._names:
+            return self._names[page_name] or page_name
+        if page_name.startswith(self._page_prefix):
+            return self._table_prefix + page_name[len(self._page_prefix) :]
+        return page_name
 
-    def own(self, names: Iterable[str]) -> frozenset[str]:
-        """The names of a page that are read under one of these."""
-        wanted = frozenset(names)
-        own_names = {own for own, read in self._names.items() if read in wanted}
-        for name in wanted:
-            own = name
-            if name.startswith(self._read):
-                own = self._own + name[len(self._read) :]
-            if own not in self._names:
-                own_names.add(own)
-        return frozenset(own_names)
+    def page_names(self, table_names: Iterable[str]) -> frozenset[str]:
+        """The page's names for names of the tables."""
+        wanted_names = frozenset(table_names)
+        page_names = {page_name for page_name, table_name in self._names.items() if table_name in wanted_names}
+        for table_name in wanted_names:
+            page_name = table_name
+            if table_name.startswith(self._table_prefix):
+                page_name = self._page_prefix + table_name[len(self._table_prefix) :]
+            if page_name not in self._names:
+                page_names.add(page_name)
+        return frozenset(page_names)
 
-    def page(self, scan: Scan) -> Scan:
-        """The page under the other names."""
+    def rename_page(self, scan: Scan) -> Scan:
+        """The page with the tables' names."""
         renamed = {}
         values = {}
         for series, value in scan.values.items():
-            other = self._last.get(series) or Series(self.name(series.name), series.labels)
-            renamed[series] = other
-            values[other] = value
+            table_series = self._last.get(series) or Series(self.table_name(series.name), series.labels)
+            renamed[series] = table_series
+            values[table_series] = value
         self._last = renamed
         return scan._replace(values=values)
 
-    def sources(self, reading: EngineReading) -> EngineReading:
-        """The reading with the names that the page has in its sources."""
-        live = {quantity: self._source(source) for quantity, source in reading.live.items()}
+    def rename_sources(self, reading: EngineReading) -> EngineReading:
+        """The reading with the page's names in its sources."""
+        live = {quantity: self._page_source(source) for quantity, source in reading.live.items()}
         return msgspec.structs.replace(reading, live=live)
 
-    def _source(self, text: str) -> str:
-        for own, read in self._names.items():
-            if read:
-                text = text.replace(read, own)
-        return text.replace(self._read, self._own)
+    def _page_source(self, source: str) -> str:
+        """The source of a figure with the page's names."""
+        for page_name, table_name in self._names.items():
+            if table_name:
+                source = source.replace(table_name, page_name)
+        return source.replace(self._table_prefix, self._page_prefix)

@@ -47,7 +47,7 @@ LIVE: Final = {
     q.DECODE_TOKENS: Metric(REALTIME, "mode", "decode"),
 }
 """A mode's series is there from its first token on."""
-_LATE: Final = {
+_LATE_COUNTERS: Final = {
     **{quantity: str(metric) for quantity, metric in LIVE.items()},
     q.PREEMPTIONS: "sglang:num_retracted_requests_total",
     q.REQUESTS: "sglang:num_requests_total",
@@ -58,7 +58,7 @@ NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cac
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
 _ANSWERS: Final = "sglang:http_responses_total"
 """By status; of the whole server, and without its labels."""
-LOST: Final = {
+LOST_REQUESTS: Final = {
     "KV transfer": "sglang:num_transfer_failed_reqs_total",
     "bootstrap": "sglang:num_bootstrap_failed_reqs_total",
 }
@@ -78,7 +78,7 @@ KV_QUEUES: Final = (
     "sglang:num_prefill_inflight_queue_reqs",
 )
 """Requests of `QUEUES` that wait for the other half: for its KV cache, or until it takes theirs."""
-OF_THE_OTHER: Final = {
+COUNTED_BY_OTHER_HALF: Final = {
     "prefill": (q.DECODE_TOKENS, q.USED_TOKENS),
     "decode": (q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),
 }
@@ -100,17 +100,17 @@ _SETTINGS: Final = {
     "disaggregation_mode": "disaggregation_mode",
 }
 """Server argument -> key in `info`."""
-UNMOVED: Final = 2
+MOST_UNMOVED_POLLS: Final = 2
 """Polls in a row with new tokens and no new pass, after which the passes are no step counter."""
 
 _rule = partial(rule, prefix="sglang:")
-_ended = partial(Metric, advance=Advance.END)
+_at_end = partial(Metric, advance=Advance.END)
 
 
 def _cached_by(quantity: str, mode: str, source: str) -> Rule:
     """Cached prompt tokens of one tier; before 0.5.18 those of requests that ended."""
     return Rule(
-        quantity, (Metric(EFFECTIVE, "mode", mode), _ended("sglang:cached_tokens_total", "cache_source", source))
+        quantity, (Metric(EFFECTIVE, "mode", mode), _at_end("sglang:cached_tokens_total", "cache_source", source))
     )
 
 
@@ -122,18 +122,18 @@ _TABLES: Final = Tables(
     repeated=("tp_rank", "pp_rank", "moe_ep_rank"),
     counters=(
         # From 0.5.18 on, without what is computed a second time after a retraction; before, it is worked out below.
-        Rule(q.PROMPT_TOKENS, (Metric(EFFECTIVE), _ended("sglang:prompt_tokens_total"))),
+        Rule(q.PROMPT_TOKENS, (Metric(EFFECTIVE), _at_end("sglang:prompt_tokens_total"))),
         Rule(q.PREFILL_COMPUTED, (LIVE[q.PREFILL_COMPUTED],)),
         # `total` is the sum of the other sources; older versions do not tell them apart.
         Rule(
             q.PREFILL_CACHED,
             (
                 LIVE[q.PREFILL_CACHED],
-                _ended("sglang:cached_tokens_total", "cache_source", "total"),
-                _ended("sglang:cached_tokens_total"),
+                _at_end("sglang:cached_tokens_total", "cache_source", "total"),
+                _at_end("sglang:cached_tokens_total"),
             ),
         ),
-        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], _ended(_ENDED))),
+        Rule(q.DECODE_TOKENS, (LIVE[q.DECODE_TOKENS], _at_end(_ENDED))),
         # Counted once for each forward pass, whether it is a CUDA graph or not: decode passes, and prefill passes
         # where the version counts them.
         _rule(q.STEPS, "cuda_graph_passes_total"),
@@ -180,7 +180,7 @@ _TABLES: Final = Tables(
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
     ),
-    extra=(_ANSWERS, *LOST.values()),
+    extra=(_ANSWERS, *LOST_REQUESTS.values()),
 )
 
 
@@ -266,14 +266,19 @@ class SglangAdapter(Adapter):
         super().__init__()
         self._server_body = b""
         self._server = ServerSettings()
-        self._seen: set[tuple[str, str]] = set()
-        self._firsts = 0.0
+        self._quantities_seen: set[tuple[str, str]] = set()
+        """Ranks and those of their quantities that a page of this process has had."""
+        self._first_tokens = 0.0
+        """First tokens of requests so far."""
         self._most_ranks = 1
-        self._moved = (0.0, 0.0)
-        self._unmoved = 0
+        """The most ranks that a page has had."""
+        self._last_progress = (0.0, 0.0)
+        """Steps and tokens at the last poll."""
+        self._unmoved_polls = 0
+        """Polls in a row with new tokens and no new step."""
 
     def refine(self, figures: PageFigures) -> None:
-        """Live tokens or those of ended requests, what a half of a server counts, and its settings."""
+        """Add live tokens or those of ended requests, and the settings; leave out what another half of it counts."""
         body = figures.bodies.get(SERVER_INFO.path, b"")
         if body and body is not self._server_body:
             self._server = parse_server_info(body)
@@ -291,25 +296,25 @@ class SglangAdapter(Adapter):
             self._take_ended(figures)
         _add_gauges(figures, server)
         role = figures.first_label("engine_type", ("sglang:num_running_reqs", REALTIME, "sglang:max_total_num_tokens"))
-        if role in OF_THE_OTHER:
+        if role in COUNTED_BY_OTHER_HALF:
             figures.info["role"] = role
         else:
             figures.leave_out(q.WAITING_DEFERRED)
-        self._add_failures(figures, apart=role in OF_THE_OTHER)
-        for quantity in OF_THE_OTHER.get(role, ()):
+        self._add_failures(figures, is_half=role in COUNTED_BY_OTHER_HALF)
+        for quantity in COUNTED_BY_OTHER_HALF.get(role, ()):
             figures.leave_out(quantity)
         figures.exact_steps = self._passes_are_steps(figures)
 
     def _counts_live(self, figures: PageFigures) -> bool:
         """Whether this version has live token counters, though no token may have been counted yet."""
-        if figures.found.get(REALTIME):
+        if figures.samples.get(REALTIME):
             return True
-        ended = figures.counted(q.DECODE_TOKENS)
+        ended = figures.counter_total(q.DECODE_TOKENS)
         version = tuple(int(part) for part in re.findall(r"\d{1,6}", self._server.version)[:3])
-        return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in figures.found or version >= LIVE_SINCE)
+        return not ended and bool(figures.ranks) and (SIGN_OF_LIVE in figures.samples or version >= LIVE_SINCE)
 
     def _take_ended(self, figures: PageFigures) -> None:
-        """Tokens of ended requests: the computed ones are those that were not cached."""
+        """Take the tokens of ended requests: the computed ones are those that were not cached."""
         if figures.live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS, q.RUNNING}:
             figures.live.setdefault(q.PREFILL_CACHED, NONE_CACHED)
             figures.advance[q.PREFILL_CACHED] = Advance.END
@@ -323,7 +328,7 @@ class SglangAdapter(Adapter):
                 rank.gauges[q.DECODE_RATE] = 0.0
 
     def _take_live(self, figures: PageFigures) -> None:
-        """Tokens as they are computed, where the tables gave those of ended requests or none."""
+        """Take the tokens as they are computed, where the tables gave those of ended requests or none."""
         for quantity, metric in LIVE.items():
             if figures.live.get(quantity) != str(metric):
                 figures.leave_out(quantity)
@@ -333,10 +338,11 @@ class SglangAdapter(Adapter):
         self._add_first_tokens(figures)
 
     def _start_late_counters(self, figures: PageFigures) -> None:
-        """Counters whose series come with the first request; of those of the whole server, its first rank's."""
+        """Let the counters begin at 0 whose series come with their first count; those of the whole server in its first
+        rank."""
         ranks = list(figures.ranks.values())
-        for quantity, name in _LATE.items():
-            if quantity == q.REQUESTS and (quantity in figures.live or _ENDED in figures.found):
+        for quantity, name in _LATE_COUNTERS.items():
+            if quantity == q.REQUESTS and (quantity in figures.live or _ENDED in figures.samples):
                 continue
             figures.live.setdefault(quantity, name)
             counting = ranks[:1] if quantity in (q.REQUESTS, q.ABORTS) else ranks
@@ -344,43 +350,45 @@ class SglangAdapter(Adapter):
                 self._start_at_zero(rank, quantity)
 
     def _add_first_tokens(self, figures: PageFigures) -> None:
-        """The first tokens of requests, which `realtime_tokens_total` leaves out.
+        """Add the first tokens of requests, which `realtime_tokens_total` leaves out.
 
         They are counted for the whole server: each rank gets an equal share.
         """
-        self._firsts = max(self._firsts, figures.total(Metric(FIRST_TOKENS)))
+        self._first_tokens = max(self._first_tokens, figures.total(Metric(FIRST_TOKENS)))
         self._most_ranks = max(self._most_ranks, len(figures.ranks))
         for rank in figures.ranks.values():
             if q.DECODE_TOKENS in rank.counters:
-                rank.counters[q.DECODE_TOKENS] += self._firsts / self._most_ranks
-        if self._firsts:
+                rank.counters[q.DECODE_TOKENS] += self._first_tokens / self._most_ranks
+        if self._first_tokens:
             figures.live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
 
-    def _add_failures(self, figures: PageFigures, *, apart: bool) -> None:
-        """Requests that were answered with a server's error, or, where prefill and decode run `apart`, lost between the
-        halves: one may be both."""
-        answers = _errors_answered(figures)
-        lost = self._lost(figures)
+    def _add_failures(self, figures: PageFigures, *, is_half: bool) -> None:
+        """Add the requests that were answered with a server's error, or, where this is the prefill or decode half of a
+        server, lost between the halves. Never both: a lost one may also be answered with an error."""
+        answers = _server_errors(figures)
+        lost = self._lost_requests(figures)
         tell_causes(figures, answers | lost)
-        if apart:
+        if is_half:
             failed = lost
-            source = " + ".join(LOST.values())
-        elif _ANSWERS in figures.found:
+            source = " + ".join(LOST_REQUESTS.values())
+        elif _ANSWERS in figures.samples:
             failed = answers
             source = f'{_ANSWERS}{{status_code="5.."}}'
         else:
             return
         for rank in list(figures.ranks.values())[:1]:
-            if failed or not self._was_there(rank, q.FAILURES):
-                self._note_there(rank, q.FAILURES, there=bool(failed))
+            # A page without any failure has counted none, unless it had some before.
+            if failed or not self._has_had(rank, q.FAILURES):
+                if failed:
+                    self._note_quantity(rank, q.FAILURES)
                 figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
 
-    def _lost(self, figures: PageFigures) -> dict[str, float]:
+    def _lost_requests(self, figures: PageFigures) -> dict[str, float]:
         """Requests that were lost between prefill and decode, by their cause."""
         lost: dict[str, float] = {}
-        for cause, name in LOST.items():
-            if name in figures.found:
-                lost[cause] = series_sum(self._unrepeated(figures.picked(Metric(name))))
+        for cause, name in LOST_REQUESTS.items():
+            if name in figures.samples:
+                lost[cause] = series_sum(self._unrepeated(figures.samples_of(Metric(name))))
         return lost
 
     def _passes_are_steps(self, figures: PageFigures) -> bool:
@@ -393,7 +401,7 @@ class SglangAdapter(Adapter):
             else:
                 uncounted.append(rank.counters)
         self._watch_steps(counted)
-        if not counted or self._unmoved >= UNMOVED:
+        if not counted or self._unmoved_polls >= MOST_UNMOVED_POLLS:
             return False
         return not any(counters.get(q.DECODE_TOKENS) for counters in uncounted)
 
@@ -404,37 +412,37 @@ class SglangAdapter(Adapter):
         for counters in counted:
             steps += counters[q.STEPS]
             tokens += counters.get(q.DECODE_TOKENS, 0.0)
-        last_steps, last_tokens = self._moved
-        self._moved = (steps, tokens)
-        if self._unmoved >= UNMOVED:
+        last_steps, last_tokens = self._last_progress
+        self._last_progress = (steps, tokens)
+        if self._unmoved_polls >= MOST_UNMOVED_POLLS:
             return
         if last_tokens < tokens and last_steps == steps:
-            self._unmoved += 1
+            self._unmoved_polls += 1
         else:
-            self._unmoved = 0
+            self._unmoved_polls = 0
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
-        """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
-        self._note_there(rank, quantity, there=quantity in rank.counters)
-        if not self._was_there(rank, quantity):
+        """Let a counter be 0 whose series has not been there yet; one that was there before stays missing."""
+        if quantity in rank.counters:
+            self._note_quantity(rank, quantity)
+        elif not self._has_had(rank, quantity):
             rank.counters[quantity] = 0.0
 
-    def _note_there(self, rank: Rank, quantity: str, *, there: bool) -> None:
-        """Remember that this page has a quantity of a rank, if it does."""
-        if len(self._seen) > MOST_REMEMBERED:
-            self._seen.clear()
-        if there:
-            self._seen.add((rank.name, quantity))
+    def _note_quantity(self, rank: Rank, quantity: str) -> None:
+        """Remember that the page has this quantity of a rank."""
+        if len(self._quantities_seen) > MOST_REMEMBERED:
+            self._quantities_seen.clear()
+        self._quantities_seen.add((rank.name, quantity))
 
-    def _was_there(self, rank: Rank, quantity: str) -> bool:
-        """Whether a page of this process had it."""
-        return (rank.name, quantity) in self._seen
+    def _has_had(self, rank: Rank, quantity: str) -> bool:
+        """Whether a page of this process has had this quantity of a rank."""
+        return (rank.name, quantity) in self._quantities_seen
 
 
-def _errors_answered(figures: PageFigures) -> dict[str, float]:
+def _server_errors(figures: PageFigures) -> dict[str, float]:
     """Requests that were answered with a server's error, by its status as `HTTP 500`."""
     answers: dict[str, float] = {}
-    for series, value in figures.picked(Metric(_ANSWERS, "method", "POST")):
+    for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST")):
         status = series.labels.get("status_code", "")
         if status.startswith("5"):
             answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value
@@ -442,7 +450,7 @@ def _errors_answered(figures: PageFigures) -> dict[str, float]:
 
 
 def _add_live_prompts(figures: PageFigures) -> None:
-    """Tokens of prompts as they are computed, and those that the cache had."""
+    """Add the tokens of prompts: those that were computed and those that the cache had."""
     if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:
         return
     figures.leave_out(q.PROMPT_TOKENS)
@@ -455,14 +463,14 @@ def _add_live_prompts(figures: PageFigures) -> None:
 
 
 def _add_gauges(figures: PageFigures, server: ServerSettings) -> None:
+    """Add the limits of the settings, and leave out gauges that mean nothing now."""
     # 0 where nothing is speculated.
     if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
         figures.leave_out(q.MEAN_ACCEPTED)
         figures.leave_out(q.ACCEPTANCE)
-    limits = {
-        q.MOST_RUNNING: (server.most_running, "max_running_requests"),
-        q.POOL_TOKENS: (0 if q.POOL_TOKENS in figures.live else server.pool_tokens, "token_capacity"),
-    }
+    limits = {q.MOST_RUNNING: (server.most_running, "max_running_requests")}
+    if q.POOL_TOKENS not in figures.live:
+        limits[q.POOL_TOKENS] = (server.pool_tokens, "token_capacity")
     for rank in figures.ranks.values():
         # It keeps the last batch's lengths when that has ended.
         if rank.gauges.get(q.RUNNING) == 0.0 and figures.live.get(q.USED_TOKENS) == SIGN_OF_LIVE:
@@ -475,7 +483,7 @@ def _add_gauges(figures: PageFigures, server: ServerSettings) -> None:
 ENGINE: Final = EngineRow(
     "SGLang",
     SglangAdapter,
-    30000,
+    port=30000,
     switch="start it with --enable-metrics",
     names_from="0.5.23, October 2026",
     forms=(
@@ -483,7 +491,7 @@ ENGINE: Final = EngineRow(
             EngineKind.SGLANG,
             "SGLang",
             ("sglang.launch_server", "sglang serve"),
-            {
+            options={
                 **HOST_PORT,
                 "model": "--model-path --model",
                 "served_name": "--served-model-name",

@@ -46,7 +46,7 @@ class SglangDiffusionAdapter(Adapter):
 ENGINE: Final = EngineRow(
     "SGLang diffusion",
     SglangDiffusionAdapter,
-    30000,
+    port=30000,
     switch="start it with --enable-metrics",
     names_from="0.5.23, October 2026",
 )

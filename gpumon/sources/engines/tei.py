@@ -16,7 +16,7 @@ from gpumon.specs import hints
 
 _FAILURES: Final = Failures("te_request_failure", "err", client="dropped", turned_away="overloaded", besides=False)
 """A request of several texts counts once for each that failed."""
-_KEPT: Final = {
+_INFO_FIELDS: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_input_length": hints.CONTEXT_LEN,
     "max_batch_tokens": "max_batch_tokens",
@@ -57,15 +57,15 @@ class TeiAdapter(Adapter):
     )
 
     def refine(self, figures: PageFigures) -> None:
-        """Model and version, and failures."""
-        add_info(figures, _KEPT)
+        """Add model, version, settings and failures."""
+        add_info(figures, _INFO_FIELDS)
         _FAILURES.put(figures)
 
 
 ENGINE: Final = EngineRow(
     "TEI",
     TeiAdapter,
-    3000,
+    port=3000,
     models_path="",
     names_from="0d124dc",
     forms=(
@@ -73,14 +73,14 @@ ENGINE: Final = EngineRow(
             EngineKind.TEI,
             "Text Embeddings Inference",
             ("text-embeddings-router",),
-            {
+            options={
                 "host": "--hostname",
                 "port": "--port -p",
                 "model": "--model-id",
                 "served_name": "--served-model-name",
                 "key": "--api-key",
             },
-            {"port": "PORT", "model": "MODEL_ID", "key": "API_KEY"},
+            variables={"port": "PORT", "model": "MODEL_ID", "key": "API_KEY"},
         ),
     ),
 )

@@ -21,6 +21,7 @@ from gpumon.sources.engines.adapter import (
     LaunchForm,
     Metric,
     PageFigures,
+    Rank,
     Rule,
     Tables,
     rule,
@@ -32,7 +33,7 @@ INFO: Final = CompanionPage("/info", 30.0)
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Number of times that requests were given tokens: a summary."""
 _FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
-_KEPT: Final = {
+_INFO_FIELDS: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_total_tokens": hints.CONTEXT_LEN,
     "max_input_tokens": "max_input_tokens",
@@ -44,7 +45,8 @@ _KEPT: Final = {
 
 
 def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
-    """The answer of /info: model (id, or the folder that it was loaded from), version, and its fields `kept`."""
+    """Put the answer of /info into the figures: model (id, or the folder that it was loaded from), version, and the
+    fields `kept`, each under its key in `info`."""
     answer = json_body.mapping(json_body.parse_json(figures.bodies.get(INFO.path, b"")))
     for field, key in kept.items():
         text = json_body.text(answer.get(field))
@@ -55,13 +57,11 @@ def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
     figures.version = json_body.text(answer.get("version"))
     if figures.model:
         figures.info[hints.MODEL_PATH] = figures.model
-    kind = answer.get("model_type")
-    if isinstance(kind, dict):
-        named = next(iter(kind), "")
-    else:
-        named = kind
-    if isinstance(named, str) and named:
-        figures.info["model_type"] = named[: json_body.MOST_CHARS]
+    model_type = answer.get("model_type")
+    if isinstance(model_type, dict):  # as TEI has it: the type with its settings
+        model_type = next(iter(model_type), "")
+    if isinstance(model_type, str) and model_type:
+        figures.info["model_type"] = model_type[: json_body.MOST_CHARS]
 
 
 class TgiAdapter(Adapter):
@@ -97,31 +97,34 @@ class TgiAdapter(Adapter):
     )
 
     def refine(self, figures: PageFigures) -> None:
-        """Generated tokens: one each time that a request is given some, and those beyond it."""
-        add_info(figures, _KEPT)
+        """Add model, settings, failures, and all generated tokens."""
+        add_info(figures, _INFO_FIELDS)
         _FAILURES.put(figures)
-        live = figures.live
-        figures.exact_steps = q.STEPS in live
-        if live.get(q.DECODE_TOKENS) == str(EMITTED):
+        figures.exact_steps = q.STEPS in figures.live
+        if figures.live.get(q.DECODE_TOKENS) == str(EMITTED):
             for rank in figures.ranks.values():
-                beyond = rank.counters.get(q.ACCEPTED_TOKENS)
-                if beyond is None:
-                    # Half of it would read as a restart.
-                    figures.leave_out(q.DECODE_TOKENS)
-                    continue
-                if beyond:
-                    figures.put(rank.counters, q.DRAFTS, rank.counters[q.DECODE_TOKENS], str(EMITTED))
-                else:
-                    figures.leave_out(q.ACCEPTED_TOKENS)
-                figures.put(
-                    rank.counters, q.DECODE_TOKENS, rank.counters[q.DECODE_TOKENS] + beyond, f"{EMITTED} + _sum"
-                )
+                _add_decode_tokens(rank, figures)
+
+
+def _add_decode_tokens(rank: Rank, figures: PageFigures) -> None:
+    """Add the generated tokens: one each time that a request is given some, and those beyond it."""
+    beyond_first = rank.counters.get(q.ACCEPTED_TOKENS)
+    if beyond_first is None:
+        # Half of it would read as a restart.
+        figures.leave_out(q.DECODE_TOKENS)
+        return
+    times_given = rank.counters[q.DECODE_TOKENS]
+    if beyond_first:
+        figures.put(rank.counters, q.DRAFTS, times_given, str(EMITTED))
+    else:
+        figures.leave_out(q.ACCEPTED_TOKENS)
+    figures.put(rank.counters, q.DECODE_TOKENS, times_given + beyond_first, f"{EMITTED} + _sum")
 
 
 ENGINE: Final = EngineRow(
     "TGI",
     TgiAdapter,
-    3000,
+    port=3000,
     models_path="",
     names_from="3.3",
     forms=(
@@ -129,7 +132,7 @@ ENGINE: Final = EngineRow(
             EngineKind.TGI,
             "TGI",
             ("text-generation-launcher", "text-generation-router"),
-            {
+            options={
                 "host": "--hostname",
                 "port": "--port -p",
                 "model": "--model-id",
@@ -138,7 +141,7 @@ ENGINE: Final = EngineRow(
                 "quantization": "--quantize",
                 "kv_dtype": "--kv-cache-dtype",
             },
-            {
+            variables={
                 "port": "PORT",
                 "model": "MODEL_ID",
                 "tp": "NUM_SHARD",

@@ -45,20 +45,21 @@ _GENERATING: Final = Metric(
 
 
 def _requests(kind: str) -> Metric:
+    """Requests of the TensorRT-LLM backend of this kind."""
     return Metric("nv_trt_llm_request_metrics", "request_type", kind)
 
 
-def _joined(first: tuple[Rule, ...], then: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules of both: where both know a quantity, the metrics of the first go before."""
-    before = {known.quantity: known for known in first}
-    own = {added.quantity for added in then}
-    joined = [known for known in first if known.quantity not in own]
-    for added in then:
-        known = before.get(added.quantity)
-        if known is None:
-            joined.append(added)
+def _join_rules(first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules of both: where both have a quantity, the metrics of the first are tried before."""
+    first_by_quantity = {vllm_rule.quantity: vllm_rule for vllm_rule in first}
+    in_second = {triton_rule.quantity for triton_rule in second}
+    joined = [vllm_rule for vllm_rule in first if vllm_rule.quantity not in in_second]
+    for other in second:
+        same = first_by_quantity.get(other.quantity)
+        if same is None:
+            joined.append(other)
         else:
-            joined.append(added._replace(metrics=known.metrics + added.metrics))
+            joined.append(other._replace(metrics=same.metrics + other.metrics))
     return tuple(joined)
 
 
@@ -71,7 +72,7 @@ class TritonAdapter(Adapter):
         rank_label="",
         part_label="model",
         model=("model",),
-        counters=_joined(
+        counters=_join_rules(
             tuple(
                 counter
                 for counter in vllm.TABLES.counters
@@ -83,7 +84,7 @@ class TritonAdapter(Adapter):
                 Rule(q.STEPS, (ITERATIONS,)),
             ),
         ),
-        gauges=_joined(
+        gauges=_join_rules(
             vllm.TABLES.gauges,
             (
                 # Added up: each version of a model has a queue of its own.
@@ -100,52 +101,58 @@ class TritonAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self._polled: dict[str, tuple[float, float]] = {}
+        """Version of the model -> its steps and generating requests at the last poll."""
         self._decoded: dict[str, float] = {}
+        """Version of the model -> its tokens so far."""
 
     def refine(self, figures: PageFigures) -> None:
-        """Mean latencies, the KV pool, and the tokens of its TensorRT-LLM backend."""
+        """Add mean latencies, the KV pool, and the tokens of its TensorRT-LLM backend."""
         _FAILURES.put(figures)
         for rank in figures.ranks.values():
             _add_means(rank, figures)
-            blocks = _by_version(figures.picked(Metric(_BLOCKS, "kv_cache_block_type", "max")))
-            sizes = _by_version(figures.picked(Metric(_BLOCKS, "kv_cache_block_type", "tokens_per")))
+            blocks = _by_version(figures.samples_of(Metric(_BLOCKS, "kv_cache_block_type", "max")))
+            sizes = _by_version(figures.samples_of(Metric(_BLOCKS, "kv_cache_block_type", "tokens_per")))
             pool = sum(blocks[version] * sizes[version] for version in blocks.keys() & sizes.keys())
             if pool > 0.0:
                 figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} max x tokens_per: {q.BLOCK_PRODUCT}")
-            self._decode(rank, figures)
+            self._add_decoded(rank, figures)
         figures.exact_steps = figures.live.get(q.STEPS) == str(ITERATIONS)
 
-    def _decode(self, rank: Rank, figures: PageFigures) -> None:
-        """Tokens of the TensorRT-LLM backend, which counts none: each step yields one for each generating request (the
-        mean of two polls).
+    def _add_decoded(self, rank: Rank, figures: PageFigures) -> None:
+        """Add the tokens of the TensorRT-LLM backend, which counts none: each step yields one for each generating
+        request (the mean of two polls).
 
         Without speculation; the first token of a request comes from its prefill and is not in it. Each version of the
         model has steps of its own. A step counter that falls is another process: it begins again at 0.
         """
-        steps = _by_version(figures.picked(ITERATIONS))
-        generating = _by_version(figures.picked(_GENERATING))
+        steps = _by_version(figures.samples_of(ITERATIONS))
+        generating = _by_version(figures.samples_of(_GENERATING))
         if steps.keys() != generating.keys() or q.STEPS not in rank.counters or q.DECODE_TOKENS in figures.live:
             return
         decoded = {}
         for version, count in steps.items():
-            before, running = self._polled.get(version, (count, 0.0))
-            total = self._decoded.get(version, 0.0) + (count - before) * (running + generating[version]) / 2
-            decoded[version] = total if count >= before and is_usable(total) else 0.0
-        self._polled = {model: (steps[model], generating[model]) for model in steps}
+            last_count, last_generating = self._polled.get(version, (count, 0.0))
+            mean_generating = (last_generating + generating[version]) / 2
+            total = self._decoded.get(version, 0.0) + (count - last_count) * mean_generating
+            decoded[version] = 0.0
+            if count >= last_count and is_usable(total):
+                decoded[version] = total
+        self._polled = {version: (steps[version], generating[version]) for version in steps}
         self._decoded = decoded
         source = f"{ITERATIONS} x {_GENERATING}, added up poll by poll"
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)
 
 
-def _by_version(series: FoundSeries) -> dict[str, float]:
-    return {sample.labels.get("version", ""): value for sample, value in series}
+def _by_version(samples: FoundSeries) -> dict[str, float]:
+    """The value of each version of the model."""
+    return {series.labels.get("version", ""): value for series, value in samples}
 
 
 def _add_means(rank: Rank, figures: PageFigures) -> None:
-    """Mean latencies from counters of microseconds, where there is no histogram."""
-    served = figures.picked(Metric(_SUCCESSES))
+    """Add mean latencies from counters of microseconds, where there is no histogram."""
+    served = figures.samples_of(Metric(_SUCCESSES))
     for quantity, name in MICROSECONDS.items():
-        spent = figures.picked(Metric(name))
+        spent = figures.samples_of(Metric(name))
         if quantity in figures.live or not served or not spent:
             continue
         mean = only_mean(series_sum(spent) * 1e-6, series_sum(served))
@@ -157,7 +164,7 @@ def _add_means(rank: Rank, figures: PageFigures) -> None:
 ENGINE: Final = EngineRow(
     "Triton",
     TritonAdapter,
-    8002,
+    port=8002,
     models_path="",
     names_from="2.51",
     forms=(
@@ -165,7 +172,7 @@ ENGINE: Final = EngineRow(
             EngineKind.TRITON,
             "Triton",
             ("tritonserver",),
-            {"host": "--metrics-address --http-address", "port": "--metrics-port"},
+            options={"host": "--metrics-address --http-address", "port": "--metrics-port"},
             catches=(
                 Catch(
                     "--allow-metrics",

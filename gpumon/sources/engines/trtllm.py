@@ -44,10 +44,10 @@ _SWITCH: Final = (
     "return_perf_metrics: true and enable_iter_perf_stats: true in the YAML of trtllm-serve --config "
     "(--extra_llm_api_options)"
 )
-_MODEL: Final = "trtllm_model_config_info"
+_MODEL_CONFIG: Final = "trtllm_model_config_info"
 PARALLEL: Final = "trtllm_parallel_config_info"
-_KEPT: Final = {
-    _MODEL: {"quantization": hints.QUANTIZATION, "max_model_len": hints.CONTEXT_LEN},
+_SETTINGS: Final = {
+    _MODEL_CONFIG: {"quantization": hints.QUANTIZATION, "max_model_len": hints.CONTEXT_LEN},
     "trtllm_speculative_config_info": {"spec_method": hints.SPECULATION},
     "trtllm_kv_cache_config_info": {"cache_dtype": "cache_dtype", "enable_block_reuse": "enable_block_reuse"},
 }
@@ -58,8 +58,8 @@ SCHEDULED: Final = Metric("trtllm_scheduled_batch_size")
 """Scheduled requests of each executor rank; 0 when it has nothing to run."""
 _GENERATING: Final = Metric("trtllm_num_generation_requests")
 _BLOCKS: Final = "trtllm_kv_cache_max_blocks"
-_BLOCK: Final = "trtllm_kv_cache_tokens_per_block"
-_ENOUGH: Final = 10
+_BLOCK_TOKENS: Final = "trtllm_kv_cache_tokens_per_block"
+_LEAST_ENDED: Final = 10
 """Ended requests whose mean time per token is taken."""
 
 _PREFIX: Final = "trtllm_"
@@ -115,24 +115,35 @@ class TrtllmAdapter(Adapter):
             _rule(q.QUEUE, "request_queue_time_seconds"),
             _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
         ),
-        extra=(_FAILURES.name, SCHEDULED.name, _GENERATING.name, _BLOCKS, _BLOCK, PARALLEL, *_KEPT, WORKER_REQUESTS),
+        extra=(
+            _FAILURES.name,
+            SCHEDULED.name,
+            _GENERATING.name,
+            _BLOCKS,
+            _BLOCK_TOKENS,
+            PARALLEL,
+            *_SETTINGS,
+            WORKER_REQUESTS,
+        ),
     )
 
     def __init__(self) -> None:
         super().__init__()
-        self._ended = (0.0, 0.0)
+        self._last_itl = (0.0, 0.0)
+        """Sum and count of the times per token when their mean was taken last."""
         self._token_s = 0.0
+        """The mean time per token that was taken last; 0: none yet."""
         self._renaming = Renaming(OLD_PREFIX, _PREFIX)
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_names(self) -> frozenset[str]:
         """Names of its samples, with either prefix."""
-        names = super().wanted
-        return names | self._renaming.own(names)
+        names = super().wanted_names
+        return names | self._renaming.page_names(names)
 
-    def written(self, name: str) -> frozenset[str]:
+    def page_names(self, name: str) -> frozenset[str]:
         """A name of the tables with either prefix."""
-        return self._renaming.own((name,)) | {name}
+        return self._renaming.page_names((name,)) | {name}
 
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
@@ -140,12 +151,12 @@ class TrtllmAdapter(Adapter):
         """The page as a reading, whose sources have the names that the page has."""
         if not any(series.name.startswith(OLD_PREFIX) for series in scan.values):
             return super().read(scan, bodies, part, started_wall_s)
-        reading = super().read(self._renaming.page(scan), bodies, part, started_wall_s)
-        return self._renaming.sources(reading)
+        reading = super().read(self._renaming.rename_page(scan), bodies, part, started_wall_s)
+        return self._renaming.rename_sources(reading)
 
     def refine(self, figures: PageFigures) -> None:
-        """Prefill without iteration statistics, mean lengths, the pool, the decode rate, and the configuration."""
-        scheduled = [value for _, value in figures.picked(SCHEDULED)]
+        """Add prefill without iteration statistics, mean lengths, the pool, the decode rate, and the configuration."""
+        scheduled = [value for _, value in figures.samples_of(SCHEDULED)]
         idle = bool(scheduled) and max(scheduled) == 0.0
         _FAILURES.put(figures)
         self.work_out_prefill(figures)
@@ -154,21 +165,23 @@ class TrtllmAdapter(Adapter):
             if rank.gauges.get(q.MEAN_ACCEPTED, 1.0) < 1.0:
                 figures.leave_out(q.MEAN_ACCEPTED)
             _add_lengths(rank, figures)
-            pool = _largest(figures, _BLOCKS) * _largest(figures, _BLOCK)
+            pool = _largest(figures, _BLOCKS) * _largest(figures, _BLOCK_TOKENS)
             if pool > 0.0:
-                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x {_BLOCK}: {q.BLOCK_PRODUCT}")
+                figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x {_BLOCK_TOKENS}: {q.BLOCK_PRODUCT}")
             self._add_rate(rank, figures, idle=idle)
             if q.RUNNING in rank.gauges:
                 # Its own gauge stays at what the last iteration had.
-                rank.gauges[q.RUNNING] *= not idle
+                if idle:
+                    rank.gauges[q.RUNNING] = 0.0
                 figures.live[q.RUNNING] += ", 0 while nothing is scheduled"
         self._take_settings(figures)
 
     def _take_settings(self, figures: PageFigures) -> None:
-        config = figures.labels(_MODEL)
+        """Put model, parallelism and settings into the figures."""
+        config = figures.labels(_MODEL_CONFIG)
         parallel = figures.labels(PARALLEL)
         info = figures.info
-        for name, keys in _KEPT.items():
+        for name, keys in _SETTINGS.items():
             labels = figures.labels(name)
             for label, key in keys.items():
                 if labels.get(label, "None") not in ("", "None"):
@@ -184,14 +197,14 @@ class TrtllmAdapter(Adapter):
         figures.pp = whole_number(parallel.get("pipeline_parallel_size", ""))
 
     def _add_rate(self, rank: Rank, figures: PageFigures, *, idle: bool) -> None:
-        """Decode rate of a moment: each generating request gets a token in the mean time per token of the last
-        `_ENOUGH` or more requests that ended.
+        """Add the decode rate of this moment: each generating request gets a token in the mean time per token of the
+        last `_LEAST_ENDED` or more requests that ended.
 
         Not by `iteration_latency_seconds`: with the overlap scheduler, which is the default, an iteration is measured
         over about two loops (tensorrt_llm/_torch/pyexecutor/py_executor.py, _process_iter_stats).
         """
         self._take_token_time(rank)
-        generating = [value for _, value in figures.picked(_GENERATING)]
+        generating = [value for _, value in figures.samples_of(_GENERATING)]
         if not generating or not self._token_s:
             return
         rate = 0.0
@@ -206,23 +219,24 @@ class TrtllmAdapter(Adapter):
         itl = rank.histograms.get(q.ITL)
         if itl is None:
             return
-        seconds = itl.sum - self._ended[0]
-        ended = itl.count - self._ended[1]
-        if seconds < 0.0 or ended < 0.0:
+        last_sum, last_count = self._last_itl
+        seconds = itl.sum - last_sum
+        ended = itl.count - last_count
+        if seconds < 0.0 or ended < 0.0:  # a restart
             seconds = itl.sum
             ended = itl.count
-        if ended >= _ENOUGH or (ended > 0.0 and not self._token_s):
+        if ended >= _LEAST_ENDED or (ended > 0.0 and not self._token_s):
             self._token_s = seconds / ended
-            self._ended = (itl.sum, itl.count)
+            self._last_itl = (itl.sum, itl.count)
 
 
 def _largest(figures: PageFigures, name: str) -> float:
     """The largest value of a metric; 0 without one."""
-    return max((value for _, value in figures.picked(Metric(name))), default=0.0)
+    return max((value for _, value in figures.samples_of(Metric(name))), default=0.0)
 
 
 def _add_lengths(rank: Rank, figures: PageFigures) -> None:
-    """Mean lengths of ended requests, from the counters that move as they end."""
+    """Add the mean lengths of ended requests, from the counters that move as they end."""
     served = figures.total(Metric(_SUCCESSES))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
         mean = None
@@ -236,7 +250,7 @@ def _add_lengths(rank: Rank, figures: PageFigures) -> None:
 ENGINE: Final = EngineRow(
     "TensorRT-LLM",
     TrtllmAdapter,
-    8000,
+    port=8000,
     paths=(PROMETHEUS, RECORDS),
     names_from="1.3 at 050f80d, 2026",
     switch=_SWITCH,
@@ -247,7 +261,7 @@ ENGINE: Final = EngineRow(
             EngineKind.TENSORRT_LLM,
             "TensorRT-LLM",
             ("trtllm-serve serve", "trtllm-serve", "tensorrt_llm.commands.serve serve", "tensorrt_llm.commands.serve"),
-            {
+            options={
                 **HOST_PORT,
                 "served_name": "--served-model-name",
                 "tp": "--tp-size --tensor-parallel-size",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from gpumon.readings import quantities as q
@@ -42,15 +43,15 @@ GENERATES: Final = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/re
 """Paths whose answers are requests of the engine: health checks and lists of models are none."""
 LORAS: Final = "vllm:lora_requests_info"
 """Its labels tell which adapters run and are waited for; its value is when that was so (Unix time)."""
-LATEST_S: Final = 3e9
-"""A later time than this is a sum over several processes, whose labels tell nothing."""
+LATEST_UNIX_S: Final = 3e9
+"""In 2065: a later time is the sum over several processes, whose labels tell nothing."""
 SLEEP: Final = "vllm:engine_sleep_state"
 SLEEPS: Final = {
     "weights_offloaded": "weights in the host's memory (sleep level 1)",
     "discard_all": "weights and KV cache discarded (sleep level 2)",
 }
 """Values of its label `sleep_state` but `awake`."""
-OF_RUST: Final = "vLLM's front end in Rust writes no cache_config_info"
+RUST_FRONT_END: Final = "vLLM's front end in Rust writes no cache_config_info"
 """Its page (from 0.30 on) is OpenMetrics, and has no start time of the process either; it is one API server
 (rust/src/metrics)."""
 DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
@@ -58,7 +59,7 @@ DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
 TRANSFERS: Final = (Metric("vllm:nixl_bytes_transferred_count"), Metric("vllm:mooncake_bytes_transferred_count"))
 """Each engine that exchanges KV cache has one of them, before its first transfer, too."""
-FETCHED: Final = Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer")
+FETCHED_TOKENS: Final = Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer")
 """Prompt tokens whose KV cache came from another engine, where one of those carries it; else from a store."""
 COPY_FAILURES: Final = (
     Metric("vllm:kv_offload_allocation_failure_total"),
@@ -73,7 +74,7 @@ COPY_FAILURES: Final = (
 """Copies to and from the host's memory, the tiers behind it and a store that failed or found no room. Most of them are
 there from the first failure on."""
 _RUNNING: Final = "vllm:num_requests_running"
-_SIGNS: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CACHE_CONFIG_INFO})
+_ENGINE_NAMES: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CACHE_CONFIG_INFO})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
 only some series through: then it has what runs."""
 KEPT_SETTINGS: Final = (
@@ -86,6 +87,7 @@ KEPT_SETTINGS: Final = (
     "sliding_window",
     CPU_OFFLOAD_GB,
 )
+"""Labels of `CACHE_CONFIG_INFO` that go into `info` under their own names."""
 MAMBA_SETTINGS: Final = ("mamba_block_size", "mamba_page_size_padded")
 """Set only where some layers keep a state instead of KV: blocks x block size is then not the pool in tokens."""
 STATE_FORMATS: Final = {
@@ -95,6 +97,7 @@ STATE_FORMATS: Final = {
 """Formats of what such layers keep -> key in `info`; `auto` is the model's own."""
 
 UNSET: Final = ("auto", "None", "")
+"""Values of a label that set nothing."""
 
 _rule = partial(rule, prefix="vllm:")
 _prompt = partial(_rule, advance=Advance.PROMPT)
@@ -112,6 +115,7 @@ def _cached_by(quantity: str, tier: str, source: str = "") -> Rule:
 
 
 def _accepted_at(position: int, quantity: str) -> Rule:
+    """Accepted tokens at one position of the drafts."""
     return _rule(quantity, "spec_decode_num_accepted_tokens_per_pos_total", label="position", value=str(position))
 
 
@@ -213,33 +217,35 @@ TABLES: Final = Tables(
         EXTERNAL_HITS,
         WORKER_REQUESTS,
         *(metric.name for metric in (*TRANSFERS, *COPY_FAILURES)),
-        FETCHED.name,
+        FETCHED_TOKENS.name,
     ),
 )
 
 
-class _Outside:
+class _UnseenErrors:
     """Errors that the API server answered with and that the engine knows nothing of, since the first page."""
 
     def __init__(self) -> None:
         self.total = 0.0
-        self._broken = 0.0
+        self._answered = 0.0
+        """Errors that the API server has answered with so far."""
         self._known = 0.0
+        """Failed requests that the engine has counted so far."""
 
-    def add(self, broken: float, known: float) -> None:
+    def add(self, answered: float, known: float) -> None:
         """Take in what both have counted: an error that both counted in the same interval is one."""
-        if broken < self._broken or known < self._known:  # a restart
+        if answered < self._answered or known < self._known:  # a restart
             self.total = 0.0
-            self._broken = 0.0
+            self._answered = 0.0
             self._known = 0.0
-        more = (broken - self._broken) - (known - self._known)
-        self.total += max(0.0, more)
-        self._broken = broken
+        unseen = (answered - self._answered) - (known - self._known)
+        self.total += max(0.0, unseen)
+        self._answered = answered
         self._known = known
 
 
 def _add_settings(figures: PageFigures) -> None:
-    """Settings and state that its page tells of: cache formats, the place of its workers, and whether it sleeps."""
+    """Put settings and state into `info`: cache formats, the place of its workers, and whether it sleeps."""
     info = figures.info
     labels = figures.labels(CACHE_CONFIG_INFO)
     for name in KEPT_SETTINGS:
@@ -249,10 +255,10 @@ def _add_settings(figures: PageFigures) -> None:
         if labels.get(name, "auto") not in UNSET:
             info[key] = labels[name]
     info |= worker_place(figures)
-    if _hybrid(labels):
+    if _is_hybrid(labels):
         info["hybrid"] = "yes"
     states = []
-    for series, value in figures.found.get(SLEEP, ()):
+    for series, value in figures.samples.get(SLEEP, ()):
         if value == 1.0:
             states.append(series.labels.get("sleep_state", ""))
     if states and "awake" not in states:  # asleep only where all ranks are
@@ -260,12 +266,12 @@ def _add_settings(figures: PageFigures) -> None:
 
 
 def _add_rejections(figures: PageFigures) -> None:
-    """Requests that the API server turned away. The first rank has them, whatever rank they would have been for."""
-    refused = figures.picked(Metric(_REJECTIONS))
-    if refused and figures.ranks:
-        first = figures.ranks[min(figures.ranks)]
-        rejected = series_sum(refused)
-        figures.put(first.counters, q.REJECTIONS, rejected, _REJECTIONS)
+    """Add the requests that the API server turned away. The first rank has them, whatever rank they would have been
+    for."""
+    rejections = figures.samples_of(Metric(_REJECTIONS))
+    if rejections and figures.ranks:
+        first_rank = figures.ranks[min(figures.ranks)]
+        figures.put(first_rank.counters, q.REJECTIONS, series_sum(rejections), _REJECTIONS)
 
 
 class VllmAdapter(Adapter):
@@ -277,15 +283,17 @@ class VllmAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._outside = _Outside()
+        self._unseen_errors = _UnseenErrors()
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
-        """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
-        return bool(_SIGNS & page.names) or (_RUNNING in page.names and page.names.isdisjoint(vllm_stack.STACK_NAMES))
+        """Whether this is an engine's page: a router in front of engines has `vllm:` series, too, but none of these."""
+        return bool(_ENGINE_NAMES & page.names) or (
+            _RUNNING in page.names and page.names.isdisjoint(vllm_stack.STACK_NAMES)
+        )
 
     def refine(self, figures: PageFigures) -> None:
-        """Prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
+        """Add prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
         info = figures.info
         _add_settings(figures)
         self._add_prefill(figures)
@@ -296,20 +304,20 @@ class VllmAdapter(Adapter):
         _add_rejections(figures)
         self._add_unfinished(figures)
         self._add_copy_failures(figures)
-        if _pools(figures):
+        if _is_pooling(figures):
             info[SERVES] = EMBEDDINGS
-        if DENOISING in figures.found:
+        if DENOISING in figures.samples:
             info[DIFFUSION] = "yes"
-        in_rust = figures.open_metrics and not figures.started_wall_s and not figures.found.get(CACHE_CONFIG_INFO)
+        in_rust = figures.open_metrics and not figures.started_wall_s and not figures.samples.get(CACHE_CONFIG_INFO)
         if in_rust:
-            info[UNTOLD] = OF_RUST
+            info[UNTOLD] = RUST_FRONT_END
         figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
 
     def _add_prefill(self, figures: PageFigures) -> None:
-        """Prefill before 0.16: all prompts less what came from a cache, where hits of other engines' caches count."""
+        """Add prefill before 0.16: all prompts less what came from a cache, be it another engine's."""
         by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
         if by_hits:
-            for series, value in figures.picked(Metric(EXTERNAL_HITS)):
+            for series, value in figures.samples_of(Metric(EXTERNAL_HITS)):
                 rank = figures.ranks.get(self._rank_of(series))
                 if rank is not None:
                     rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value
@@ -318,31 +326,32 @@ class VllmAdapter(Adapter):
             figures.live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
 
     def _add_unfinished(self, figures: PageFigures) -> None:
-        """Requests that the engine counts nowhere: answered with a server's error before they reached it, or given up
-        by their client. The API server has answered them, so they are what it has more than the engine."""
+        """Add the requests that the engine counts nowhere: answered with a server's error before they reached it, or
+        given up by their client. The API server has answered them, so they are what it has more than the engine."""
         ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
         needed = {q.REQUESTS, q.FAILURES, q.ABORTS}
-        answers = figures.picked(Metric(_ANSWERS, "method", "POST"))
+        answers = figures.samples_of(Metric(_ANSWERS, "method", "POST"))
         if not answers or not ranks or not all(rank.counters.keys() >= needed for rank in ranks):
             return
-        answered = _answered(answers, "2")
-        broken = _answered(answers, "5")
+        served = _answers_of_class(answers, "2")
+        errors = _answers_of_class(answers, "5")
         ended = sum(rank.counters[q.REQUESTS] for rank in ranks)
-        known = sum(rank.counters[q.FAILURES] + rank.counters.get(q.REJECTIONS, 0.0) for rank in ranks)
-        self._outside.add(broken, known)
-        given_up = self.remainder(_ANSWERS, answered + broken - self._outside.total, ended)
-        first = ranks[0].counters
-        first[q.FAILURES] += self._outside.total
-        first[q.ABORTS] += given_up
-        first[q.REQUESTS] += self._outside.total + given_up
+        known_errors = sum(rank.counters[q.FAILURES] + rank.counters.get(q.REJECTIONS, 0.0) for rank in ranks)
+        self._unseen_errors.add(errors, known_errors)
+        unseen = self._unseen_errors.total
+        given_up = self.remainder(_ANSWERS, served + errors - unseen, ended)
+        first_counters = ranks[0].counters
+        first_counters[q.FAILURES] += unseen
+        first_counters[q.ABORTS] += given_up
+        first_counters[q.REQUESTS] += unseen + given_up
         figures.live[q.FAILURES] += f' + {_ANSWERS}{{status="5xx"}}'
         figures.live[q.ABORTS] += f" + {_ANSWERS} - {figures.live[q.REQUESTS]}"
 
     def _add_copy_failures(self, figures: PageFigures) -> None:
-        """Copies of KV cache that failed, of all kinds that the page has."""
+        """Add the copies of KV cache that failed, of all kinds that the page has."""
         names = []
         for metric in COPY_FAILURES:
-            samples = figures.picked(metric)
+            samples = figures.samples_of(metric)
             for series, value in samples:
                 rank = figures.ranks.get(self._rank_of(series))
                 if rank is not None:
@@ -355,10 +364,10 @@ class VllmAdapter(Adapter):
     @staticmethod
     def _decodes_for_others(figures: PageFigures) -> bool:
         """Whether other engines prefill most of its prompts: it is then no replica of those that do."""
-        if not any(map(figures.picked, TRANSFERS)):
+        if not any(map(figures.samples_of, TRANSFERS)):
             return False
-        prompts = figures.counted(q.PROMPT_TOKENS)
-        fetched = figures.total(FETCHED)
+        prompts = figures.counter_total(q.PROMPT_TOKENS)
+        fetched = figures.total(FETCHED_TOKENS)
         return fetched > prompts / 2
 
     def _one_api_server(self, started_wall_s: float) -> bool:
@@ -366,16 +375,16 @@ class VllmAdapter(Adapter):
         return started_wall_s > 0.0
 
     def _add_pools(self, figures: PageFigures) -> None:
-        """KV pool of each rank in tokens: `kv_cache_size_tokens` (from 0.24 on), else blocks x block size.
+        """Add the KV pool of each rank in tokens: `kv_cache_size_tokens` (from 0.24 on), else blocks x block size.
 
         `num_gpu_blocks` is the sum over all ranks (vllm/v1/engine/core_client.py adds up what each engine reports).
         """
-        configs = figures.found.get(CACHE_CONFIG_INFO, ())
+        configs = figures.samples.get(CACHE_CONFIG_INFO, ())
         for series, _ in configs:
             labels = series.labels
             size = _positive(labels.get("kv_cache_size_tokens", ""))
             source = "kv_cache_size_tokens"
-            if not size and not _hybrid(labels):
+            if not size and not _is_hybrid(labels):
                 blocks = _positive(labels.get("num_gpu_blocks", "")) / max(len(figures.ranks), len(configs), 1)
                 size = blocks * _positive(labels.get("block_size", ""))
                 source = q.BLOCK_PRODUCT
@@ -385,8 +394,8 @@ class VllmAdapter(Adapter):
                         figures.put(rank.gauges, q.POOL_TOKENS, size, f"{CACHE_CONFIG_INFO} {source}")
 
 
-def _answered(answers: FoundSeries, first_digit: str) -> float:
-    """Requests for tokens that were answered with such a status."""
+def _answers_of_class(answers: FoundSeries, first_digit: str) -> float:
+    """Requests for tokens that were answered with a status that begins so."""
     answered = 0.0
     for series, value in answers:
         status = series.labels.get("status", "")
@@ -396,16 +405,17 @@ def _answered(answers: FoundSeries, first_digit: str) -> float:
 
 
 def _add_loras(figures: PageFigures) -> None:
-    """Slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of them."""
+    """Add the slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of
+    them."""
     dated = []
-    for series, value in figures.found.get(LORAS, ()):
-        if 0.0 < value < LATEST_S:
+    for series, value in figures.samples.get(LORAS, ()):
+        if 0.0 < value < LATEST_UNIX_S:
             dated.append((value, series.labels))
     if not dated or not figures.ranks:
         return
-    _, labels = max(dated, key=_first)
-    loaded = _adapters(labels.get("running_lora_adapters", ""))
-    waiting = _adapters(labels.get("waiting_lora_adapters", ""))
+    _, labels = max(dated, key=itemgetter(0))
+    loaded = _adapter_names(labels.get("running_lora_adapters", ""))
+    waiting = _adapter_names(labels.get("waiting_lora_adapters", ""))
     gauges = figures.ranks[min(figures.ranks)].gauges
     slots = whole_number(labels.get("max_lora", ""))
     if slots:
@@ -414,11 +424,7 @@ def _add_loras(figures: PageFigures) -> None:
         figures.put(gauges, q.LORA_WAITING, float(len(waiting - loaded)), f"{LORAS} waiting_lora_adapters")
 
 
-def _first(item: tuple[float, Mapping[str, str]]) -> float:
-    return item[0]
-
-
-def _adapters(text: str) -> set[str]:
+def _adapter_names(text: str) -> set[str]:
     """Names in a label that holds several."""
     adapters = set()
     for name in text.split(","):
@@ -427,14 +433,16 @@ def _adapters(text: str) -> set[str]:
     return adapters
 
 
-def _hybrid(labels: Mapping[str, str]) -> bool:
+def _is_hybrid(labels: Mapping[str, str]) -> bool:
+    """Whether some layers of the model keep a state instead of KV, by the labels of `CACHE_CONFIG_INFO`."""
     return any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS)
 
 
-def _pools(figures: PageFigures) -> bool:
-    """Whether it makes vectors or scores: a prompt is counted with its first output, and a generation's is a token."""
-    has_ended = figures.counted(q.PROMPT_TOKENS) > 0.0 and figures.counted(q.REQUESTS) > 0.0
-    return has_ended and figures.counted(q.DECODE_TOKENS) == 0.0
+def _is_pooling(figures: PageFigures) -> bool:
+    """Whether it makes vectors or scores: requests have ended and left no token. A prompt is counted with its first
+    output, so that the first request of a model that generates does not look the same."""
+    has_ended = figures.counter_total(q.PROMPT_TOKENS) > 0.0 and figures.counter_total(q.REQUESTS) > 0.0
+    return has_ended and figures.counter_total(q.DECODE_TOKENS) == 0.0
 
 
 def _positive(text: str) -> float:
@@ -473,7 +481,7 @@ CATCHES: Final = (
 ENGINE: Final = EngineRow(
     "vLLM",
     VllmAdapter,
-    8000,
+    port=8000,
     version_path="/version",
     names_from="0.33.0, November 2026",
     forms=(
@@ -481,8 +489,8 @@ ENGINE: Final = EngineRow(
             EngineKind.VLLM,
             "vLLM",
             ("vllm serve", "vllm-omni serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),
-            VLLM_OPTIONS,
-            {"key": "VLLM_API_KEY"},
+            options=VLLM_OPTIONS,
+            variables={"key": "VLLM_API_KEY"},
             positional=True,
             catches=CATCHES,
         ),

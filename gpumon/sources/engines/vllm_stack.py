@@ -55,7 +55,7 @@ class VllmStackAdapter(FrontEnd):
 ENGINE: Final = EngineRow(
     "vLLM production stack",
     VllmStackAdapter,
-    8001,
+    port=8001,
     models_path="",
     version_path="/version",
     names_from="a6c01db, August 2026",

@@ -12,7 +12,7 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule
-from gpumon.sources.engines.front_end import BackendTables, FrontEnd, by_metric
+from gpumon.sources.engines.front_end import BackendTables, FrontEnd, samples_of_name
 
 SMG: Final = "smg_"
 SGL: Final = "sgl_router_"
@@ -32,9 +32,9 @@ class WorkerRouter(FrontEnd):
     ready_from = (*HEALTH, *BREAKERS)
 
     def work_out(self, figures: PageFigures) -> None:
-        """A worker whose circuit breaker is open gets no requests, however healthy it is."""
+        """Mark workers whose circuit breaker is open as not ready: they get no requests, however healthy they are."""
         for name in BREAKERS:
-            for worker, samples in self.by_backend(by_metric(figures, name)).items():
+            for worker, samples in self.by_backend(samples_of_name(figures, name)).items():
                 gauges = self.backend_of(figures, worker).gauges
                 if q.READY in gauges and any(state == OPEN for _, state in samples):
                     gauges[q.READY] = 0.0
@@ -114,10 +114,10 @@ class VllmRouterAdapter(WorkerRouter):
 ENGINE: Final = EngineRow(
     "SGLang router (SMG)",
     SmgAdapter,
-    PORT,
+    port=PORT,
     models_path="",
     names_from="0.2.1 and 0.3.2, November 2026; smg f8daa88, August 2026",
 )
 VLLM_ENGINE: Final = EngineRow(
-    "vLLM router", VllmRouterAdapter, PORT, models_path="", names_from="0.1.17, November 2026"
+    "vLLM router", VllmRouterAdapter, port=PORT, models_path="", names_from="0.1.17, November 2026"
 )

@@ -70,13 +70,13 @@ class XinferenceAdapter(Adapter):
         return super().claims(page) and SUPERVISOR not in page.names
 
     def refine(self, figures: PageFigures) -> None:
-        """The quantization of the model, and what models serve that are no LLMs."""
+        """Add the quantization of the model, and the calls of models that are no LLMs."""
         quantization = figures.first_label(_QUANTIZATION, (SERVING, _ENDED))
         if quantization not in ("", "none"):
             figures.info[hints.QUANTIZATION] = quantization
         if figures.first_label(KIND, (SERVING, _ENDED)) in ("", LLM):
             return
-        for series, value in figures.picked(Metric(CALLS)):
+        for series, value in figures.samples_of(Metric(CALLS)):
             rank = figures.ranks.get(series.labels.get(self.tables.rank_label, ""))
             if rank is not None:
                 figures.put(rank.counters, q.INFERENCES, value, CALLS)
@@ -85,7 +85,7 @@ class XinferenceAdapter(Adapter):
 ENGINE: Final = EngineRow(
     "Xinference",
     XinferenceAdapter,
-    9998,
+    port=9998,
     models_path="",
     names_from="4.1.0, October 2026",
     forms=(
@@ -93,7 +93,7 @@ ENGINE: Final = EngineRow(
             EngineKind.XINFERENCE,
             "Xinference",
             ("xinference-worker", "xinference-local", "xinference.deploy.worker", "xinference.deploy.local"),
-            {
+            options={
                 "host": "--metrics-exporter-host -MH --host -H",
                 "port": "--metrics-exporter-port -mp",
             },

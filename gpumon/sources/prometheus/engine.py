@@ -12,7 +12,7 @@ from gpumon.readings.frame import SCRAPED, SERVED, EndpointState, EngineReading,
 from gpumon.sources.endpoint import NO_SCAN, restarted
 from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.engines.registry import claimed
+from gpumon.sources.engines.registry import claiming_row
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.prometheus.hosts import named_port, port_of
@@ -41,7 +41,7 @@ class Scrape(NamedTuple):
 
 def kind_of(values: Iterable[Series]) -> EngineRow | None:
     """The engine that a page with these series is of; None where it is of none."""
-    return claimed(FirstAnswer(METRICS_PATH, frozenset(series.name for series in values), b""), TABLED)
+    return claiming_row(FirstAnswer(METRICS_PATH, frozenset(series.name for series in values), b""), TABLED)
 
 
 class EngineTarget:

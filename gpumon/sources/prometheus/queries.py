@@ -39,7 +39,7 @@ _PLAIN: Final = re.compile(r"[^a-zA-Z0-9_:]")
 TABLED: Final = tuple(row for row in ENGINE_ROWS if len(row.json_paths) < len(row.paths))
 """The engines whose metrics a Prometheus can scrape; what answers JSON alone never comes through one."""
 _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
-ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted for adapter in _ADAPTERS)) - {START_TIME}
+ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted_names for adapter in _ADAPTERS)) - {START_TIME}
 """All sample names that an engine is read from, but one that every exporter writes."""
 _SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
 ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PREFILL_TIME, PROMPT_LENGTH, OUTPUT_LENGTH})
@@ -82,7 +82,7 @@ def sign_names() -> frozenset[str]:
         for rule in (*adapter.tables.counters, *adapter.tables.gauges):
             if rule.quantity in _SIGNED_BY:
                 for metric in rule.metrics:
-                    signs |= adapter.written(metric.name)
+                    signs |= adapter.page_names(metric.name)
     return frozenset(signs)
 
 
@@ -97,7 +97,7 @@ def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
         for rule in adapter.tables.histograms:
             if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter)):
                 for metric in rule.metrics:
-                    names |= adapter.written(f"{metric.name}{ENDS[0]}")
+                    names |= adapter.page_names(f"{metric.name}{ENDS[0]}")
     return frozenset(names)
 
 

@@ -93,7 +93,7 @@ class Reader:
         """`scanner`: one that has read pages of the engine before, which is faster."""
         self.row = row
         self.adapter: Adapter = row.adapter()
-        self.scanner = scanner or Scanner(self.adapter.wanted)
+        self.scanner = scanner or Scanner(self.adapter.wanted_names)
 
     def read(self, bodies: Bodies) -> tuple[EngineReading, ...]:
         """All parts of one poll."""

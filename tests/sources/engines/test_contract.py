@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpumon.sources.engines.adapter import EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
-from gpumon.sources.engines.registry import ENGINE_ROWS, claimed
+from gpumon.sources.engines.registry import ENGINE_ROWS, claiming_row
 from tests.sources.engines.contract import Case, Reader, cases, check, figures, sources, told, wanted
 from tests.sources.engines.table import DOC
 
@@ -71,7 +71,7 @@ def test_the_engine_that_the_docs_add_is_read() -> None:
     check((part,))
     assert (part.model, [rank.rank for rank in part.ranks]) == ("m", ["0", "1"])
     assert figures((part,)) == {("", "1", "decode_tokens"): 7.0, ("", "0", "waiting"): 2.0}
-    assert claimed(FirstAnswer("/metrics", frozenset(sample_names(page)), page), (row,)) is row
+    assert claiming_row(FirstAnswer("/metrics", frozenset(sample_names(page)), page), (row,)) is row
 
 
 def named(case: Case) -> str:
@@ -89,7 +89,7 @@ def test_a_page_becomes_its_canonical_reading(case: Case):
     for part, expected in zip(parts, case.expected, strict=True):
         assert told(part, expected) == wanted(expected)
     if case.expected:
-        assert claimed(case.page, tuple(row for row in ENGINE_ROWS if case.page.path in row.paths)) is case.row
+        assert claiming_row(case.page, tuple(row for row in ENGINE_ROWS if case.page.path in row.paths)) is case.row
     for bodies in case.polls:
         for path in bodies.keys() - set(case.row.paths[:1]):
             rest = {other: body for other, body in bodies.items() if other != path}
@@ -139,7 +139,7 @@ def _names_read(case: Case, body: bytes) -> list[bytes]:
     """Sample names of a page that the adapter wants: the scanner gives it no others."""
     if not _is_text(body):
         return []
-    wanted_names = {name.encode() for name in case.row.adapter().wanted}
+    wanted_names = {name.encode() for name in case.row.adapter().wanted_names}
     return sorted(wanted_names.intersection(map(_name, body.splitlines())))
 
 

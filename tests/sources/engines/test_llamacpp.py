@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.llamacpp import PATIENT, PROPS, REFUSED, SLOTS_PAGE
+from gpumon.sources.engines.llamacpp import MOST_UNANSWERED_POLLS, PROPS, SLOTS_PAGE, SLOTS_PAGE_SELDOM
 from gpumon.sources.engines.registry import BY_KIND
 from tests.each_row import each_row
 from tests.fakes.engine import Capture
@@ -84,13 +84,13 @@ def test_without_slots_tokens_are_those_of_ended_answers(name: str) -> None:
 def test_slots_that_do_not_answer_are_asked_rarely() -> None:
     reader, capture = Reader(ROW), Capture("llamacpp-basic")
     read(reader, capture.at(30.0).body)
-    assert reader.adapter.companions == (REFUSED, PROPS)
+    assert reader.adapter.companions == (SLOTS_PAGE_SELDOM, PROPS)
     read(reader, capture.at(31.0).body, capture.answer("slots", 31.01).body)
     assert reader.adapter.companions == (SLOTS_PAGE, PROPS)
-    for _ in range(PATIENT):
+    for _ in range(MOST_UNANSWERED_POLLS):
         assert reader.adapter.companions == (SLOTS_PAGE, PROPS)
         read(reader, capture.at(31.0).body)
-    assert reader.adapter.companions == (REFUSED, PROPS)
+    assert reader.adapter.companions == (SLOTS_PAGE_SELDOM, PROPS)
     reader.read({"/slots": capture.answer("slots", 31.01).body})
     assert reader.adapter.companions == (PROPS,)
 

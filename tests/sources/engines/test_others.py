@@ -10,7 +10,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
-from gpumon.sources.engines.registry import BY_KIND, claimed
+from gpumon.sources.engines.registry import BY_KIND, claiming_row
 from gpumon.sources.prometheus.queries import sign_names
 from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
@@ -120,16 +120,16 @@ def test_versions_of_a_model_make_steps_of_their_own() -> None:
 
 def test_names_without_a_prefix_alone_are_nobodys() -> None:
     generic, nim = body("not_engines/generic-names.prom"), BY_KIND[EngineKind.NIM]
-    assert claimed(page(generic)) is None
-    assert claimed(page(generic + b'gpu_cache_usage_perc{model_name="m"} 0.5\n')) is nim
-    assert claimed(page(generic + b'num_request_max{model_name="m"} 64\n')) is nim
-    assert claimed(page(b"gpu_cache_usage_perc 0.5\n")) is None
+    assert claiming_row(page(generic)) is None
+    assert claiming_row(page(generic + b'gpu_cache_usage_perc{model_name="m"} 0.5\n')) is nim
+    assert claiming_row(page(generic + b'num_request_max{model_name="m"} 64\n')) is nim
+    assert claiming_row(page(b"gpu_cache_usage_perc 0.5\n")) is None
 
 
 def test_the_engine_inside_a_newer_container_is_told_by_the_path() -> None:
     lines = body("nim/2.0-vllm.prom").splitlines(keepends=True)
     text = b"".join(line for line in lines if b"num_request_max" not in line)
-    kinds = [row.kind for path in ("/v1/metrics", "/metrics") if (row := claimed(page(text, path))) is not None]
+    kinds = [row.kind for path in ("/v1/metrics", "/metrics") if (row := claiming_row(page(text, path))) is not None]
     assert kinds == [EngineKind.NIM, EngineKind.VLLM]
 
 
@@ -338,7 +338,7 @@ SAID = {
 @pytest.mark.parametrize("name", sorted(file.stem for file in FOLDER.iterdir()))
 async def test_what_is_no_engine_is_named_with_what_to_do_instead(name: str) -> None:
     text = (FOLDER / f"{name}.prom").read_bytes()
-    assert claimed(page(text)) is None
+    assert claiming_row(page(text)) is None
     reading = (await first(always(Reply(200, text)))).reading
     assert (reading.state, reading.ranks) == (EndpointState.WRONG_ENGINE, ())
     assert all(words in reading.fault for words in SAID[name]), reading.fault

@@ -23,11 +23,11 @@ class Reader:
     def __init__(self, *, anew: bool = False) -> None:
         self._anew = anew
         self._adapter = VllmAdapter()
-        self._scanner = Scanner(self._adapter.wanted)
+        self._scanner = Scanner(self._adapter.wanted_names)
 
     def read(self, page: bytes) -> EngineReading:
         if self._anew:
-            self._scanner = Scanner(self._adapter.wanted)
+            self._scanner = Scanner(self._adapter.wanted_names)
             self._adapter._layout = None
         return self._adapter.read(self._scanner.scan(page))
 
@@ -101,7 +101,7 @@ def test_a_histogram_without_a_new_observation_is_the_same_object() -> None:
 
 def test_a_sample_that_no_table_has_may_be_no_number() -> None:
     adapter = SglangAdapter()
-    scanner = Scanner(adapter.wanted)
+    scanner = Scanner(adapter.wanted_names)
     for _ in range(2):
         assert adapter.read(scanner.scan(PAGE_WITH_NAN)).ranks
         assert adapter._layout is not None, "the next page is read by the plan all the same"

@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.adapter = VllmAdapter()
-        self.scanner = Scanner(self.adapter.wanted)
+        self.scanner = Scanner(self.adapter.wanted_names)
 
     def read(self, page: str | bytes) -> EngineReading:
         return self.adapter.read(self.scanner.scan(page if isinstance(page, bytes) else page.encode()))

@@ -150,7 +150,7 @@ async def test_figures_are_those_of_the_pages_themselves(scraped: Scraped):
     for name in CAPTURES:
         readings = hosts[name].engines
         adapter = BY_KIND[readings[0].kind].adapter()
-        scanned = Scanner(adapter.wanted).scan(scraped.pages[name])
+        scanned = Scanner(adapter.wanted_names).scan(scraped.pages[name])
         direct = sorted(adapter.read_all(scanned), key=lambda page: page.part)
         assert [reading.ranks for reading in readings] == [page.ranks for page in direct], name
         assert any(rank.counters for reading in readings for rank in reading.ranks), name

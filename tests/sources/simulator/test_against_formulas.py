@@ -30,7 +30,7 @@ class Reader:
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
         self._adapters = [VllmAdapter() for _ in server.engines]
-        self._scanners = [Scanner(adapter.wanted) for adapter in self._adapters]
+        self._scanners = [Scanner(adapter.wanted_names) for adapter in self._adapters]
 
     def frame(self, at_s: float) -> Frame:
         self._server.advance(at_s)
