@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpumon.config.errors import ConfigError, dotted
 from gpumon.config.load import Loaded
 from gpumon.config.themes import Theme, known_themes, load_theme, themes_folder
-from gpumon.config.validate import all_changed
+from gpumon.config.validate import with_settings
 from gpumon.readings.text import clean
 from gpumon.sources.last_seen.state_folder import state_folder
 from gpumon.sources.offload import in_daemon_thread
@@ -64,7 +64,7 @@ class ScreenFiles:
             await in_daemon_thread(save, self._place, changes)
         except NotSavedError as why:
             return False, f"not saved: {why}; {paste}"
-        self.settings = all_changed(self.settings, changes)
+        self.settings = with_settings(self.settings, changes)
         above = []
         for (section, key), value in changes.items():
             origin = self.origins.get(dotted((section, key)), "file")

@@ -16,7 +16,7 @@ from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, USAGE, complain, width
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.profile_store import (
-    absent,
+    absence_reason,
     builtin,
     checked_name,
     remove,
@@ -129,7 +129,7 @@ def _show(chosen: argparse.Namespace) -> None:
     own = builtin()
     everything = own | stored.observed()
     if name not in everything:
-        raise ConfigError(absent(name, stored))
+        raise ConfigError(absence_reason(name, stored))
     notes = _notes(stored.profiles, name)
     if chosen.json:
         write(encode({"profile": profile_as_json(everything[name], notes, built=name in own)}))

@@ -191,17 +191,17 @@ def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
 def _check_profiles(scenario: Scenario, catalogues: Catalogues, where: str) -> None:
     """Raises ConfigError for a workload whose profile is not there."""
     from gpumon.config.errors import ConfigError
-    from gpumon.config.profile_store import absent, stored_profiles
+    from gpumon.config.profile_store import absence_reason, stored_profiles
 
     for number, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in catalogues.profiles:
-            why = absent(workload.profile, stored_profiles(os.environ))
+            why = absence_reason(workload.profile, stored_profiles(os.environ))
             raise ConfigError(f"{where}: workload[{number}].profile: {why}")
 
 
 def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues: Catalogues) -> None:
     """Tell on standard error in which line of the scenario file a model is that nobody knows."""
-    from gpumon.config.lines import line_among, places
+    from gpumon.config.lines import line_among, lines_of_settings
     from gpumon.sizing.capacity import unknown_model
 
     if chosen.file in (None, "", "-"):
@@ -212,7 +212,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
             unknown = unknown_model(row.model, catalogues)
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
-            line = line_among(places(text), ("workload", number, "model"))
+            line = line_among(lines_of_settings(text), ("workload", number, "model"))
             complain(f"{_place(chosen)}:{line}: workload[{number}].model: {unknown}", EXIT_OK)
 
 

@@ -35,17 +35,18 @@ class FieldRule(msgspec.Struct, frozen=True):
 def _rule(
     problem: Callable[[Any], str], read: Callable[[Any], Any] = lambda value: value, *, hidden: bool = False
 ) -> Meta:
-    """A rule beside a type: `Annotated[str, _rule(...)]`."""
+    """A `FieldRule` beside a type: `Annotated[str, _rule(...)]`."""
     return Meta(extra={"rule": FieldRule(problem, hidden, read)})
 
 
 def pattern_rule(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
-    """A rule beside a type: the text matches a pattern, else the fault is `otherwise`."""
+    """A `FieldRule` beside a type: the text matches a pattern, else its fault is `otherwise`."""
     compiled = re.compile(pattern)
     return _rule(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
 
 
 def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
+    """Fault of the indices of GPUs, as the end of an error; empty: none."""
     if not gpus:
         return 'must name at least one GPU, or be "auto"'
     if gpus != "auto" and len(set(gpus)) < len(gpus):
@@ -54,30 +55,37 @@ def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
 
 
 def _labels_problem(labels: tuple[str, ...]) -> str:
-    wrong = next((label for label in labels if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label)), None)
-    if wrong is not None:
-        return f"{clean(wrong, 40)!r} is no name of a label"
-    return "" if labels else "must name at least one label"
+    for label in labels:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label):
+            return f"{clean(label, 40)!r} is no name of a label"
+    if not labels:
+        return "must name at least one label"
+    return ""
 
 
 def _owners_problem(labels: tuple[str, ...]) -> str:
-    return _labels_problem(labels) if labels else ""
+    if labels:
+        return _labels_problem(labels)
+    return ""
 
 
 def _host_address(address: str) -> str:
-    """host:port is a URL here, too: ssh takes its port from its own config."""
+    """The address that gpumon goes on with: host:port is a URL here, too, as ssh takes its port from its own config."""
     if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII):
         return f"http://{address}"
     return address
 
 
 def _host_problem(address: str) -> str:
-    """Whatever begins with a dash, or holds what a shell would read, is no host: it stands in a command line of ssh."""
+    """Fault of a fleet's host; empty: none.
+
+    Whatever begins with a dash, or holds what a shell would read, is no host: it stands in a command line of ssh.
+    """
     if "://" in address:
         return urls.url_problem(address)
-    user, at, host = address.rpartition("@")
-    known_user = not at or re.fullmatch(r"\w[\w.+-]*", user, re.ASCII) is not None
-    if known_user and (re.fullmatch(r"\w[\w.-]*", host, re.ASCII) or _is_ipv6(host)):
+    user, separator, host = address.rpartition("@")
+    is_user = not separator or re.fullmatch(r"\w[\w.+-]*", user, re.ASCII) is not None
+    if is_user and (re.fullmatch(r"\w[\w.-]*", host, re.ASCII) or _is_ipv6(host)):
         return ""
     return (
         "must be a host as ssh takes it (gpu-07, user@gpu-08) or the URL of its gpumon serve-metrics "
@@ -97,10 +105,15 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
+_LONGEST_PORT: Final = 6
+"""Digits of a port that are read: one more than the highest has, so that it is too high whatever follows."""
+
+
 def address_problem(address: str) -> str:
-    """Why it is no address to listen at; empty where it is one."""
+    """Why a text is no address to listen at; empty where it is one."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
+    is_number = port.isascii() and port.isdigit()
+    if not colon or not host or not is_number or not 0 <= int(port[:_LONGEST_PORT]) <= 65535:
         return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
     return ""
 
@@ -110,14 +123,15 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
         return ""
     from gpumon.config.columns import HIDEABLE_NAMES  # most configs hide none, and start without the tables
 
-    wrong = next((column for column in columns if column not in HIDEABLE_NAMES), None)
-    if wrong is None:
-        return ""
-    near = difflib.get_close_matches(wrong.lower(), HIDEABLE_NAMES, n=1, cutoff=0.5)
-    hint = "write pane.column, such as gpus.power"
-    if near:
-        hint = f"did you mean {near[0]}?"
-    return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
+    for column in columns:
+        if column in HIDEABLE_NAMES:
+            continue
+        near = difflib.get_close_matches(column.lower(), HIDEABLE_NAMES, n=1, cutoff=0.5)
+        hint = "write pane.column, such as gpus.power"
+        if near:
+            hint = f"did you mean {near[0]}?"
+        return f"{clean(urls.without_secrets(column), 40)} is no column; {hint}"
+    return ""
 
 
 def _when_problem(text: str) -> str:
@@ -138,17 +152,19 @@ _SECRET_URL: Final = (
 
 
 def _webhook_url_problem(url: str) -> str:
-    """Why it is no URL that may stand in the config; empty where it is one."""
+    """Why a webhook's URL may not stand in the config; empty where it may."""
     if not url:
         return ""
     if "@" in url or "?" in url:
         return _SECRET_URL
-    wrong = urls.url_problem(url)
-    if not wrong and urls.server_of_url(url).split("://")[1].partition("/")[0].partition(":")[0].endswith(
-        _SECRET_HOSTS
-    ):
+    fault = urls.url_problem(url)
+    if fault:
+        return fault
+    server = urls.server_of_url(url).split("://")[1]
+    host = server.partition("/")[0].partition(":")[0]
+    if host.endswith(_SECRET_HOSTS):
         return _SECRET_URL
-    return wrong
+    return ""
 
 
 def _silences_problem(silences: tuple[str, ...]) -> str:
@@ -170,7 +186,7 @@ def _command_problem(command: tuple[str, ...]) -> str:
 
 
 @cache
-def _gpus() -> GpuCatalogue:
+def _catalogue() -> GpuCatalogue:
     from gpumon.specs.gpus import parse_gpus
 
     return parse_gpus((Path(specs.__file__).parent / "data" / "gpus.csv").read_text(encoding="utf-8"))
@@ -182,24 +198,24 @@ def gpu_type_problem(name: str) -> str:
         return ""
     name = urls.without_secrets(name)
     try:
-        _gpus().find(name)
+        _catalogue().find(name)
     except ValueError as unknown:
         return str(unknown)
     return ""
 
 
 def same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A type of GPU that stands there under two names: the second, and why it is wrong."""
-    first: dict[str, str] = {}
+    """A type of GPU that has a price under two names: the second, and why it is wrong. None: there is none."""
+    first_names: dict[str, str] = {}
     for name in prices:
-        before = first.setdefault(_gpus().find(name).name, name)
-        if before != name:
-            return name, f"is the same GPU as {clean(before, 40)}"
+        first_name = first_names.setdefault(_catalogue().find(name).name, name)
+        if first_name != name:
+            return name, f"is the same GPU as {clean(first_name, 40)}"
     return None
 
 
 def hours_problem(text: str) -> str:
-    """Why a text is no stretch of hours of the day; empty where it is one."""
+    """Why a text is no span of hours of the day (`22:00-06:00`); empty where it is one."""
     from gpumon.readings.prices import parse_hours
 
     try:
@@ -210,16 +226,22 @@ def hours_problem(text: str) -> str:
 
 
 def same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Hours of the day that have two prices: the second, and why it is wrong."""
+    """Hours of the day that have two prices: the second, and why it is wrong. None: there are none."""
     from gpumon.readings.prices import DAY_MINUTES, parse_hours
 
-    first: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for text in prices:
         hours = parse_hours(text)
         for minute in range(DAY_MINUTES):
-            if hours.covers(minute) and first.setdefault(minute, text) != text:
-                return text, f"overlaps with {clean(first[minute], 40)}"
+            if hours.covers(minute) and owners.setdefault(minute, text) != text:
+                return text, f"overlaps with {clean(owners[minute], 40)}"
     return None
+
+
+def _optional_url_problem(url: str) -> str:
+    if url:
+        return urls.url_problem(url)
+    return ""
 
 
 _NO_NAME: Final = "must be the name of an environment variable, never the key itself"
@@ -227,8 +249,8 @@ _NO_PATH: Final = "is no path: put the path of the file that holds the key (./na
 KeyEnv = Annotated[str, pattern_rule(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
 KeyFile = Annotated[str, pattern_rule(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
 Url = Annotated[str, _rule(urls.url_problem, urls.with_scheme)]
-UrlOrNone = Annotated[str, _rule(lambda url: urls.url_problem(url) if url else "", urls.with_scheme)]
-"""Empty: none."""
+UrlOrNone = Annotated[str, _rule(_optional_url_problem, urls.with_scheme)]
+"""A URL; empty: none."""
 Matchers = Annotated[str, _rule(matchers_problem)]
 LabelNames = Annotated[tuple[str, ...], _rule(_labels_problem)]
 OwnerLabels = Annotated[tuple[str, ...], _rule(_owners_problem)]

@@ -15,13 +15,16 @@ from gpumon.readings.text import clean
 
 def effective(loaded: Loaded) -> str:
     """Every setting in effect as TOML, with who set it behind those that are no default. It holds no secret."""
-    lines = [f"# config file: {clean(loaded.file, 1000) if loaded.file else 'none'}"]
+    file = "none"
+    if loaded.file:
+        file = clean(loaded.file, 1000)
+    lines = [f"# config file: {file}"]
     for section in msgspec.structs.fields(loaded.config):
         value = getattr(loaded.config, section.name)
         if isinstance(value, tuple):
             for entry in value:
                 head = f"[[{section.name}]]{_origin(loaded, (section.name,))}"
-                lines += _table(loaded, head, msgspec.structs.asdict(entry), (section.name,), told=False)
+                lines += _table(loaded, head, msgspec.structs.asdict(entry), (section.name,), with_origins=False)
         else:
             if isinstance(value, dict):
                 table = value
@@ -31,8 +34,10 @@ def effective(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ...], *, told: bool = True) -> list[str]:
-    """A table and those inside it. `told`: the origin of each setting is known."""
+def _table(
+    loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ...], *, with_origins: bool = True
+) -> list[str]:
+    """The lines of a table and those inside it; without origins for an entry of an array, which has one at its head."""
     lines = ["", head]
     inside = []
     for name, value in table.items():
@@ -43,11 +48,15 @@ def _table(loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ..
                 key = name
             else:
                 key = toml(name)
-            lines.append(f"{key} = {toml(value)}{_origin(loaded, (*path, name)) if told else ''}")
+            origin = ""
+            if with_origins:
+                origin = _origin(loaded, (*path, name))
+            lines.append(f"{key} = {toml(value)}{origin}")
     return lines + inside
 
 
 def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:
+    """Who set a setting, as a comment behind it; empty for a default."""
     origin = loaded.origins.get(dotted(path), "")
     if origin:
         return f"  # {origin}"

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from gpumon.config.errors import KeyPath, Refused, error
+from gpumon.config.errors import KeyPath, Refused, error_of_value
 from gpumon.config.schema import Config
 from gpumon.config.validate import allowed_values
 
@@ -38,8 +38,9 @@ CONFIG_VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 """Variable -> setting and meaning. `GPUMON_CONFIG` names the file. Others that begin with GPUMON_ are not errors:
 Kubernetes sets GPUMON_SERVICE_HOST and its like in every pod beside a service called gpumon."""
 
-_WORDS: Final = {
-    word: value for value, words in ((True, "1 true yes on"), (False, "0 false no off")) for word in words.split()
+_BOOLEAN_WORDS: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
 
@@ -48,7 +49,10 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     for variable, (path, _) in CONFIG_VARIABLES.items():
         text = environ.get(variable, "").strip()
         if text:
-            yield from_text(variable, path, text.split() if path == ("endpoint",) else text)
+            value: str | list[str] = text
+            if path == ("endpoint",):
+                value = text.split()
+            yield from_text(variable, path, value)
 
 
 def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str]) -> Override:
@@ -56,23 +60,25 @@ def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str])
 
     Range and form are checked by `load`, which knows all settings.
     """
-    kind = _kind(path)
+    kind = _type_of_setting(path)
     if isinstance(value, str) and str not in (kind, *get_args(kind)):
-        value = _read(origin, value, kind, path)
+        value = _value_of_word(origin, value, kind, path)
     return Override(origin=origin, path=path, value=value)
 
 
-def _kind(path: KeyPath) -> Any:
+def _type_of_setting(path: KeyPath) -> Any:
+    """The type of a setting by its path, such as `("general", "interval_s")`."""
     table: Any = Config
     for name in path:
         table = next(field.type for field in msgspec.structs.fields(table) if field.name == name)
     return table
 
 
-def _read(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
+def _value_of_word(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
+    """A number, or true or false, as TOML would have it. Raises ConfigError."""
     try:
         if kind is bool:
-            return _WORDS[text.lower()]
+            return _BOOLEAN_WORDS[text.lower()]
         if text.isdecimal():
             return int(text)
         return float(text)
@@ -81,4 +87,4 @@ def _read(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
             allowed = "yes or no (1, 0, true, false, on, off)"
         else:
             allowed = allowed_values(kind)
-        raise error(origin, Refused(path, f"must be {allowed}", text)) from None
+        raise error_of_value(origin, Refused(path, f"must be {allowed}", text)) from None

@@ -15,8 +15,13 @@ HIDDEN_VALUE: Final = object()
 """Stands for a value that must not be printed, or that there is none."""
 
 MOST_REFUSED: Final = 20
-"""Errors of one file that are said: more are not looked for."""
-_MOST_SHOWN = 80
+"""Errors of one file that are printed; further ones are not looked for."""
+_LONGEST_SHOWN: Final = 80
+"""Characters of a key or a value in an error."""
+_MOST_ITEMS: Final = 8
+"""Items of a list in an error."""
+_MOST_BITS: Final = 200
+"""Python refuses to print whole numbers of thousands of digits."""
 
 
 class ConfigError(Exception):
@@ -31,7 +36,7 @@ class ConfigError(Exception):
 
 
 class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns it into a ConfigError
-    """One value that does not fit the schema. `value` is HIDDEN where it may be a secret or is not there.
+    """One value that does not fit the schema. `value` is HIDDEN_VALUE where it may be a secret or is not there.
 
     `others` are those behind it in the same file.
     """
@@ -54,11 +59,20 @@ def join_faults(faults: Iterable[Refused]) -> Refused:
     return first
 
 
-def error(where: str, refused: Refused, named: str = "") -> ConfigError:
-    """The error for one refused value. `where` is `file:line`, or a variable or an option (then `named` is empty)."""
+def error_of_value(where: str, refused: Refused, key: str = "") -> ConfigError:
+    """The error for one refused value: `config.toml:3: general.interval_s = 0: must be ...`, or `--interval=0: ...`.
+
+    `where` is `file:line`; without a `key` it is the variable or the option that gave the value.
+    """
+    setting = where
+    equals = "="
+    if key:
+        setting = f"{where}: {key}"
+        equals = " = "
     value = toml_value(refused.value)
-    key, equals = (f"{where}: {named}", " = ") if named else (where, "=")
-    return ConfigError(f"{key}{equals if value else ''}{value}: {refused.text}")
+    if not value:
+        equals = ""
+    return ConfigError(f"{setting}{equals}{value}: {refused.text}")
 
 
 def dotted(path: KeyPath) -> str:
@@ -69,12 +83,14 @@ def dotted(path: KeyPath) -> str:
             text += f"[{part}]"
             continue
         name = without_secrets(part)
-        text += f".{name}" if text else name
-    return clean(text, _MOST_SHOWN)
+        if text:
+            text += "."
+        text += name
+    return clean(text, _LONGEST_SHOWN)
 
 
 def toml_value(value: object) -> str:
-    """A value as the user wrote it in TOML, cut, without secrets and control characters; empty for HIDDEN."""
+    """A value as the user wrote it in TOML, cut, without secrets and control characters; empty for HIDDEN_VALUE."""
     if value is HIDDEN_VALUE:
         return ""
     if isinstance(value, str):
@@ -82,12 +98,17 @@ def toml_value(value: object) -> str:
     if isinstance(value, bool | str):
         import json
 
-        return clean(json.dumps(value, ensure_ascii=False), _MOST_SHOWN)
+        return clean(json.dumps(value, ensure_ascii=False), _LONGEST_SHOWN)
     if isinstance(value, dict):
         return "{...}"
     if isinstance(value, list):
-        items = ("[...]" if isinstance(item, list) else toml_value(item) for item in value[:8])
-        return clean(f"[{', '.join(items)}]", _MOST_SHOWN)
-    if isinstance(value, int) and value.bit_length() > 200:
+        items = []
+        for item in value[:_MOST_ITEMS]:
+            if isinstance(item, list):
+                items.append("[...]")
+            else:
+                items.append(toml_value(item))
+        return clean(f"[{', '.join(items)}]", _LONGEST_SHOWN)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return "a number of many digits"
-    return clean(str(value), _MOST_SHOWN)
+    return clean(str(value), _LONGEST_SHOWN)

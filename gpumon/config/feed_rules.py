@@ -49,7 +49,9 @@ TOKEN_COUNTERS: Final = frozenset({q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFIL
 HIGHEST: Final = frozenset({q.KV_USAGE})
 """Gauges of which the highest of several series counts; of the others, and of counters, their sum."""
 ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names in _NAMES.items())
+"""The quantities by type, as errors list them."""
 _KEY_PATH: Final = re.compile(r"[^.{}\s\"]+(\.[^.{}\s\"]+)*")
+"""Key of a line of JSON: `tokens`, or `a.b` of a table in it."""
 
 
 def quantity_problem(name: str) -> str:
@@ -63,8 +65,11 @@ def quantity_problem(name: str) -> str:
     return f"is no quantity{hint} ({ALLOWED})"
 
 
-def mapped(_: str, value: str) -> str:
-    """Fault of a quantity's source; a text for a file's key is nearly free."""
+def source_problem(_: str, value: str) -> str:
+    """Fault of the text that a quantity is read from: the key of a file's JSON, or a metric; empty: none.
+
+    `_`: the quantity, which any source may stand for.
+    """
     if _KEY_PATH.fullmatch(value):
         return ""
     try:
@@ -99,64 +104,65 @@ def shared_sources(config: Config) -> frozenset[str]:
     return frozenset(shared)
 
 
-def faults_of_feed(f: Feed) -> Iterator[tuple[str, str]]:
+def faults_of_feed(feed: Feed) -> Iterator[tuple[str, str]]:
     """Faults of settings of one feed together: the key to blame, and the text."""
-    if bool(f.url) == bool(f.file):
+    if bool(feed.url) == bool(feed.file):
         yield "url", "give one: url or file"
-    if not f.quantities:
+    if not feed.quantities:
         example = "as in [feed.quantities] decode_tokens = 'total'"
         yield "quantities", f"needs at least one quantity, {example} ({ALLOWED})"
-    if f.url:
-        yield from _of_url(f)
-    if f.file:
-        yield from _of_file(f)
-    if f.phase == "training":
-        yield from _of_training(f)
+    if feed.url:
+        yield from _url_faults(feed)
+    if feed.file:
+        yield from _file_faults(feed)
+    if feed.phase == "training":
+        yield from _training_faults(feed)
     else:
-        yield from _of_serving(f)
-    if f.params_b is not None and f.flops_per_token is not None:
+        yield from _serving_faults(feed)
+    if feed.params_b is not None and feed.flops_per_token is not None:
         yield "flops_per_token", "says what params_b says: give one"
-    if set(f.at_end) - (TOKEN_COUNTERS & set(f.quantities)):
+    if set(feed.at_end) - (TOKEN_COUNTERS & set(feed.quantities)):
         yield "at_end", f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities"
 
 
-def _of_url(f: Feed) -> Iterator[tuple[str, str]]:
+def _url_faults(feed: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed that reads a page of metrics."""
-    if not all(_is_selector(text) for text in f.quantities.values()):
+    if not all(_is_selector(text) for text in feed.quantities.values()):
         yield "quantities", 'of a url are read from metrics, as in my_total{job="x"}; keys such as a.b are of a file'
-    if f.time and not f.file:
+    if feed.time and not feed.file:
         yield "time", "is a key of a file: a url is dated by its answer"
 
 
-def _of_file(f: Feed) -> Iterator[tuple[str, str]]:
+def _file_faults(feed: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed that reads lines of a file."""
-    if not all(_KEY_PATH.fullmatch(text) for text in f.quantities.values()):
+    if not all(_KEY_PATH.fullmatch(text) for text in feed.quantities.values()):
         yield "quantities", "of a file are read from keys, such as tokens or a.b: only a url has labels"
-    if any(FEED_QUANTITIES[name] is MetricType.HISTOGRAM for name in f.quantities):
+    if any(FEED_QUANTITIES[name] is MetricType.HISTOGRAM for name in feed.quantities):
         yield "quantities", "of a file are single numbers: a histogram needs a url"
-    if f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify:
+    if feed.api_key_env or feed.api_key_file or feed.tls_ca or not feed.tls_verify:
         yield "file", "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out"
 
 
-def _of_training(f: Feed) -> Iterator[tuple[str, str]]:
+def _training_faults(feed: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed of a training run."""
     names = ", ".join(sorted(TRAINING))
-    if not TRAINING & set(f.quantities):
+    if not TRAINING & set(feed.quantities):
         yield "quantities", f"of a training run need one of {names}"
-    if set(f.quantities) - TRAINING:
+    if set(feed.quantities) - TRAINING:
         yield "quantities", f"of a training run are {names}: serving is a feed of its own"
 
 
-def _of_serving(f: Feed) -> Iterator[tuple[str, str]]:
+def _serving_faults(feed: Feed) -> Iterator[tuple[str, str]]:
     """Faults of a feed of a server."""
-    if TRAINING & set(f.quantities):
+    if TRAINING & set(feed.quantities):
         yield "phase", f'must be "training" for {", ".join(sorted(TRAINING))}'
-    if f.params_b is not None or f.flops_per_token is not None:
+    if feed.params_b is not None or feed.flops_per_token is not None:
         text = "for params_b and flops_per_token: serving takes them from model or [[model]]"
         yield "phase", f'must be "training" {text}'
 
 
-def faults_of_sources(c: Config) -> Iterator[tuple[str, str]]:
+def faults_of_sources(config: Config) -> Iterator[tuple[str, str]]:
     """Faults of feeds and endpoints together."""
-    if any(not feed.name and feed_server(feed) in shared_sources(c) for feed in c.feed):
+    shared = shared_sources(config)
+    if any(not feed.name and feed_server(feed) in shared for feed in config.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

@@ -15,7 +15,7 @@ _HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]
 _KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 
 
-def places(text: str) -> dict[KeyPath, int]:
+def lines_of_settings(text: str) -> dict[KeyPath, int]:
     """The line (from 1) of every header and of every setting that begins a line of a TOML text that parses."""
     lines: dict[KeyPath, int] = {}
     for line, path in _places(text):
@@ -25,11 +25,14 @@ def places(text: str) -> dict[KeyPath, int]:
 
 
 def line_among(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
-    """Line of the setting at `path`, of its first entry, or of the nearest table around it; else 0."""
-    return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), 0)
+    """Line of the setting at `path`, else of the nearest table around it, else 0. `lines`: `lines_of_settings`."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in lines:
+            return lines[path[:length]]
+    return 0
 
 
-def end_of(text: str, table: str) -> int:
+def last_line_of(text: str, table: str) -> int:
     """The last line (from 1) under the header `[table]` that is no comment; 0 where there is no such header."""
     inside = False
     end = 0
@@ -43,6 +46,7 @@ def end_of(text: str, table: str) -> int:
 
 
 def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
+    """Line (from 1) and path of every header and of every setting that begins a line."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -54,18 +58,20 @@ def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
             table = ()
             for depth, name in enumerate(names, start=1):  # a name that is an array stands for its newest entry
                 entry = counts.get(names[:depth])
-                table = (*table, name) if entry is None else (*table, name, entry)
+                table = (*table, name)
+                if entry is not None:
+                    table = (*table, entry)
             yield number, table
         elif key := _KEY.match(line):
             yield number, (*table, *_names(key[1]))
 
 
 def _names(dotted: str) -> tuple[str, ...]:
-    names = re.findall(_NAME, dotted)
-    result = []
-    for name in names:
+    """The parts of a TOML key: `a."b.c"` is `a` and `b.c`."""
+    names = []
+    for name in re.findall(_NAME, dotted):
         if name[0] in "\"'":
-            result.append(tomli.loads(f"x = {name}")["x"])
+            names.append(tomli.loads(f"x = {name}")["x"])
         else:
-            result.append(name)
-    return tuple(result)
+            names.append(name)
+    return tuple(names)

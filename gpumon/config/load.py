@@ -19,7 +19,7 @@ import tomli
 
 from gpumon.config import urls
 from gpumon.config.environment import Override, from_environment
-from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error
+from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
@@ -29,6 +29,7 @@ MOST_CONFIG_BYTES = 1 << 20
 PIPE_S: Final = 5.0
 """Longest wait for what is written into a pipe that is given as the config."""
 NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
+"""For a file without settings from elsewhere."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     `file` is `--config`; empty: `GPUMON_CONFIG`, else `gpumon/config.toml` in the user's XDG folder if it is there.
     Raises ConfigError.
     """
-    path, must_exist = _place(file, environ)
+    path, must_exist = _config_path(file, environ)
     text = None
     if path is not None:
         text = read_file(path, must_exist)
@@ -55,26 +56,28 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     origins: dict[str, str] = {}
     if text is not None:
         raw = parse_toml(text, str(path))
-        config_of(raw, {}, str(path), text)
-        origins = dict.fromkeys(_leaves(raw), "file")
+        config_of(raw, {}, str(path), text)  # a fault of the file is told as one, even if an option hides it
+        origins = dict.fromkeys(_setting_names(raw), "file")
     for override in (*from_environment(environ), *overrides):
         _lay_over(raw, override)
         origins[dotted(override.path)] = override.origin
     config = config_of(raw, origins, str(path), text or "")
-    return Loaded(
-        config=config,
-        file=str(path) if text is not None else "",
-        origins=origins,
-        place=str(path) if path is not None else "",
-    )
+    place = ""
+    if path is not None:
+        place = str(path)
+    file_read = ""
+    if text is not None:
+        file_read = place
+    return Loaded(config=config, file=file_read, origins=origins, place=place)
 
 
-def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
-    """The config file's path, and whether it was asked for by name."""
+def _config_path(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
+    """The config file's path (None: no home is known), and whether it was asked for by name. Raises ConfigError."""
     named = file or environ.get("GPUMON_CONFIG", "")
     if named:
         if "://" in named:
-            raise ConfigError(f"{'--config' if file else 'GPUMON_CONFIG'}: must be a file, not a URL")
+            origin = "--config" if file else "GPUMON_CONFIG"
+            raise ConfigError(f"{origin}: must be a file, not a URL")
         return Path(named), True
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
@@ -82,35 +85,37 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
         base = ""
         if home.startswith("/"):
             base = f"{home}/.config"
-    return (Path(base, "gpumon", "config.toml") if base else None), False
+    if base:
+        return Path(base, "gpumon", "config.toml"), False
+    return None, False
 
 
 def read_file(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
     """The text of a file that is `what`; None where there is none and none has to be. Raises ConfigError."""
     try:
-        content = _content(path)
+        content = _read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         if must_exist:
             raise ConfigError(f"{file_name(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
-        why = "is no file name"
+        why = "is no file name"  # ValueError: a NUL is in it
         if isinstance(failure, OSError) and failure.strerror:
             why = failure.strerror
         raise ConfigError(f"{file_name(path)}: cannot be read: {why}") from None
     return text_of_bytes(content, path, what)
 
 
-def _content(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     """The bytes of a file, or what comes out of a pipe such as `<(...)` of a shell. Raises OSError, ValueError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            return _piped(descriptor)
+            return _read_pipe(descriptor)
         return stream.read(MOST_CONFIG_BYTES + 1)
 
 
-def _piped(descriptor: int) -> bytes:
+def _read_pipe(descriptor: int) -> bytes:
     """All that is written into a pipe within `PIPE_S`. Raises OSError if that is nothing, or does not end."""
     content = b""
     end_s = time.monotonic() + PIPE_S
@@ -141,7 +146,9 @@ def text_of_bytes(content: bytes, path: Path | str, what: str) -> str:
 def file_name(path: Path | str) -> str:
     """A file's name for a message; a URL given as one may hold a password."""
     text = str(path)
-    return clean(urls.without_secrets(text) if ":" in text.partition("/")[0] else text)
+    if ":" in text.partition("/")[0]:
+        text = urls.without_secrets(text)
+    return clean(text)
 
 
 def parse_toml(text: str, path: str) -> dict[str, Any]:
@@ -155,11 +162,10 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
         numbers = re.match(r"line (\d+), column (\d+)", place)
         if numbers:
             line = int(numbers[1])
+            column = f", column {numbers[2]}"
         else:
             line = text.rstrip().count("\n") + 1
-        column = ", end of the file"
-        if numbers:
-            column = f", column {numbers[2]}"
+            column = ", end of the file"
         raise ConfigError(f"{file_name(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
     except (RecursionError, ValueError):
         raise ConfigError(
@@ -176,22 +182,23 @@ def config_of(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: 
 
 
 def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
-    """The error for all that was refused in the file at `path`; `text` is what it holds."""
-    from gpumon.config.lines import places
+    """The error_of_value for all that was refused in the file at `path`; `text` is what it holds."""
+    from gpumon.config.lines import lines_of_settings
 
     faults = (refused, *refused.others)
-    numbers = places(text)
-    lines = [str(_error(fault, path, numbers, origins)) for fault in faults[:MOST_REFUSED]]
+    numbers = lines_of_settings(text)
+    lines = [str(_error_of(fault, path, numbers, origins)) for fault in faults[:MOST_REFUSED]]
     if len(faults) > MOST_REFUSED:
         lines.append(f"{file_name(path)}: more is wrong: these were the first {MOST_REFUSED}")
     return ConfigError(lines[0], lines[1:])
 
 
-def _error(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: Mapping[str, str]) -> ConfigError:
+def _error_of(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: Mapping[str, str]) -> ConfigError:
+    """The error for one refused value, named by who gave it: a variable, an option, or a line of the file."""
     for length in range(len(refused.path), 0, -1):
         origin = origins.get(dotted(refused.path[:length]), "file")
         if origin != "file":
-            return error(origin, refused)
+            return error_of_value(origin, refused)
     from gpumon.config.lines import line_among
 
     line = line_among(lines, refused.path)
@@ -199,38 +206,46 @@ def _error(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: M
         where = f"{file_name(path)}:{line}"
     else:
         where = file_name(path)
-    return error(where, refused, dotted(refused.path))
+    return error_of_value(where, refused, dotted(refused.path))
 
 
-def _leaves(raw: Mapping[str, Any], path: tuple[str | int, ...] = ()) -> Iterable[str]:
+def _setting_names(raw: Mapping[str, Any], path: tuple[str | int, ...] = ()) -> Iterable[str]:
+    """The dotted key of every setting in a table and in the tables inside it."""
     for key, value in raw.items():
         if isinstance(value, dict):
-            yield from _leaves(value, (*path, key))
+            yield from _setting_names(value, (*path, key))
         else:
             yield dotted((*path, key))
 
 
 def _lay_over(raw: dict[str, Any], override: Override) -> None:
+    """Put a setting from elsewhere in the place of the file's."""
     *tables, key = override.path
     table = raw
     for name in tables:
         table = table.setdefault(name, {})
     if override.path == ("endpoint",):
-        table[key] = _endpoints(raw, override.value)
+        table[key] = _endpoint_entries(raw, override.value)
     elif override.path == ("host",):
-        described = {entry.get("address"): entry for entry in raw.get("host", ())}
-        table[key] = [
-            deepcopy(described.get(address, {"address": address})) for address in dict.fromkeys(override.value)
-        ]
+        table[key] = _host_entries(raw, override.value)
     else:
         table[key] = override.value
 
 
-def _endpoints(raw: Mapping[str, Any], chosen: list[str]) -> list[dict[str, Any]]:
-    """The entries for the URLs chosen: a server that the file describes keeps its description (name, key, model)."""
+def _host_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict[str, Any]]:
+    """The `[[host]]` entries for these addresses: a host that the file describes keeps its description."""
+    described = {entry.get("address"): entry for entry in raw.get("host", ())}
+    entries = []
+    for address in dict.fromkeys(addresses):
+        entries.append(deepcopy(described.get(address, {"address": address})))
+    return entries
+
+
+def _endpoint_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict[str, Any]]:
+    """The `[[endpoint]]` entries for these URLs: a server that the file describes keeps its name, key and model."""
     described = {urls.server_of_url(entry["url"]): entry for entry in raw.get("endpoint", ())}
     entries: dict[str, dict[str, Any]] = {}
-    for url in chosen:
+    for url in addresses:
         if urls.url_problem(url):
             server = url
         else:

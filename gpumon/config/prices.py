@@ -19,26 +19,28 @@ if TYPE_CHECKING:
 def sizing_prices(config: Config, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
     """Catalogue name of a GPU -> price of one hour; `types` are those whose price `gpu_hour` is, beside the type of a
     server in `[sizing]`. A type that is only compared has no price unless it has one of its own."""
-    prices = _by_type(config, gpus)
+    prices = _prices_by_type(config, gpus)
     if config.prices.gpu_hour is not None:
-        of_server = (config.sizing.gpu,) if config.sizing.gpu else ()
-        for name in (*types, *of_server):
+        priced = list(types)
+        if config.sizing.gpu:
+            priced.append(config.sizing.gpu)
+        for name in priced:
             prices.setdefault(gpus.find(name).name, config.prices.gpu_hour)
     return prices
 
 
 def running_prices(config: Config, gpus: GpuCatalogue) -> Prices:
     """The prices of what runs: of the hours of its GPUs, and of their energy."""
-    per_gpu_hour = _by_type(config, gpus)
+    per_gpu_hour = _prices_by_type(config, gpus)
     if config.prices.gpu_hour is not None:
-        per_gpu_hour[""] = config.prices.gpu_hour
+        per_gpu_hour[""] = config.prices.gpu_hour  # of every other type
     by_hours = []
     for text, price in config.prices.kwh_hours.items():
         by_hours.append(EnergyPrice(parse_hours(text), price))
     return Prices(per_gpu_hour, config.prices.kwh, tuple(by_hours))
 
 
-def _by_type(config: Config, gpus: GpuCatalogue) -> dict[str, float]:
+def _prices_by_type(config: Config, gpus: GpuCatalogue) -> dict[str, float]:
     """Catalogue name of a GPU -> price of one hour, of the types that the config names."""
     return {gpus.find(name).name: price for name, price in config.prices.by_type.items()}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.config.errors import ConfigError, Refused, dotted, error
+from gpumon.config.errors import ConfigError, Refused, dotted, error_of_value
 from gpumon.config.load import file_name
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
@@ -21,11 +21,15 @@ from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed
 
 _SCHEMA: Final = 1
+"""Version of the files."""
 _MOST_PROFILE_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 2000
-_MOST_NAME: Final = 80
-_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MOST_NAME - 1}}}")
-_ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_MOST_NAME}"
+"""Files that are read: each list of profiles reads all of them."""
+_LONGEST_NAME: Final = 80
+_MOST_NAMED: Final = 8
+"""Names in one error."""
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
+_ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_LONGEST_NAME}"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,11 +96,11 @@ def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
     stored: dict[str, Profile] = {}
     broken = []
     for path in paths[:_MOST_FILES]:
-        read = _read(path)
-        if isinstance(read, Profile):
-            stored[path.stem] = read
+        profile_or_fault = _read_profile(path)
+        if isinstance(profile_or_fault, Profile):
+            stored[path.stem] = profile_or_fault
         else:
-            broken.append(f"{file_name(path)}: {read}")
+            broken.append(f"{file_name(path)}: {profile_or_fault}")
     if len(paths) > _MOST_FILES:
         broken.append(f"{file_name(place)}: {len(paths) - _MOST_FILES} of its files are left out")
     return ProfileFolder(stored, tuple(broken))
@@ -104,13 +108,13 @@ def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
 
 def safe_name(text: str) -> str:
     """A name for a file and a command line, made of any text."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:_MOST_NAME].rstrip("-._+") or "profile"
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:_LONGEST_NAME].rstrip("-._+") or "profile"
 
 
 def checked_name(text: str) -> str:
     """A name that the user typed. Raises ConfigError."""
     if not _NAME.fullmatch(text):
-        raise ConfigError(f"{clean(text, _MOST_NAME)!a} is no name for a profile; allowed: {_ALLOWED}")
+        raise ConfigError(f"{clean(text, _LONGEST_NAME)!a} is no name for a profile; allowed: {_ALLOWED}")
     return text
 
 
@@ -122,11 +126,11 @@ def store(
     A name that is taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
     name and for a figure that no profile may have, NotSavedError where the disk refuses.
     """
-    place = _wanted(environ)
+    place = _required_folder(environ)
     for profile in new:
-        _possible(profile)
+        _check_figures(profile)
     paths = [place / f"{checked_name(profile.name)}.json" for profile in new]
-    _free(paths, place, replace=replace)
+    _check_free(paths, place, replace=replace)
     written: list[Path] = []
     try:
         for profile, path in zip(new, paths, strict=True):
@@ -134,9 +138,10 @@ def store(
             save_text(path, text.decode() + "\n", replace=replace)
             written.append(path)
     except NotSavedError:
-        for path in () if replace else written:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        if not replace:  # what was replaced cannot be brought back
+            for path in written:
+                with contextlib.suppress(OSError):
+                    path.unlink()
         raise
     return tuple(paths)
 
@@ -145,23 +150,25 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
     """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotSavedError."""
     if name in builtin():
         raise ConfigError(f"{name} comes with gpumon and cannot be removed")
-    path = _wanted(environ) / f"{checked_name(name)}.json"
+    path = _required_folder(environ) / f"{checked_name(name)}.json"
     try:
         path.unlink()
     except FileNotFoundError:
-        raise ConfigError(unknown(name, profiles(environ))) from None
+        raise ConfigError(unknown_profile_text(name, profiles(environ))) from None
     except OSError as failure:
         raise NotSavedError(f"{file_name(path)} cannot be removed: {failure.strerror}") from None
     return path
 
 
-def absent(name: str, stored: ProfileFolder) -> str:
+def absence_reason(name: str, stored: ProfileFolder) -> str:
     """Why there is no profile of this name: its file cannot be read, or there is none; near names with it."""
-    broken = (line for line in stored.broken if line.partition(".json: ")[0].endswith(f"/{name}"))
-    return next(broken, "") or unknown(name, {**builtin(), **stored.profiles})
+    for line in stored.broken:
+        if line.partition(".json: ")[0].endswith(f"/{name}"):
+            return line
+    return unknown_profile_text(name, {**builtin(), **stored.profiles})
 
 
-def unknown(name: str, known: Mapping[str, object]) -> str:
+def unknown_profile_text(name: str, known: Mapping[str, object]) -> str:
     """Text for a profile that is not there."""
     import difflib
 
@@ -169,40 +176,44 @@ def unknown(name: str, known: Mapping[str, object]) -> str:
     hint = "`gpumon profiles list` names them"
     if nearest:
         hint = f"did you mean {' or '.join(nearest)}?"
-    return f"there is no profile {clean(name, _MOST_NAME)!a}; {hint}"
+    return f"there is no profile {clean(name, _LONGEST_NAME)!a}; {hint}"
 
 
-def _wanted(environ: Mapping[str, str]) -> Path:
+def _required_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of profiles. Raises ConfigError where none is known."""
     place = folder(environ)
     if place is None:
         raise ConfigError("no folder for profiles: set GPUMON_PROFILES, XDG_DATA_HOME or HOME")
     return place
 
 
-def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
-    """Raises ConfigError where a name is taken: by gpumon, on disk, or by another of the same import.
+def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
+    """Refuse names that are taken: by gpumon, on disk, or by another profile of the same import. Raises ConfigError.
 
-    Upper and lower case do not tell two apart, as some file systems hold.
+    Names that differ in upper and lower case alone are the same, as they are on some file systems.
     """
     stems = [path.stem for path in paths]
     _check_reserved(stems)
     _check_distinct(stems)
-    stored = _there(place)
+    stored = _names_on_disk(place)
     taken = []
     for stem in stems:
         if stem.casefold() in stored:
             taken.append(stored[stem.casefold()])
     if taken and not replace:
-        raise ConfigError(_taken(taken))
+        raise ConfigError(_taken_text(taken))
     other_case = []
     for name in taken:
         if name not in stems:
             other_case.append(name)
     if other_case:
-        raise ConfigError(f"{', '.join(other_case[:8])}: there is a profile of this name in other letter case")
+        raise ConfigError(
+            f"{', '.join(other_case[:_MOST_NAMED])}: there is a profile of this name in other letter case"
+        )
 
 
 def _check_reserved(stems: Sequence[str]) -> None:
+    """Refuse names of profiles that come with gpumon. Raises ConfigError."""
     own = {name.casefold() for name in builtin()}
     reserved = []
     for stem in stems:
@@ -210,47 +221,50 @@ def _check_reserved(stems: Sequence[str]) -> None:
             reserved.append(stem)
     if reserved:
         raise ConfigError(
-            f"{', '.join(reserved[:8])}: the name belongs to a profile that comes with gpumon; use --name"
+            f"{', '.join(reserved[:_MOST_NAMED])}: the name belongs to a profile that comes with gpumon; use --name"
         )
 
 
 def _check_distinct(stems: Sequence[str]) -> None:
+    """Refuse two profiles of one name in the same import. Raises ConfigError."""
     counts = Counter(stem.casefold() for stem in stems)
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
-        raise ConfigError(f"{', '.join(twice[:8])}: two profiles of this name")
+        raise ConfigError(f"{', '.join(twice[:_MOST_NAMED])}: two profiles of this name")
 
 
-def _there(place: Path) -> Mapping[str, str]:
+def _names_on_disk(place: Path) -> Mapping[str, str]:
     """Names that are taken on disk, by their lower-case form."""
     with contextlib.suppress(OSError):
-        there = {}
+        names = {}
         for path in place.iterdir():
             if path.suffix == ".json":
-                there[path.stem.casefold()] = path.stem
-        return there
+                names[path.stem.casefold()] = path.stem
+        return names
     return {}
 
 
-def _taken(names: Sequence[str]) -> str:
+def _taken_text(names: Sequence[str]) -> str:
+    """The error for names of profiles that are there already."""
     which = "profiles of these names are there"
     if len(names) == 1:
         which = "a profile of this name is there"
-    return f"{', '.join(names[:8])}: {which}; --replace overwrites, --name NAME keeps both"
+    return f"{', '.join(names[:_MOST_NAMED])}: {which}; --replace overwrites, --name NAME keeps both"
 
 
-def _possible(profile: Observed) -> None:
+def _check_figures(profile: Observed) -> None:
+    """Refuse a profile with a figure that none may have. Raises ConfigError."""
     try:
         checked_observed(profile)
     except Refused as refused:
-        raise error(f"profile {clean(profile.name, _MOST_NAME)}", refused, dotted(refused.path)) from None
+        raise error_of_value(f"profile {clean(profile.name, _LONGEST_NAME)}", refused, dotted(refused.path)) from None
 
 
-def _read(path: Path) -> Profile | str:
+def _read_profile(path: Path) -> Profile | str:
     """A file's profile under the file's name, or what is wrong with it."""
     try:
         if not path.is_file() and not path.is_dir():
-            return "is no file"  # a pipe would be waited for
+            return "is no file"  # a pipe would be waited for; opening a folder fails with a better text
         with path.open("rb") as stream:
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
@@ -258,7 +272,7 @@ def _read(path: Path) -> Profile | str:
         schema = _schema(content)
         if schema > _SCHEMA:
             return f"was written by a newer gpumon (schema {schema}; this one reads {_SCHEMA})"
-        read = msgspec.json.decode(content, type=Profile)
+        stored = msgspec.json.decode(content, type=Profile)
     except OSError as failure:
         return f"cannot be read: {failure.strerror}"
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as failure:
@@ -266,20 +280,22 @@ def _read(path: Path) -> Profile | str:
     if not _NAME.fullmatch(path.stem):
         return "has a name that no profile may have"
     try:
-        checked_observed(read.profile)
+        checked_observed(stored.profile)
     except Refused as refused:
-        return str(error("is no profile", refused, dotted(refused.path)))
-    return msgspec.structs.replace(read, profile=_cleaned(read.profile, path.stem))
+        return str(error_of_value("is no profile", refused, dotted(refused.path)))
+    return msgspec.structs.replace(stored, profile=_with_clean_texts(stored.profile, path.stem))
 
 
 def _schema(content: bytes) -> int:
+    """Version of a file, read before the rest: a newer one may have other fields."""
     return msgspec.json.decode(content, type=_Schema).schema
 
 
-def _cleaned(read: Observed, name: str) -> Observed:
-    texts = {field: clean(getattr(read, field)) for field in _texts()}
-    return msgspec.structs.replace(read, **(texts | {"name": name}))
-
-
-def _texts() -> Iterator[str]:
-    return (field.name for field in msgspec.structs.fields(Observed) if field.type is str)
+def _with_clean_texts(profile: Observed, name: str) -> Observed:
+    """The profile under this name, with every text made safe to print."""
+    texts = {}
+    for field in msgspec.structs.fields(Observed):
+        if field.type is str:
+            texts[field.name] = clean(getattr(profile, field.name))
+    texts["name"] = name
+    return msgspec.structs.replace(profile, **texts)

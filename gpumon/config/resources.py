@@ -15,6 +15,7 @@ def resource(name: str) -> Path:
     `name` is a constant of the code, never text from outside. Raises FileNotFoundError where the installation lacks it.
     """
     for place in _PLACES:
-        if (path := place / name).exists():
+        path = place / name
+        if path.exists():
             return path
     raise FileNotFoundError(f"{name} is missing: gpumon is not installed completely")

@@ -39,29 +39,29 @@ SECRET_ADVICE: Final = (
 class OpenTable(msgspec.Struct, frozen=True):
     """A table whose keys are no fields of the schema; names with dots may be written without quotes, too."""
 
-    names: tuple[str, ...]
-    """Known names, for hints; empty: `problem` decides."""
-    problem: Callable[[str, Any], str]
+    names: tuple[str, ...] = ()
+    """The names that there are; empty: `named` decides."""
+    problem: Callable[[str, Any], str] = lambda *_: ""
     """Fault of a name's value; empty: none."""
-    clash: Callable[[Mapping[str, Any]], tuple[str, str] | None]
-    """The name to blame for what is wrong with all values together, and the text."""
+    clash: Callable[[Mapping[str, Any]], tuple[str, str] | None] = lambda _: None
+    """The name to blame for what is wrong with all values together, and the text; None: nothing."""
     kind: Any = str
     """Type of the values."""
     named: Callable[[str], str] = lambda _: ""
     """Fault of a name; empty: none."""
 
 
-Wrong = Iterator[tuple[str, str]]
-"""Faults of a table whose settings each fit: the key to blame, and the text."""
+Faults = Iterator[tuple[str, str]]
+"""Faults of a table, each of whose settings fits by itself: the key to blame, and the text."""
 
 
 class Rulebook(msgspec.Struct, frozen=True):
-    """All that a file has to keep to beside the types of its Structs and the rules that stand beside those."""
+    """All that a file has to keep to, apart from the types of its Structs and the rules beside those types."""
 
     root: type[msgspec.Struct]
     fields: Mapping[str, FieldRule]
     """Further rules, by `Type.field`."""
-    tables: Mapping[type, tuple[Callable[[Any], Wrong], ...]]
+    tables: Mapping[type, tuple[Callable[[Any], Faults], ...]]
     """Rules on settings together, by the type of their table."""
     unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]]
     """Keys that must differ between the entries of an array of tables, and what is compared; empty may repeat."""
@@ -74,32 +74,33 @@ class Rulebook(msgspec.Struct, frozen=True):
     """Settings of earlier versions -> where they stand now."""
 
 
-def _levels(table: Levels) -> Wrong:
+def _levels_faults(table: Levels) -> Faults:
+    """Faults of settings of `[levels]` together. The functions below are named after the tables they are for."""
     for warn in ("vram_warn", "kv_warn", "temperature_warn_c"):
         critical = warn.replace("warn", "critical")
         if getattr(table, warn) > getattr(table, critical):
             yield critical, f"must be at least {warn}"
 
 
-def _keyed(table: Endpoint | Feed | Dcgm | Prometheus | Webhook) -> Wrong:
+def _keyed_faults(table: Endpoint | Feed | Dcgm | Prometheus | Webhook) -> Faults:
     if table.api_key_env and table.api_key_file:
         yield "api_key_file", "give one: api_key_env or api_key_file"
-    yield from _reached(table)
+    yield from _reached_faults(table)
 
 
-def _reached(table: Reached) -> Wrong:
+def _reached_faults(table: Reached) -> Faults:
     if table.tls_ca and not table.tls_verify:
         yield "tls_ca", "has no use with tls_verify = false: leave one out"
 
 
-def _basic_auth(table: Prometheus | Host | Exporter) -> Wrong:
+def _basic_auth_faults(table: Prometheus | Host | Exporter) -> Faults:
     if table.password_env and table.password_file:
         yield "password_file", "give one: password_env or password_file"
     if bool(table.user) != bool(table.password_env or table.password_file):
         yield "user", "and a password go together: give user and one of password_env, password_file"
 
 
-def _gpus(table: Endpoint | Feed) -> Wrong:
+def _gpus_faults(table: Endpoint | Feed) -> Faults:
     if table.gpu_type and not table.gpu_count:
         yield "gpu_type", "needs gpu_count beside it"
     if table.gpu_count and not table.gpu_type:
@@ -108,22 +109,22 @@ def _gpus(table: Endpoint | Feed) -> Wrong:
         yield "gpus", "names GPUs of this host, gpu_type those of another: give one"
 
 
-def _prometheus(table: Prometheus) -> Wrong:
-    yield from _keyed(table)
-    yield from _basic_auth(table)
+def _prometheus_faults(table: Prometheus) -> Faults:
+    yield from _keyed_faults(table)
+    yield from _basic_auth_faults(table)
     if table.user and (table.api_key_env or table.api_key_file):
         yield "user", "and a bearer token exclude each other: leave one out"
 
 
-def _exporter(table: Exporter) -> Wrong:
-    yield from _basic_auth(table)
+def _exporter_faults(table: Exporter) -> Faults:
+    yield from _basic_auth_faults(table)
     if bool(table.tls_cert) != bool(table.tls_key):
         yield "tls_cert", "and tls_key go together: give both"
 
 
-def _webhook(table: Webhook) -> Wrong:
-    yield from _keyed(table)
-    yield from _webhook_url(table)
+def _webhook_faults(table: Webhook) -> Faults:
+    yield from _keyed_faults(table)
+    yield from _webhook_url_faults(table)
     has_key = bool(table.api_key_env or table.api_key_file)
     if table.kind == "slack" and has_key:
         yield "kind", "has its key in its URL: leave api_key_env and api_key_file out"
@@ -131,8 +132,8 @@ def _webhook(table: Webhook) -> Wrong:
         yield "kind", "needs the routing key: give api_key_env or api_key_file"
 
 
-def _webhook_url(table: Webhook) -> Wrong:
-    """Problems of the URL of a webhook."""
+def _webhook_url_faults(table: Webhook) -> Faults:
+    """Faults of the settings that a webhook's URL is taken from."""
     given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
     if len(given) > 1:
         yield given[1], "give one: url, url_env or url_file"
@@ -145,79 +146,85 @@ def _webhook_url(table: Webhook) -> Wrong:
         )
 
 
-def _gpu(table: Gpu) -> Wrong:
+def _gpu_faults(table: Gpu) -> Faults:
     if not table.name.strip():
         yield "name", "must not be empty"
     if all(getattr(table, field) is None for field in table.__struct_fields__ if field != "name"):
         yield "name", "has no figure beside it: give bf16_tflops, fp8_tflops, bandwidth_gbs, ..."
 
 
-def _model(m: Model) -> Wrong:
-    if not m.match:
+def _model_faults(model: Model) -> Faults:
+    if not model.match:
         yield "match", "must not be empty"
-    if m.active_params_b is not None and m.active_params_b > m.params_b:
+    if model.active_params_b is not None and model.active_params_b > model.params_b:
         yield "active_params_b", "must be at most params_b"
-    if m.kv_heads is not None and m.heads % m.kv_heads != 0:
+    if model.kv_heads is not None and model.heads % model.kv_heads != 0:
         yield "kv_heads", "must divide heads"
-    if m.head_dim is None and m.hidden % m.heads != 0:
+    if model.head_dim is None and model.hidden % model.heads != 0:
         yield "head_dim", "must be given where heads does not divide hidden"
-    yield from _model_size(m)
-    yield from _model_parts(m)
+    yield from _model_size_faults(model)
+    yield from _model_parts_faults(model)
 
 
-def _model_size(m: Model) -> Wrong:
-    """Refuses a figure ten times too high: it would make the MFU so, too."""
-    kv_heads = m.kv_heads or m.heads
-    head_dim = m.head_dim or m.hidden // m.heads
-    parameters = used_parameters(m.layers, m.hidden, m.heads, kv_heads, head_dim, m.vocab)
+def _model_size_faults(model: Model) -> Faults:
+    """Fault of a size that the dimensions do not give: a figure ten times too high would make the MFU so, too."""
+    kv_heads = model.kv_heads or model.heads
+    head_dim = model.head_dim or model.hidden // model.heads
+    parameters = used_parameters(model.layers, model.hidden, model.heads, kv_heads, head_dim, model.vocab)
     least = parameters.least / 1e9
     typical = parameters.typical / 1e9
     most = parameters.most / 1e9
-    if m.active_params_b is None:
+    if model.active_params_b is None:
         key = "params_b"
-        given = m.params_b
+        given = model.params_b
         fix = " (of a mixture of experts give active_params_b, too)"
     else:
         key = "active_params_b"
-        given = m.active_params_b
+        given = model.active_params_b
         fix = ""
     if not least <= given <= most:
         yield (
             key,
-            f"is not the size of {m.layers} layers with hidden = {m.hidden} and heads = {m.heads}: these have about "
-            f"{typical:.2g}, from {least:.2g} to {most:.2g}: correct the figure that is wrong{fix}",
+            f"is not the size of {model.layers} layers with hidden = {model.hidden} and heads = {model.heads}: these "
+            f"have about {typical:.2g}, from {least:.2g} to {most:.2g}: correct the figure that is wrong{fix}",
         )
 
 
-def _model_parts(m: Model) -> Wrong:
-    """Refuses settings of experts, windows and MLA that lack another one."""
-    if m.experts_per_token > m.experts:
+def _model_parts_faults(model: Model) -> Faults:
+    """Faults of experts, windows and MLA: settings that lack another one, or exceed it."""
+    if model.experts_per_token > model.experts:
         yield "experts_per_token", "must be at most experts"
-    if m.experts > 0 and m.experts_per_token == 0:
+    if model.experts > 0 and model.experts_per_token == 0:
         yield "experts", "needs experts_per_token beside it"
-    if m.window_layers > m.layers:
+    if model.window_layers > model.layers:
         yield "window_layers", "must be at most layers"
-    if (m.window_layers > 0) != (m.window > 0):
+    if (model.window_layers > 0) != (model.window > 0):
         yield "window", "goes with window_layers: give both or neither"
-    if m.rope_dim > 0 and m.kv_lora_rank == 0:
+    if model.rope_dim > 0 and model.kv_lora_rank == 0:
         yield "rope_dim", "is of MLA models: it needs kv_lora_rank"
+
+
+def _password_problem(text: str) -> str:
+    if urls.holds_password(text):
+        return "must hold no user or password: use api_key_env or api_key_file"
+    return ""
 
 
 CONFIG_RULES: Final = Rulebook(
     root=Config,
     fields={},
     tables={
-        Levels: (_levels,),
-        Endpoint: (_keyed, _gpus),
-        Feed: (feed_rules.faults_of_feed, _keyed, _gpus),
+        Levels: (_levels_faults,),
+        Endpoint: (_keyed_faults, _gpus_faults),
+        Feed: (feed_rules.faults_of_feed, _keyed_faults, _gpus_faults),
         Config: (feed_rules.faults_of_sources,),
-        Dcgm: (_keyed,),
-        Prometheus: (_prometheus,),
-        Host: (_basic_auth, _reached),
-        Exporter: (_exporter,),
-        Webhook: (_webhook,),
-        Model: (_model,),
-        Gpu: (_gpu,),
+        Dcgm: (_keyed_faults,),
+        Prometheus: (_prometheus_faults,),
+        Host: (_basic_auth_faults, _reached_faults),
+        Exporter: (_exporter_faults,),
+        Webhook: (_webhook_faults,),
+        Model: (_model_faults,),
+        Gpu: (_gpu_faults,),
     },
     unique={
         "endpoint": (("url", urls.server_of_url), ("name", str)),
@@ -228,15 +235,13 @@ CONFIG_RULES: Final = Rulebook(
         "webhook": (("name", str),),
     },
     open_tables={
-        "keys": OpenTable(keymap.IDS, keymap.keys_problem, keymap.clash),
-        "quantities": OpenTable((), feed_rules.mapped, lambda _: None, named=feed_rules.quantity_problem),
-        "gpus_per_engine": OpenTable((), lambda *_: "", lambda _: None, PerEngine),
-        "by_type": OpenTable((), lambda *_: "", same_gpu, Price, gpu_type_problem),
-        "kwh_hours": OpenTable((), lambda *_: "", same_hours, Price, hours_problem),
+        "keys": OpenTable(names=keymap.IDS, problem=keymap.keys_problem, clash=keymap.clash),
+        "quantities": OpenTable(problem=feed_rules.source_problem, named=feed_rules.quantity_problem),
+        "gpus_per_engine": OpenTable(kind=PerEngine),
+        "by_type": OpenTable(kind=Price, named=gpu_type_problem, clash=same_gpu),
+        "kwh_hours": OpenTable(kind=Price, named=hours_problem, clash=same_hours),
     },
-    text=lambda text: (
-        "must hold no user or password: use api_key_env or api_key_file" if urls.holds_password(text) else ""
-    ),
+    text=_password_problem,
     moved={
         ("sizing", "prices"): "is [prices.by_type] now: write the prices there",
         ("sizing", "price_per_gpu_hour"): "is gpu_hour of [prices] now: write the price there",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError
-from gpumon.config.lines import end_of
+from gpumon.config.lines import last_line_of
 from gpumon.config.load import config_of, parse_toml, read_file
 from gpumon.config.schema import Config
 from gpumon.readings.text import clean
@@ -41,19 +41,22 @@ def save(file: str, changes: Changes) -> Config:
     try:
         for _ in range(_TRIES):
             before = read_file(path, must_exist=False)
-            if before is not None and not os.access(
-                path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
-            ):
+            if before is not None and not _is_writable(path):
                 raise NotSavedError(f"{clean(file, 200)} is read-only")
-            after, config = _changed(before or "", changes, str(path))
+            after, config = _apply_changes(before or "", changes, str(path))
             path.parent.mkdir(parents=True, exist_ok=True)
-            if _replaced(path, before, after):
+            if _replace_file(path, before, after):
                 return config
     except ConfigError as refused:
         raise NotSavedError(str(refused)) from None
     except OSError as failure:
         raise NotSavedError(f"{clean(file, 200)} cannot be written: {failure.strerror}") from None
     raise NotSavedError(f"{clean(file, 200)} is being changed by someone else: try again")
+
+
+def _is_writable(path: Path) -> bool:
+    """Whether this process may write the file, by its effective user where the system can tell."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def snippet(changes: Changes) -> str:
@@ -78,28 +81,28 @@ def key_text(key: str) -> str:
     return key
 
 
-def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
-    """The new text, and what it says. Raises ConfigError where the old text or a value is not valid."""
+def _apply_changes(before: str, changes: Changes, path: str) -> tuple[str, Config]:
+    """The new text, and the settings in it. Raises ConfigError where a value is not valid, NotSavedError otherwise."""
     try:
         raw = parse_toml(before, path)
         config_of(raw, {}, path, before)
     except ConfigError as refused:
         raise NotSavedError(f"the file is not valid now: {refused}") from None
-    wanted = deepcopy(raw)
+    expected = deepcopy(raw)
     after = before
     try:
         for (section, key), value in changes.items():
-            after = _with(after, section, key, value)
-            _put(wanted, section, key, value)
+            after = _with_setting(after, section, key, value)
+            _set_key(expected, section, key, value)
         written = parse_toml(after, path)
     except Exception:  # a writer of TOML that does not manage somebody's file must not end the screen
         written = {}
-    if _plain(written) != _plain(wanted):
+    if _comparable(written) != _comparable(expected):
         raise NotSavedError(f"{path} is written in a way that gpumon cannot change safely")
     return after, config_of(written, {}, path, after)
 
 
-def _with(text: str, section: str, key: str, value: object) -> str:
+def _with_setting(text: str, section: str, key: str, value: object) -> str:
     """The text with one setting changed, added or taken out."""
     import tomlkit
 
@@ -111,7 +114,7 @@ def _with(text: str, section: str, key: str, value: object) -> str:
         if table is not None and key in table:
             del table[key]
         return tomlkit.dumps(document)
-    end = end_of(text, section)
+    end = last_line_of(text, section)
     if table is not None and (key in table or not end):
         table[key] = value
         return tomlkit.dumps(document)
@@ -139,7 +142,8 @@ def _gap_after(text: str, ending: str) -> str:
     return ending * 2
 
 
-def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:
+def _set_key(raw: dict[str, Any], section: str, key: str, value: object) -> None:
+    """Make the change in parsed settings, as `_with_setting` makes it in the text."""
     if value is None:
         raw.get(section, {}).pop(key, None)
         return
@@ -148,8 +152,8 @@ def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:
     raw.setdefault(section, {})[key] = value
 
 
-def _plain(raw: Mapping[str, Any]) -> str:
-    """For comparing: without empty sections, which say nothing; 1, 1.0 and true are not the same."""
+def _comparable(raw: Mapping[str, Any]) -> str:
+    """A text that is equal for the same settings. Empty sections do not count; 1, 1.0 and true are not the same."""
     sections = {}
     for name, section in raw.items():
         if section != {}:
@@ -157,7 +161,7 @@ def _plain(raw: Mapping[str, Any]) -> str:
     return json.dumps(sections, sort_keys=True, default=repr)
 
 
-def _replaced(path: Path, before: str | None, after: str) -> bool:
+def _replace_file(path: Path, before: str | None, after: str) -> bool:
     """Put the new text in the file's place; False where the file is another one by now. Raises OSError."""
     with new_file_beside(path) as (descriptor, written):
         with open(descriptor, "wb", closefd=False) as stream:
@@ -174,7 +178,7 @@ def _replaced(path: Path, before: str | None, after: str) -> bool:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the name of a new file survive a crash, where the file system can."""
+    """Write the folder of a new file to disk, so that its name survives a crash, where the file system can."""
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -185,7 +189,7 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_file_beside(path: Path) -> Iterator[tuple[int, Path]]:
-    """A new file in the same folder with the mode and the owner of `path`; taken away unless it was moved."""
+    """Descriptor and path of a new file beside `path`, with its mode and owner; it is removed unless it was moved."""
     new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from gpumon.config.checks import FieldRule, gpu_type_problem
-from gpumon.config.rules import Rulebook, Wrong
+from gpumon.config.rules import Faults, Rulebook
 from gpumon.config.validate import validated
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
@@ -31,21 +31,26 @@ from gpumon.sizing.scenario import (
 from gpumon.specs.precision import Precision
 
 MOST_WORKLOADS: Final = 200
+"""Workloads of one scenario."""
 MOST_SERVERS: Final = 32
+"""Shapes of server in one scenario."""
 MOST_LENGTHS: Final = 100
 """Steps of one histogram of lengths: engines export 20 to 40 buckets."""
 
-_Above = Annotated[float, Meta(gt=0.0, le=1e12)]
+_AboveZero = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
+"""A figure from 0 on. The upper ends are above anything that is measured or planned."""
 _Milliseconds: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
 
 
 def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
-    """Refuse in the file what the plan refuses: here it has a line."""
+    """The type of each field with its range: what the plan would refuse is refused in the file, with its line."""
     types = {}
     for name, (low, high, *_) in ranges.items():
-        number = int if "int" in str(kind.__annotations__[name]) else float
+        number: type[int] | type[float] = float
+        if "int" in str(kind.__annotations__[name]):  # `int`, or `int | None`; annotations are texts here
+            number = int
         types[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
     return types
 
@@ -53,7 +58,7 @@ def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str
 _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
     Scenario: _within(Scenario, {**SCENARIO_RANGES, **_Milliseconds}),
     Server: _within(Server, SERVER_RANGES),
-    Workload: {"target": _Above, **_within(Workload, RANGES)},
+    Workload: {"target": _AboveZero, **_within(Workload, RANGES)},
     Disaggregated: _within(Disaggregated, DISAGGREGATED_RANGES),
     Speculation: _within(Speculation, SPECULATION_RANGES),
     LengthShare: _within(LengthShare, LENGTH_RANGES),
@@ -67,7 +72,8 @@ _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
 """Least and most of every number. What is measured may be 0; what is asked for is above it where 0 means nothing."""
 
 
-def _optional(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, Any]:
+def _types_by_path(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, Any]:
+    """`Type.field` -> its type with its range; a field whose default is None may stay without a number."""
     optional = set()
     for field in msgspec.structs.fields(kind):
         if field.default is None:
@@ -81,8 +87,10 @@ def _optional(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, A
     return result
 
 
-def _given(text: str) -> str:
-    return "" if text.strip() else "must not be empty"
+def _blank_problem(text: str) -> str:
+    if text.strip():
+        return ""
+    return "must not be empty"
 
 
 def _precision_problem(name: str) -> str:
@@ -98,8 +106,15 @@ def _server_gpu_problem(name: str) -> str:
     return 'must be the type of its GPUs, such as "H100 SXM 80GB"'
 
 
-def _most(most: int, what: str) -> Callable[[Any], str]:
-    return lambda entries: f"holds {len(entries)} {what}: at most {most}" if len(entries) > most else ""
+def _at_most(most: int, plural: str) -> FieldRule:
+    """The rule that a list has no more entries; `plural` names them in the error."""
+
+    def problem(entries: Any) -> str:
+        if len(entries) > most:
+            return f"holds {len(entries)} {plural}: at most {most}"
+        return ""
+
+    return FieldRule(problem)
 
 
 _PRECISIONS: Final = FieldRule(_precision_problem)
@@ -113,47 +128,52 @@ def checked_observed(seen: Observed) -> Observed:
     return validated(raw, Observed, book=SCENARIO)
 
 
-def _server(server: Server) -> Wrong:
+def _server_faults(server: Server) -> Faults:
     if server.nvlink_gpus > server.gpus:
         yield "nvlink_gpus", "must be at most gpus"
 
 
-def _observed(seen: Observed) -> Wrong:
+def _observed_faults(seen: Observed) -> Faults:
     if 0 < seen.gpus < seen.tp * seen.pp:
         yield "gpus", "must be at least tp x pp, or 0"
 
 
-def _speculation(speculation: Speculation) -> Wrong:
+def _speculation_faults(speculation: Speculation) -> Faults:
     if speculation.problem:
         yield "accepted", speculation.problem
 
 
-def _lengths(lengths: Lengths) -> Wrong:
+def _lengths_faults(lengths: Lengths) -> Faults:
     for name in Lengths.__struct_fields__:
-        wrong = problem_of(getattr(lengths, name))
-        if wrong:
-            yield name, wrong
+        fault = problem_of(getattr(lengths, name))
+        if fault:
+            yield name, fault
 
 
 SCENARIO: Final = Rulebook(
     root=Scenario,
     fields={
         "Server.gpu": FieldRule(_server_gpu_problem),
-        "Workload.model": FieldRule(_given),
+        "Workload.model": FieldRule(_blank_problem),
         "Workload.weight_precision": _PRECISIONS,
         "Workload.kv_precision": _PRECISIONS,
         "Observed.weight_precision": _PRECISIONS,
         "Observed.kv_precision": _PRECISIONS,
-        "Scenario.server": FieldRule(_most(MOST_SERVERS, "shapes of server")),
-        "Scenario.workload": FieldRule(_most(MOST_WORKLOADS, "workloads")),
-        "Observed.points": FieldRule(_most(MOST_POINTS, "points")),
-        "Lengths.prompt": FieldRule(_most(MOST_LENGTHS, "steps")),
-        "Lengths.answer": FieldRule(_most(MOST_LENGTHS, "steps")),
+        "Scenario.server": _at_most(MOST_SERVERS, "shapes of server"),
+        "Scenario.workload": _at_most(MOST_WORKLOADS, "workloads"),
+        "Observed.points": _at_most(MOST_POINTS, "points"),
+        "Lengths.prompt": _at_most(MOST_LENGTHS, "steps"),
+        "Lengths.answer": _at_most(MOST_LENGTHS, "steps"),
     },
-    tables={Server: (_server,), Observed: (_observed,), Speculation: (_speculation,), Lengths: (_lengths,)},
+    tables={
+        Server: (_server_faults,),
+        Observed: (_observed_faults,),
+        Speculation: (_speculation_faults,),
+        Lengths: (_lengths_faults,),
+    },
     unique={},
     open_tables={},
     text=lambda _: "",
-    types={name: number for kind, ranges in _RANGES.items() for name, number in _optional(kind, ranges).items()},
+    types={name: number for kind, ranges in _RANGES.items() for name, number in _types_by_path(kind, ranges).items()},
 )
 """Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -15,8 +15,8 @@ _CONDITION: Final = re.compile(
 )
 _END: Final = re.compile(r"[ \t]*\}[ \t]*")
 _ESCAPED: Final = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
-_TEXT: Final = r"""(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|`[^`\n]*`)"""
-_ONE: Final = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)\s*{_TEXT}\s*(?:,|\Z)")
+_QUOTED: Final = r"""(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|`[^`\n]*`)"""
+_MATCHER: Final = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)\s*{_QUOTED}\s*(?:,|\Z)")
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -75,6 +75,7 @@ def _conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
 
 
 def _matcher(condition: re.Match[str]) -> Matcher:
+    """The condition as a Matcher. Raises ValueError for a pattern."""
     label, mark, value = condition.groups()
     if "~" in mark:
         raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
@@ -82,28 +83,28 @@ def _matcher(condition: re.Match[str]) -> Matcher:
     return Matcher(label, plain, same=mark == "=")
 
 
-def matched(matchers: str) -> tuple[str, ...]:
-    """The labels of `cluster="a",env=~"prod.*"`, up to what is no matcher."""
-    return tuple(matcher[1] for matcher in _read(matchers))
+def matched_labels(matchers: str) -> tuple[str, ...]:
+    """Names of the labels in `cluster="a",env=~"prod.*"`, up to what is no matcher."""
+    return tuple(matcher[1] for matcher in _parse_matchers(matchers))
 
 
 def matchers_problem(matchers: str) -> str:
     """Fault of matchers; empty: none, as with an empty text."""
-    if "__name__" in matched(matchers):
+    if "__name__" in matched_labels(matchers):
         return "must not match __name__, which every query has already"
     end = 0
-    for matcher in _read(matchers):
+    for matcher in _parse_matchers(matchers):
         end = matcher.end()
     if matchers[end:].strip():
         return 'must be label matchers, such as cluster="a",env=~"prod.*", without braces'
     return ""
 
 
-def _read(text: str) -> list[re.Match[str]]:
-    """The matchers from the begin of a text on, up to what is none."""
+def _parse_matchers(text: str) -> list[re.Match[str]]:
+    """The matchers that a text begins with, up to what is none; group 1 is the label."""
     matchers: list[re.Match[str]] = []
     end = 0
-    while (matcher := _ONE.match(text, end)) is not None:
+    while (matcher := _MATCHER.match(text, end)) is not None:
         matchers.append(matcher)
         end = matcher.end()
     return matchers

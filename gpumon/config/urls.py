@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
-_NO_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
+_NOT_A_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
 
 
 def with_scheme(url: str) -> str:
@@ -39,7 +39,10 @@ def url_problem(url: str) -> str:
         ("?" in url, "must have no query (?...): a key belongs in api_key_env or api_key_file"),
         ("#" in url, "must have no fragment (#...)"),
     )
-    return next((text for wrong, text in checks if wrong), "")
+    for is_wrong, text in checks:
+        if is_wrong:
+            return text
+    return ""
 
 
 def server_of_url(url: str) -> str:
@@ -59,14 +62,17 @@ def without_secrets(text: str) -> str:
     What stands where a port should is struck out too: it may be half of a password.
     """
     if "@" in text:
-        scheme, mark, _ = text.partition("://")
-        text = f"{scheme if mark else ''}{mark}***@{text.rpartition('@')[2]}"
+        scheme, separator, _ = text.partition("://")
+        start = ""
+        if separator:
+            start = scheme + separator
+        text = f"{start}***@{text.rpartition('@')[2]}"
     struck = text
     for place, character in enumerate(text):
         if character in "?#" and not _is_plain_beginning(text, place):
             struck = f"{text[: place + 1]}***"
             break
-    return _NO_PORT.sub(r"\1***", struck)
+    return _NOT_A_PORT.sub(r"\1***", struck)
 
 
 def _is_plain_beginning(text: str, place: int) -> bool:

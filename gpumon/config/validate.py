@@ -19,40 +19,41 @@ from gpumon.config.schema import Config
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MOST_DEPTH: Final = 4
-_ANY: Final = FieldRule(lambda _: "")
+"""Parts of the longest path of a setting, `keys.time.minute.back`: what lies deeper is refused as a value."""
+_NO_RULE: Final = FieldRule(lambda _: "")
 
 
 def validated(raw: Mapping[str, Any], kind: type[T], path: KeyPath = (), book: Rulebook = CONFIG_RULES) -> T:
     """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order,
     with the others behind it; what settings say together is looked at once each fits."""
     reader = _Reader(book)
-    table = reader.table(raw, kind, path)
+    table = reader.read_table(raw, kind, path)
     if table is None:
         raise join_faults(reader.refused)
     return table
 
 
 class _Reader:
-    """Reads raw values, and goes on behind what does not fit: None stands for it."""
+    """Reads raw values, and goes on behind what does not fit: None stands for it, and `refused` says why."""
 
     def __init__(self, book: Rulebook) -> None:
         self.book = book
         self.refused: list[Refused] = []
 
     def refuse(self, path: KeyPath, text: str, value: object = HIDDEN_VALUE) -> None:
-        """Note what is wrong."""
+        """Note what is wrong with a value. Callers return its None as the value."""
         self.refused.append(Refused(path, text, value))
 
-    def table(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> T | None:
-        """The Struct of a table."""
-        before = len(self.refused)
+    def read_table(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> T | None:
+        """The Struct of a table; None where something in it is refused."""
+        count_before = len(self.refused)
         types = _types(kind, self.book)
-        values = self.values(raw, kind, path)
+        values = self.read_values(raw, kind, path)
         if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
             for name in _needed(kind):
                 if name not in raw:
                     self.refuse(path, f"needs {name}: {allowed_values(types[name])}")
-        if len(self.refused) > before:
+        if len(self.refused) > count_before:
             return None
         table = kind(**values)
         fault = self.fault_of_whole(table)
@@ -65,61 +66,61 @@ class _Reader:
         self.refuse((*path, key), text, refused)
         return None
 
-    def values(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> dict[str, Any]:
-        """The values of a table, as far as there is no end of what is refused."""
+    def read_values(self, raw: Mapping[str, Any], kind: type[T], path: KeyPath) -> dict[str, Any]:
+        """The values of a table; those behind more than `MOST_REFUSED` refused ones are not read."""
         types = _types(kind, self.book)
         values = {}
         for key, value in raw.items():
             if len(self.refused) > MOST_REFUSED:
                 break
             if key in types:
-                values[key] = self.value(value, types[key], (*path, key), _rule(kind, key, self.book))
+                values[key] = self.read_value(value, types[key], (*path, key), _rule(kind, key, self.book))
             else:
-                self.refused.append(self.unknown(key, tuple(types), (*path, key)))
+                self.refused.append(self.unknown_key(key, tuple(types), (*path, key)))
         return values
 
-    def unknown(self, key: str, keys: tuple[str, ...], path: KeyPath) -> Refused:
-        """The refusal of a key that no field has; of one that earlier versions had, where it stands now."""
+    def unknown_key(self, key: str, keys: tuple[str, ...], path: KeyPath) -> Refused:
+        """The refusal of a key that no field has; if earlier versions had it, the text says where it stands now."""
         if path in self.book.moved:
             return Refused(path, self.book.moved[path])
         return _unknown(key, keys, path, self.book.root)
 
     def fault_of_whole(self, table: msgspec.Struct) -> tuple[str, str] | None:
-        """The first fault of settings together, as key and text: the others may follow from it."""
+        """The key and the text of the first fault of settings together: others may follow from it. None: no fault."""
         for rule in self.book.tables.get(type(table), ()):
             for fault in rule(table):
                 return fault
         return None
 
-    def value(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
+    def read_value(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
         """The value of one key."""
         table = _table_of(kind)
         if table is not None:
             if isinstance(value, dict):
-                return self.table(value, table, path)
+                return self.read_table(value, table, path)
             return self.refuse(path, f"must be a table: [{path[-1]}]", value)
         entry = entry_of(kind)
         if entry is not None:
             if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
                 return self.refuse(path, f"must be tables: [[{path[-1]}]]", value)
-            return self.entries(value, entry, path, rule)
+            return self.read_entries(value, entry, path, rule)
         if get_origin(kind) is dict:
-            return self.open_table(value, self.book.open_tables[str(path[-1])], path)
-        return self.scalar(value, kind, path, rule)
+            return self.read_open_table(value, self.book.open_tables[str(path[-1])], path)
+        return self.read_scalar(value, kind, path, rule)
 
-    def entries(self, items: list[Any], kind: type[T], path: KeyPath, rule: FieldRule) -> Any:
-        """The Structs of an array of tables, unlike each other in what must differ."""
-        before = len(self.refused)
-        tables = [self.table(item, kind, (*path, number)) for number, item in enumerate(items)]
-        if len(self.refused) > before:
+    def read_entries(self, items: list[Any], kind: type[T], path: KeyPath, rule: FieldRule) -> Any:
+        """The Structs of an array of tables, after a check that they differ in what must be unique."""
+        count_before = len(self.refused)
+        tables = [self.read_table(item, kind, (*path, number)) for number, item in enumerate(items)]
+        if len(self.refused) > count_before:
             return None
         for key, compared in self.book.unique.get(str(path[-1]), ()):
-            first_at: dict[str, int] = {}
+            first_numbers: dict[str, int] = {}
             for number, entry in enumerate(tables):
                 value = getattr(entry, key)
                 if not value:
                     continue
-                first = first_at.setdefault(compared(value), number)
+                first = first_numbers.setdefault(compared(value), number)
                 if first != number:
                     return self.refuse((*path, number, key), f"is the same as in {dotted((*path, first))}", value)
         text = rule.problem(tables)
@@ -127,7 +128,7 @@ class _Reader:
             return self.refuse(path, text)
         return tuple(tables)
 
-    def open_table(self, value: Any, table: OpenTable, path: KeyPath) -> Any:
+    def read_open_table(self, value: Any, table: OpenTable, path: KeyPath) -> Any:
         """A table whose keys the user chooses."""
         if not isinstance(value, dict):
             return self.refuse(path, f"must be a table: [{path[-1]}]", value)
@@ -137,7 +138,7 @@ class _Reader:
             name = ".".join(map(str, place[len(path) :]))
             if name in values:
                 return self.refuse(place, "stands here twice")
-            values[name] = self.open_value(name, item, table, place)
+            values[name] = self.read_open_value(name, item, table, place)
             if values[name] is None:
                 return None
             places[name] = place
@@ -147,7 +148,7 @@ class _Reader:
             return self.refuse(places[name], text, values[name])
         return values
 
-    def open_value(self, name: str, item: Any, table: OpenTable, place: KeyPath) -> Any:
+    def read_open_value(self, name: str, item: Any, table: OpenTable, place: KeyPath) -> Any:
         """The value of one key of a table whose keys the user chooses."""
         if table.names and name not in table.names:
             self.refused.append(_unknown(name, table.names, place, self.book.root))
@@ -155,7 +156,7 @@ class _Reader:
         name_fault = table.named(name)
         if name_fault:
             return self.refuse(place, name_fault)
-        value = self.scalar(item, table.kind, place, _ANY)
+        value = self.read_scalar(item, table.kind, place, _NO_RULE)
         if value is None:
             return None
         fault = table.problem(name, value)
@@ -163,7 +164,7 @@ class _Reader:
             return self.refuse(place, fault, value)
         return value
 
-    def scalar(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
+    def read_scalar(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
         """A number, a text, or a list of them."""
         shown = value
         if rule.hidden:
@@ -186,32 +187,34 @@ class _Reader:
 
 
 def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The fields that have no default: they stand first."""
+    """Names of the fields that have no default; msgspec has them in front of the others."""
     return kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
 
 
 def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
     """The type of each field, with the range that the book adds."""
-    own = _own_types(kind)
+    own = _declared_types(kind)
     if book.types:
         return {name: book.types.get(f"{kind.__name__}.{name}", own[name]) for name in own}
     return own
 
 
 @cache
-def _own_types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+def _declared_types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The type of each field as the Struct declares it."""
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _rule(kind: type[msgspec.Struct], key: str, book: Rulebook) -> FieldRule:
     """The rule of a field: the book's, else the one that stands beside its type."""
-    return book.fields.get(f"{kind.__name__}.{key}") or _own_rules(kind).get(key, _ANY)
+    return book.fields.get(f"{kind.__name__}.{key}") or _declared_rules(kind).get(key, _NO_RULE)
 
 
 @cache
-def _own_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
+def _declared_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
+    """The rules that stand beside the types of the fields, by name of the field."""
     rules = {}
-    for name, annotation in _own_types(kind).items():
+    for name, annotation in _declared_types(kind).items():
         for part in (annotation, *get_args(annotation)):
             for meta in getattr(part, "__metadata__", ()):
                 if isinstance(meta, msgspec.Meta) and meta.extra:
@@ -220,12 +223,12 @@ def _own_rules(kind: type[msgspec.Struct]) -> Mapping[str, FieldRule]:
 
 
 def with_setting(config: Config, section: str, key: str, value: object) -> Config:
-    """`config` with one setting changed; None is for what has no default. Raises Refused for what does not fit."""
-    return all_changed(config, {(section, key): value})
+    """`config` with one setting changed; the value None takes it out. Raises Refused for what does not fit."""
+    return with_settings(config, {(section, key): value})
 
 
-def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Config:
-    """`config` with settings ((section, key) -> value) changed at once: only together do they have to fit.
+def with_settings(config: Config, changes: Mapping[tuple[str, str], object]) -> Config:
+    """`config` with several settings, (section, key) -> value, changed at once: they have to fit together only.
 
     Raises Refused.
     """
@@ -239,12 +242,12 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
         for key in given:
             raw.pop(key, None)
         raw |= given  # behind the others: faults come in the order of the changes
-        tables[section] = validated(_without_nothing(raw), type(table), (section,))
+        tables[section] = validated(_as_toml_values(raw), type(table), (section,))
     return msgspec.structs.replace(config, **tables)
 
 
-def _without_nothing(raw: Mapping[str, object]) -> dict[str, object]:
-    """Values as a file could hold them: lists for tuples, and no None."""
+def _as_toml_values(raw: Mapping[str, object]) -> dict[str, object]:
+    """Values as a parser of TOML would give them: lists for tuples, and no None."""
     values: dict[str, object] = {}
     for key, value in raw.items():
         if isinstance(value, tuple):
@@ -255,10 +258,11 @@ def _without_nothing(raw: Mapping[str, object]) -> dict[str, object]:
 
 
 def _unknown(key: str, keys: tuple[str, ...], path: KeyPath, root: type[msgspec.Struct]) -> Refused:
+    """The refusal of an unknown key, with the nearest of the known `keys`, or of those inside the tables of `root`."""
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
     if len(path) == 1:
-        inside = _places(root)
+        inside = _keys_inside_tables(root)
     else:
         inside = {}
     nearest = difflib.get_close_matches(key.lower(), (*keys, *inside), n=1, cutoff=0.5)
@@ -272,9 +276,9 @@ def _unknown(key: str, keys: tuple[str, ...], path: KeyPath, root: type[msgspec.
     return Refused(path, f"unknown key; {hint}")
 
 
-def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
-    """The keys inside the tables of a file, each with the first table that has it, and that table's header."""
-    places: dict[str, tuple[str, str]] = {}
+def _keys_inside_tables(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
+    """The keys inside the tables of a file -> name and header of the first table that has it."""
+    tables: dict[str, tuple[str, str]] = {}
     for table in msgspec.structs.fields(root):
         entry = entry_of(table.type)
         kind = entry or table.type
@@ -284,8 +288,8 @@ def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
             else:
                 header = f"[{table.name}]"
             for field in msgspec.structs.fields(kind):
-                places.setdefault(field.name, (table.name, header))
-    return places
+                tables.setdefault(field.name, (table.name, header))
+    return tables
 
 
 def _leaves(table: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -322,6 +326,7 @@ def allowed_values(kind: Any) -> str:
 
 
 def _described(info: Any) -> str:
+    """Allowed values of a type, as msgspec describes it."""
     for node, describe in _DESCRIPTIONS.items():
         if isinstance(info, node):
             return describe(info)
@@ -329,6 +334,7 @@ def _described(info: Any) -> str:
 
 
 def _range(info: Any) -> str:
+    """Range of a number with a blank in front, ` from 0.25 to 3600`; empty where it has none."""
     if info.ge is not None and info.le is not None:
         return f" from {info.ge:g} to {info.le:g}"
     if info.gt is not None and info.le is not None:

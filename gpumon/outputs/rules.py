@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.config.selector import matched
+from gpumon.config.selector import matched_labels
 from gpumon.efficiency.promql import Constant, bucket_weights
 from gpumon.readings.text import clean
 from gpumon.triage.samples import AWAKE
@@ -167,7 +167,7 @@ def _values(ruled: Ruled) -> dict[str, str]:
 
 def _labels(scope: Scope) -> dict[str, str]:
     """Labels that series of a target, an engine, a GPU and an exporter have."""
-    own = [*_KEPT, *scope.hosts, *matched(scope.match)]
+    own = [*_KEPT, *scope.hosts, *matched_labels(scope.match)]
     workload = []
     if scope.join:
         own.append(scope.join)
@@ -181,7 +181,7 @@ def _labels(scope: Scope) -> dict[str, str]:
         if name not in ("namespace", "pod") or name == scope.join:
             gpu.append(name)
     exporter = []
-    for name in ("cluster", "job", "instance", *matched(scope.match)):
+    for name in ("cluster", "job", "instance", *matched_labels(scope.match)):
         if name not in _OF_ENGINES:
             exporter.append(name)
     return {

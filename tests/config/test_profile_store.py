@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.profile_store import (
-    absent,
+    absence_reason,
     builtin,
     checked_name,
     folder,
@@ -160,9 +160,11 @@ def test_a_profile_that_is_absent_is_explained(environ: dict[str, str]) -> None:
     store([SWEPT], environ)
     (place(environ) / "cut.json").write_text("{")
     stored = stored_profiles(environ)
-    assert absent("mime", stored) == "there is no profile 'mime'; did you mean mine?"
-    assert absent("guide-nemo-6b", stored).startswith("there is no profile 'guide-nemo-6b'; did you mean guide-nemo-5b")
-    assert absent("cut", stored).startswith(f"{place(environ)}/cut.json: is no profile")
+    assert absence_reason("mime", stored) == "there is no profile 'mime'; did you mean mine?"
+    assert absence_reason("guide-nemo-6b", stored).startswith(
+        "there is no profile 'guide-nemo-6b'; did you mean guide-nemo-5b"
+    )
+    assert absence_reason("cut", stored).startswith(f"{place(environ)}/cut.json: is no profile")
 
 
 def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]) -> None:
