@@ -16,7 +16,7 @@ from gpumon.commands.stretch import time_of_option
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.schema import Config
-from gpumon.history.file import to_read
+from gpumon.history.file import recording_to_read
 from gpumon.history.player import Player
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import write_recording
@@ -143,7 +143,7 @@ def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
 
     Raises ConfigError in one line.
     """
-    path = to_read(file, os.environ, socket.gethostname())
+    path = recording_to_read(file, os.environ, socket.gethostname())
     recording = Recording(path)
     span = recording.span()
     if span is None:

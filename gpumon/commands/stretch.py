@@ -26,10 +26,10 @@ def open_recording(file: str | None, since: str | None, until: str | None) -> tu
     """
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import file_name
-    from gpumon.history.file import to_read
+    from gpumon.history.file import recording_to_read
     from gpumon.history.reader import Recording
 
-    path = to_read(file or "", os.environ, socket.gethostname())
+    path = recording_to_read(file or "", os.environ, socket.gethostname())
     recording = Recording(path)
     span = recording.span()
     if span is None:

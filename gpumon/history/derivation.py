@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from gpumon.history.frame_store import NOTED_S, FrameStore, JudgedThing, Note, same, thing_of
+from gpumon.history.frame_store import NOTED_S, FrameStore, JudgedThing, Note, is_same_verdict, thing_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
@@ -146,7 +146,7 @@ def _as_noted(derived: Snapshot, stood: Collection[Verdict]) -> tuple[Verdict, .
     verdicts = []
     for noted in stood:
         own = now.get(thing_of(noted))
-        if own is not None and same(own, noted):
+        if own is not None and is_same_verdict(own, noted):
             verdicts.append(msgspec.structs.replace(own, since=noted.since))
         else:
             verdicts.append(noted)

@@ -22,24 +22,27 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.readings.text import clean
 
+RECORDING: Final = "recording.gpumon"
+"""Name of the recording in the folder of an incident bundle."""
 RECORDING_SCHEMA: Final = 1
 """Raised when an older gpumon could not read what is written."""
 APPLICATION: Final = 0x67707566
 """SQLite's `application_id` of a recording."""
 BUSY_S: Final = 5.0
-"""How long SQLite waits for another process's lock."""
+"""Longest time that SQLite waits for another process's lock."""
 _MOST_FACTS: Final = 100
 _LEAST_BYTES: Final = 512
 """Least size of a page: SQLite takes a smaller file for a new one."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
-_GROWS_BYTES: Final = 65536
-"""By so much a file may be about to grow when it cannot."""
-_REMOTE: Final = frozenset(
+"""Endings of the files that SQLite lays beside a database."""
+_GROWTH_BYTES: Final = 65536
+"""Bytes that a file may have been about to grow by when it could not."""
+_REMOTE_FILE_SYSTEMS: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
 """File systems of other machines; what FUSE mounts is taken for one, too."""
 _MOST_PARTS: Final = 1000
-"""Tables, indexes and the like of a file that are looked at."""
+"""Most tables, indexes and the like of a file that are looked at."""
 _COLUMNS: Final = {"facts": ("name", "value"), "pieces": ("id", "kind", "run", "first_s", "last_s", "data")}
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -63,21 +66,21 @@ class PieceKind(IntEnum):
     # 3 and 5 are in files of gpumon 0.1: state of its own that nothing reads.
 
 
-def connected(path: Path, mode: str) -> sqlite3.Connection:
-    """An open file, in SQLite's `mode` (`ro`, `rw`); transactions are begun by hand. Raises sqlite3.Error."""
+def open_connection(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to a file in SQLite's `mode` (`ro`, `rw`); transactions are begun by hand. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
 
-def make(path: Path, facts: Mapping[str, str]) -> None:
-    """A new, empty recording; the file appears whole or not at all. Raises FileExistsError, OSError, sqlite3.Error.
+def make_recording(path: Path, facts: Mapping[str, str]) -> None:
+    """Make a new, empty recording; the file appears whole or not at all.
 
-    Only its user can read it: it tells what runs on this machine.
+    Only its user can read it: it tells what runs on this machine. Raises FileExistsError, OSError, sqlite3.Error.
     """
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        with contextlib.closing(connected(new, "rw")) as connection:
+        with contextlib.closing(open_connection(new, "rw")) as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {RECORDING_SCHEMA}")
@@ -99,8 +102,8 @@ def make(path: Path, facts: Mapping[str, str]) -> None:
         new.unlink(missing_ok=True)
 
 
-def check(path: Path) -> None:
-    """Raises ConfigError, one line that names the file and the fix, where it can be no recording.
+def check_file(path: Path) -> None:
+    """Refuse what can be no recording: ConfigError in one line that names the file and the fix.
 
     The file is not opened: to close any handle on it would take SQLite's locks from this process (fcntl(2)).
     """
@@ -121,10 +124,10 @@ def check(path: Path) -> None:
         raise ConfigError(f"{where}: is no recording of gpumon; name one that `gpumon record` wrote, or a new file")
 
 
-def single(path: Path) -> None:
-    """Raises ConfigError where the file has another name: under that, another process could write it, too.
+def check_single_name(path: Path) -> None:
+    """Refuse a file that has another name, as another process could write it under that one. Raises ConfigError.
 
-    The name under which `make` made it goes: that stays where a process is killed just then.
+    The name under which `make_recording` made it is removed: a process that is killed just then leaves it.
     """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
         with contextlib.suppress(FileNotFoundError):
@@ -136,7 +139,7 @@ def single(path: Path) -> None:
         )
 
 
-def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
+def read_facts(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     """Metadata of a recording. Raises ConfigError if it is none that can be read."""
     where = file_name(path)
     try:
@@ -147,7 +150,7 @@ def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
         texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
         return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
     except sqlite3.Error as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
 def _check_versions(connection: sqlite3.Connection, where: str) -> None:
@@ -180,16 +183,18 @@ def _check_parts(connection: sqlite3.Connection, where: str) -> None:
 
 
 def _check_columns(connection: sqlite3.Connection, where: str) -> None:
+    """Refuse tables without the columns of a recording, or where these are computed. Raises ConfigError."""
     for table, columns in _COLUMNS.items():
-        hidden = {}
-        for _, name, *_, flag in connection.execute(f"PRAGMA table_xinfo({table})"):
-            hidden[name] = flag
-        if any(hidden.get(column) != 0 for column in columns):
+        stored = set()
+        for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})"):
+            if hidden == 0:
+                stored.add(name)
+        if not stored.issuperset(columns):
             raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
-    """A refusal of SQLite, for the user (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
+def unreadable_error(path: Path, error: sqlite3.Error) -> ConfigError:
+    """The error to raise where SQLite cannot read a file (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
     text = clean(str(error), 200)
     if "not a database" in text:
         text = "is no recording of gpumon; name one that `gpumon record` wrote, or a new file"
@@ -200,25 +205,27 @@ def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
     return ConfigError(f"{file_name(path)}: {text}")
 
 
-def unwritable(path: Path, error: sqlite3.Error) -> OSError:
-    """Why a file cannot be written. Where SQLite only says that I/O failed, the same is asked of a file beside it."""
+def unwritable_error(path: Path, error: sqlite3.Error) -> OSError:
+    """The error to raise where SQLite cannot write a file. Where it only says that I/O failed, the same is tried with a
+    file beside it, whose error says why."""
     text = clean(str(error), 120)
     if "disk I/O error" in text:
         try:
-            grown = max((file.stat().st_size for file in (path, Path(f"{path}-wal")) if file.exists()), default=0)
+            files = (path, Path(f"{path}-wal"))
+            largest = max((file.stat().st_size for file in files if file.exists()), default=0)
             with tempfile.TemporaryFile(dir=path.parent) as probe:
-                os.pwrite(probe.fileno(), b"\0", grown + _GROWS_BYTES)
+                os.pwrite(probe.fileno(), b"\0", largest + _GROWTH_BYTES)
         except OSError as failure:
             return failure
     return OSError(errno.EIO, text)
 
 
-def journaled(connection: sqlite3.Connection, path: Path) -> None:
+def choose_journal(connection: sqlite3.Connection, path: Path) -> None:
     """Choose the journal: WAL, which readers do not wait for; on network file systems, where it fails, a rollback one.
 
     sqlite.org/wal.html: "All processes using a database must be on the same host computer". Raises sqlite3.Error.
     """
-    if not remote(path):
+    if not is_remote_path(path):
         with contextlib.suppress(sqlite3.OperationalError):
             if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
                 # A commit then waits for no disk: kill -9 loses nothing of it, a power cut the last seconds.
@@ -229,14 +236,14 @@ def journaled(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def rest(connection: sqlite3.Connection) -> None:
+def leave_single_file(connection: sqlite3.Connection) -> None:
     """Leave a single file, to copy and to read where nothing can be written. Raises sqlite3.Error while it is read."""
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    connection.execute("PRAGMA busy_timeout = 200")
+    connection.execute("PRAGMA busy_timeout = 200")  # ms: the program ends, and a reader may stay for hours
     connection.execute("PRAGMA journal_mode = DELETE")
 
 
-def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+def is_remote_path(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
     """Whether a path lies on a file system of another machine."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
@@ -249,11 +256,13 @@ def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
         words = line.split()
         if len(words) < 3:
             continue
-        point = words[1].encode().decode("unicode_escape", "replace").rstrip("/")
-        if (folder == point or folder.startswith(f"{point}/")) and len(point) >= longest:
-            kind = words[2]
-            longest = len(point)
-    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuseblk"
+        _, escaped, file_system, *_ = words  # proc_mounts(5)
+        mount_point = escaped.encode().decode("unicode_escape", "replace").rstrip("/")
+        # Of several that hold the folder the innermost counts; of two at one place the later, which hides the other.
+        if (folder == mount_point or folder.startswith(f"{mount_point}/")) and len(mount_point) >= longest:
+            kind = file_system
+            longest = len(mount_point)
+    return kind in _REMOTE_FILE_SYSTEMS or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuseblk"
 
 
 @contextlib.contextmanager
@@ -264,7 +273,7 @@ def lock_file(path: Path) -> Iterator[None]:
     Raises ConfigError where another process writes, OSError.
     """
     beside = Path(f"{os.path.realpath(path)}.lock")
-    descriptor = _locked(beside, path)
+    descriptor = _lock(beside, path)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -274,7 +283,8 @@ def lock_file(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(beside: Path, path: Path) -> int:
+def _lock(beside: Path, path: Path) -> int:
+    """Make and lock the file beside a recording; returns its descriptor. Raises ConfigError, OSError."""
     while True:
         try:
             descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -284,6 +294,7 @@ def _locked(beside: Path, path: Path) -> int:
             raise ConfigError(f"{file_name(beside)}: is a link, not the lock of a recording: remove it") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The last holder may have removed the file between the two calls: then this is no longer the lock.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), beside.stat()):
                     return descriptor
@@ -297,28 +308,24 @@ def _locked(beside: Path, path: Path) -> int:
         except OSError:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its last holder took the file away meanwhile
-
-
-RECORDING: Final = "recording.gpumon"
-"""The recording in the folder of an incident bundle."""
+        os.close(descriptor)
 
 
 def own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
     """`gpumon/recordings/HOST.sqlite` in the user's XDG data folder. Raises ConfigError where there is no such."""
-    base = environ.get("XDG_DATA_HOME", "")
+    data_folder = environ.get("XDG_DATA_HOME", "")
     home = environ.get("HOME", "")
-    if not base.startswith("/"):
-        base = ""
-        if home.startswith("/"):
-            base = f"{home}/.local/share"
-    if not base:
-        raise ConfigError("no folder for recordings: name a file, or set XDG_DATA_HOME or HOME")
+    if not data_folder.startswith("/"):  # the XDG specification: a relative one is ignored
+        if not home.startswith("/"):
+            raise ConfigError("no folder for recordings: name a file, or set XDG_DATA_HOME or HOME")
+        data_folder = f"{home}/.local/share"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
-    return Path(base, "gpumon", "recordings", f"{name}{'-simulated' if simulated else ''}.sqlite")
+    if simulated:
+        name = f"{name}-simulated"
+    return Path(data_folder, "gpumon", "recordings", f"{name}.sqlite")
 
 
-def to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
+def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
     """The recording that a user means: of a folder the one in it, and without a name the host's own.
 
     Raises ConfigError.
@@ -332,10 +339,12 @@ def to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
             f"{file_name(path)}: this host has none of its own yet: name a file, or begin it: gpumon record"
         )
     inside = path / RECORDING
-    return inside if os.path.isfile(inside) else path  # noqa: PTH113 - likewise
+    if os.path.isfile(inside):  # noqa: PTH113 - likewise
+        return inside
+    return path
 
 
 def recording_facts(host: str, *, simulated: bool) -> dict[str, str]:
-    """For a recording that is made now."""
+    """The facts of a recording that is made now: its host, the version of gpumon, the time, and `yes` if simulated."""
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}

@@ -13,9 +13,9 @@ from gpumon.readings.history import CELL_S
 from gpumon.readings.verdict import Event, Family, Kind, Verdict
 
 NOTED_S: Final = 3600.0
-"""All verdicts that stand are noted so often: who opens a moment looks back no further."""
+"""Seconds between two notes of all verdicts that stand: who opens a moment looks back no further."""
 SEGMENT_S: Final = 10.0
-"""A past is worked out in parts of so many seconds, each once it is looked at."""
+"""Seconds of a past that are worked out together, once one of their moments is looked at."""
 
 
 class Tick(NamedTuple):
@@ -33,12 +33,14 @@ class Points(NamedTuple):
     """Means of some seconds for the charts of a longer past."""
 
     wall_s: float
+    """Their end, as Unix time."""
     seconds: float
     values: Mapping[str, float]
+    """Mean of each series; those that have none are left out."""
 
 
 JudgedThing = tuple[Kind, str, Family]
-"""Place of at most one verdict: kind and key of a thing, and the question that is asked."""
+"""Kind and key of a thing, and the question that is asked about it: at most one verdict stands on each."""
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -46,23 +48,26 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
     wall_s: float
     whole: bool
-    """All that stand, in place of what was noted before; else what changed since the entry before."""
+    """Whether `verdicts` are all that stand; else they are what changed since the entry before."""
     verdicts: tuple[Verdict, ...]
     """Verdicts that began, or are of another limit or level now, as they were told then."""
     over: tuple[JudgedThing, ...] = ()
+    """Those on which no verdict stands any more."""
 
 
 class VerdictLog:
     """Changes of the verdicts at each tick: those that begin, change their level or end; now and then all."""
 
     def __init__(self, every_s: float = NOTED_S) -> None:
-        """All that stand are noted every so many seconds, and first of all."""
+        """`every_s`: seconds between two notes of all verdicts that stand. The first note is such a one."""
         self._every_s = every_s
         self._noted: dict[JudgedThing, Verdict] = {}
+        """Verdicts of the tick before."""
         self._whole_s = -math.inf
+        """When all were noted last."""
 
     def renew(self) -> None:
-        """The next note has all that stand."""
+        """Let the next note have all verdicts that stand."""
         self._whole_s = -math.inf
 
     def note(self, wall_s: float, verdicts: Iterable[Verdict]) -> Note | None:
@@ -70,15 +75,16 @@ class VerdictLog:
         before = self._noted
         now = {thing_of(verdict): verdict for verdict in verdicts}
         self._noted = now
-        if not 0.0 <= wall_s - self._whole_s < self._every_s:
+        if not 0.0 <= wall_s - self._whole_s < self._every_s:  # below 0: the clock was set back
             self._whole_s = wall_s
-            return Note(wall_s, True, tuple(now.values()))
-        begun = tuple(
-            verdict for thing, verdict in now.items() if thing not in before or not same(before[thing], verdict)
-        )
+            return Note(wall_s, whole=True, verdicts=tuple(now.values()))
+        changed = []
+        for thing, verdict in now.items():
+            if thing not in before or not is_same_verdict(before[thing], verdict):
+                changed.append(verdict)
         over = tuple(thing for thing in before if thing not in now)
-        if begun or over:
-            return Note(wall_s, False, begun, over)
+        if changed or over:
+            return Note(wall_s, whole=False, verdicts=tuple(changed), over=over)
         return None
 
 
@@ -87,9 +93,9 @@ def thing_of(verdict: Verdict) -> JudgedThing:
     return verdict.kind, verdict.key, verdict.family
 
 
-def same(one: Verdict, other: Verdict) -> bool:
+def is_same_verdict(verdict: Verdict, other: Verdict) -> bool:
     """Whether two verdicts on one thing say the same, as urgently."""
-    return one.code is other.code and one.level is other.level
+    return verdict.code is other.code and verdict.level is other.level
 
 
 class FrameStore(Protocol):
@@ -143,8 +149,8 @@ class PointsCell:
                 self._sums[key] = self._sums.get(key, 0.0) + value
                 self._counts[key] = self._counts.get(key, 0) + 1
 
-    def taken(self) -> Points | None:
-        """The mean of what came since the last call; None where nothing came."""
+    def take(self) -> Points | None:
+        """Take out the means of the ticks since the last call; None where there were none."""
         seconds = self._seconds
         self._seconds = 0.0
         means = {key: total / self._counts[key] for key, total in self._sums.items()}

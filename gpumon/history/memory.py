@@ -14,11 +14,12 @@ from gpumon.history.frame_store import Note, Points, PointsCell, Tick, VerdictLo
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
-_LONGEST_S: Final = 60.0
-"""A chunk is full then, or with the next minute of the clock."""
+_CHUNK_S: Final = 60.0
+"""Seconds of the clock that one chunk has: a minute."""
 _MOST_FRAMES: Final = 120
+"""Most frames of one chunk: one that is taken more often than twice a second has several a minute."""
 _OVERHEAD_BYTES: Final = 160
-"""Size of a bytes object and its places in lists."""
+"""Bytes that an entry takes beside its contents: a bytes object and its places in lists."""
 
 
 class _Chunk:
@@ -28,11 +29,15 @@ class _Chunk:
         """`run`: how often the clock had gone back before."""
         self.run = run
         self.walls: list[float] = []
+        """Unix times of its frames."""
         self.packed: list[codec.PackedFrame] = []
+        """Its frames, until they are a block."""
         self.block = b""
+        """Its frames, once they are a block."""
         self.points: list[Points] = []
-        self.cells = b""
-        """The points, once the frames are a block."""
+        """Its points, until the frames are a block."""
+        self.packed_points = b""
+        """Its points, once the frames are a block."""
         self.last_s = 0.0
         """When the last frame was taken, on the monotonic clock."""
         self.events: list[Event] = []
@@ -41,10 +46,12 @@ class _Chunk:
 
     def add(self, tick: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
-        shared = self.packed[-1].engines if self.packed else ()
+        shared: tuple[bytes, ...] = ()
+        if self.packed:
+            shared = self.packed[-1].engines
         new = []
-        for at, engine in enumerate(packed.engines):
-            if at >= len(shared) or shared[at] is not engine:
+        for place, engine in enumerate(packed.engines):
+            if place >= len(shared) or shared[place] is not engine:
                 new.append(engine)
         added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(tick.events))
         self.walls.append(tick.frame.wall_s)
@@ -54,22 +61,22 @@ class _Chunk:
         self.bytes += added
         return added
 
-    def noted(self, note: bytes) -> int:
+    def add_note(self, note: bytes) -> int:
         """Take in an entry of the log of verdicts; returns the bytes that it takes."""
         self.notes.append(note)
         added = len(note) + _OVERHEAD_BYTES
         self.bytes += added
         return added
 
-    def squeezed(self, block: bytes, cells: bytes) -> int:
+    def replace_frames(self, block: bytes, packed_points: bytes) -> int:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
-        notes = sum(map(len, self.notes)) + _OVERHEAD_BYTES * len(self.notes)
-        new = len(block) + len(cells) + notes + _OVERHEAD_BYTES * (2 + len(self.events))
+        entries = (block, packed_points, *self.notes)
+        new = sum(map(len, entries)) + _OVERHEAD_BYTES * (len(entries) + len(self.events))
         saved = self.bytes - new
         self.bytes = new
         self.block = block
         self.packed = []
-        self.cells = cells
+        self.packed_points = packed_points
         self.points = []
         return saved
 
@@ -91,6 +98,7 @@ class MemoryStore:
         self._turns = 0
         self._lock = threading.Lock()
         self._full: deque[_Chunk] = deque()
+        """Chunks that get no more frames, and wait to be packed tighter."""
         self._squeezer: threading.Thread | None = None
 
     @property
@@ -104,7 +112,7 @@ class MemoryStore:
         wall_s = tick.frame.wall_s
         points = None
         if self._cell.ends(wall_s):
-            points = self._cell.taken()
+            points = self._cell.take()
         self._cell.add(wall_s, tick.frame.interval_s, tick.points)
         with self._lock:
             if points is not None and self._chunks:
@@ -114,8 +122,8 @@ class MemoryStore:
             if tick.verdicts is not None:
                 note = self._log.note(wall_s, tick.verdicts)
                 if note is not None:
-                    self._bytes += chunk.noted(codec.pack_note(note))
-            self._drop(tick.frame.monotonic_s)
+                    self._bytes += chunk.add_note(codec.pack_note(note))
+            self._drop_oldest(tick.frame.monotonic_s)
         self._squeeze_aside()
 
     def _chunk_for(self, wall_s: float) -> _Chunk:
@@ -138,13 +146,14 @@ class MemoryStore:
             self._squeezer = threading.Thread(target=self._squeeze, name="flight recorder", daemon=True)
             self._squeezer.start()
 
-    def _drop(self, now_s: float) -> None:
-        """Let the oldest go: what is too long ago, or too much."""
+    def _drop_oldest(self, now_s: float) -> None:
+        """Drop the oldest chunks: what is too long ago, or too much; the newest stays. `now_s` is monotonic."""
         chunks = self._chunks
         while len(chunks) > 1 and (now_s - chunks[0].last_s > self._seconds or self._bytes > self._most_bytes):
             self._bytes -= chunks.popleft().bytes
 
     def _squeeze(self) -> None:
+        """Pack full chunks until none is left; in the thread."""
         while True:
             with self._lock:
                 if not self._full:
@@ -153,10 +162,10 @@ class MemoryStore:
                 packed = chunk.packed
                 points = chunk.points
             block = codec.pack_block(packed)
-            cells = codec.pack_points(points)
+            packed_points = codec.pack_points(points)
             with self._lock:
-                saved = chunk.squeezed(block, cells)
-                if chunk in self._chunks:
+                saved = chunk.replace_frames(block, packed_points)
+                if chunk in self._chunks:  # it may have been dropped meanwhile, with all its bytes
                     self._bytes -= saved
 
     def settle(self) -> None:
@@ -178,26 +187,27 @@ class MemoryStore:
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included; of a time that came again only those of the newer one."""
         frames: list[Frame] = []
-        for chunk in self._between(from_s, to_s):
+        for chunk in self._chunks_between(from_s, to_s):
             with self._lock:
                 block = chunk.block
                 packed = [*chunk.packed]
-                again = self._came_again(chunk)
+                repeated = self._repeated_spans(chunk)
             if block:
                 packed = codec.unpack_block(block)
             for frame in codec.unpack_frames(packed):
-                if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again):
+                if from_s <= frame.wall_s <= to_s and not _is_within(frame.wall_s, repeated):
                     frames.append(frame)
         return frames
 
-    def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
-        """Spans of time of the chunks that were taken after the clock was set back behind this one."""
-        spans: dict[int, tuple[float, float]] = {}
+    def _repeated_spans(self, chunk: _Chunk) -> list[tuple[float, float]]:
+        """Spans of time that came again after a chunk: one of each run that the clock began by going back."""
+        first_s: dict[int, float] = {}
+        last_s: dict[int, float] = {}
         for later in self._chunks:
             if later.run > chunk.run:
-                first_s, _ = spans.get(later.run, (later.walls[0], 0.0))
-                spans[later.run] = (first_s, later.walls[-1])
-        return list(spans.values())
+                first_s.setdefault(later.run, later.walls[0])
+                last_s[later.run] = later.walls[-1]
+        return [(first_s[run], last_s[run]) for run in first_s]
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
@@ -222,12 +232,12 @@ class MemoryStore:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         inside: list[Points] = []
-        for chunk in self._between(from_s, to_s):
+        for chunk in self._chunks_between(from_s, to_s):
             with self._lock:
-                cells = chunk.cells
+                packed_points = chunk.packed_points
                 points = [*chunk.points]
-            if cells:
-                points = codec.unpack_points(cells)
+            if packed_points:
+                points = codec.unpack_points(packed_points)
             for cell in points:
                 if from_s <= cell.wall_s <= to_s:
                     inside.append(cell)
@@ -246,17 +256,18 @@ class MemoryStore:
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Notes on the verdicts, oldest first; of a time that came again only those of the newer one."""
         notes: list[Note] = []
-        for chunk in self._between(from_s, to_s):
+        for chunk in self._chunks_between(from_s, to_s):
             with self._lock:
                 packed = [*chunk.notes]
-                again = self._came_again(chunk)
+                repeated = self._repeated_spans(chunk)
             for data in packed:
                 for note in codec.unpack_notes(data):
-                    if from_s <= note.wall_s <= to_s and not _within(note.wall_s, again):
+                    if from_s <= note.wall_s <= to_s and not _is_within(note.wall_s, repeated):
                         notes.append(note)
         return sorted(notes, key=lambda note: note.wall_s)
 
-    def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
+    def _chunks_between(self, from_s: float, to_s: float) -> list[_Chunk]:
+        """Chunks that may have frames of a span."""
         with self._lock:
             between = []
             for chunk in self._chunks:
@@ -265,7 +276,8 @@ class MemoryStore:
             return between
 
 
-def _within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:
+def _is_within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:
+    """Whether a time lies in one of these spans."""
     return any(first_s <= wall_s <= last_s for first_s, last_s in spans)
 
 
@@ -273,6 +285,6 @@ def _belongs(wall_s: float, chunk: _Chunk) -> bool:
     """Whether a frame goes on in a chunk: its times only grow, so that they can be searched."""
     return (
         wall_s > chunk.walls[-1]
-        and math.floor(wall_s / _LONGEST_S) == math.floor(chunk.walls[0] / _LONGEST_S)
+        and math.floor(wall_s / _CHUNK_S) == math.floor(chunk.walls[0] / _CHUNK_S)
         and len(chunk.walls) < _MOST_FRAMES
     )

@@ -19,7 +19,7 @@ import msgspec
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.history import codec
-from gpumon.history.file import PieceKind, check, connected, identified, unreadable
+from gpumon.history.file import PieceKind, check_file, open_connection, read_facts, unreadable_error
 from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
@@ -91,7 +91,7 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         """Opens the file; may block. Raises ConfigError in one line where it is no recording that can be read."""
-        check(path)
+        check_file(path)
         self._lock = threading.RLock()
         self._path = path
         self._cache: OrderedDict[int, _Block] = OrderedDict()
@@ -104,9 +104,9 @@ class Recording:
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
-            raise unreadable(path, error) from None
+            raise unreadable_error(path, error) from None
         self._close_connection = weakref.finalize(self, self._connection.close)
-        self.facts: Mapping[str, str] = identified(self._connection, path)
+        self.facts: Mapping[str, str] = read_facts(self._connection, path)
 
     @property
     def damaged(self) -> int:
@@ -303,7 +303,7 @@ class Recording:
                         )
                     yield row
         except sqlite3.Error as error:
-            raise unreadable(self._path, error) from None
+            raise unreadable_error(self._path, error) from None
 
     def _data(self, row: int) -> object:
         """Content of a row; None if it is larger than any block."""
@@ -396,7 +396,7 @@ class Recording:
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise unreadable(self._path, error) from None
+            raise unreadable_error(self._path, error) from None
 
 
 def _spans_of_earlier_runs(runs: Sequence[_Run], newest: int, from_s: float, to_s: float) -> Iterator[_RunSpan]:
@@ -448,7 +448,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """A connection that answers. Raises sqlite3.Error."""
-    connection = connected(path, mode)
+    connection = open_connection(path, mode)
     try:
         connection.execute("PRAGMA application_id").fetchall()  # SQLite opens and locks the file with the first query
     except sqlite3.Error:

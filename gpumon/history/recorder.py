@@ -18,15 +18,15 @@ from gpumon.config.load import file_name
 from gpumon.history import codec
 from gpumon.history.file import (
     PieceKind,
-    check,
-    connected,
-    identified,
-    journaled,
+    check_file,
+    check_single_name,
+    choose_journal,
+    leave_single_file,
     lock_file,
-    make,
-    rest,
-    single,
-    unwritable,
+    make_recording,
+    open_connection,
+    read_facts,
+    unwritable_error,
 )
 from gpumon.history.frame_store import FrameStore, Note, Points, PointsCell, Tick, VerdictLog
 from gpumon.readings.frame import Fault
@@ -34,17 +34,36 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event
 
 _SOURCE: Final = "recording"
-"""`Fault.source` of what is said here."""
+"""`Fault.source` of its faults."""
 _MOST_WAITING: Final = 64
-"""Ticks that wait for a slow disk; what comes then is dropped."""
+"""Most ticks that wait for a slow disk; what comes then is dropped."""
 _BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+"""Seconds until the file is opened anew, after one failure, two in a row, ..."""
 _FULL_BYTES: Final = 1 << 20
 """A disk with less room left is full."""
-_OTHERS: Final = {
+_SHARED_FACTS: Final = {
     "host": "is a recording of the host {}: name another file",
     "simulated": "holds frames of another kind (simulated and real ones do not mix): name another file",
 }
-"""Facts that all frames of a recording share, and what is said of those of another one."""
+"""Facts that all frames of a recording share, and what is said where the file has another."""
+BLOCK_S: Final = 60.0
+"""Seconds of wall time of one block: what must be read to see one of its frames."""
+_HEADROOM_BYTES: Final = 1 << 20
+"""Most bytes of a minute before room is made for it."""
+_LARGEST_RUN: Final = 2**62
+_LATEST_WALL_S: Final = 1e11
+"""A row whose run or time is beyond these is damaged: the writer does not go on from it."""
+_ROWS_REMOVED_AT_ONCE: Final = 8
+_RETIRE_S: Final = 0.05
+"""Longest time that old rows are removed for in one commit."""
+_STEADY_S: Final = 600.0
+"""Nothing goes for its age until the clock has kept step with the monotonic one for that long: it may be wrong."""
+_STEP_S: Final = 30.0
+"""A clock that moves by more against the monotonic one was set."""
+_VACUUM_PAGES: Final = 256
+"""Pages given back at a time, where the file was allowed to be larger before."""
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -56,16 +75,22 @@ class Recorder:
         """Opens the file; blocks. Raises ConfigError in one line where it cannot be recorded into."""
         self._path = path
         self._facts = facts
-        self._keep = keep_s, keep_bytes
+        self._keep_s = keep_s
+        self._keep_bytes = keep_bytes
         self._waiting: queue.Queue[Tick | None] = queue.Queue(_MOST_WAITING)
         self._stack = contextlib.ExitStack()
         self._writer: Writer | None = None
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
+        """Identity of the open file."""
         self._fault: Fault | None = None
+        """The file cannot be written."""
         self._slow: Fault | None = None
+        """The disk does not keep up."""
         self._failures = 0
+        """Failures in a row."""
         self._retry_s = -math.inf
+        """When the file is opened anew, on the monotonic clock."""
         self.dropped = 0
         """Ticks that were lost to a slow, full or failing disk."""
         self.written = 0
@@ -75,7 +100,7 @@ class Recorder:
         try:
             self._begin()
         except BaseException:  # whatever interrupts it, a file that was begun is not left locked
-            self._let_go()
+            self._disconnect()
             self._stack.close()
             raise
         self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
@@ -87,7 +112,9 @@ class Recorder:
             self._waiting.put_nowait(tick)
         except queue.Full:
             self.dropped += 1
-            since_s = self._slow.since_wall_s if self._slow is not None else tick.frame.wall_s
+            since_s = tick.frame.wall_s
+            if self._slow is not None:
+                since_s = self._slow.since_wall_s
             self._slow = Fault(_SOURCE, f"{file_name(self._path)}: the disk does not keep up: frames are lost", since_s)
         else:
             self._slow = None
@@ -104,9 +131,10 @@ class Recorder:
         self._thread.join(max(0.0, end_s - time.monotonic()))
 
     def _begin(self) -> None:
+        """Lock and open the file. Raises ConfigError, which names the file, where either cannot be."""
         try:
             if self._path.exists():
-                check(self._path)
+                check_file(self._path)
             elif not self._path.parent.is_dir():
                 raise ConfigError(f"{file_name(self._path.parent)}: there is no such folder")
             self._stack.enter_context(lock_file(self._path))
@@ -114,45 +142,48 @@ class Recorder:
         except OSError as failure:
             raise ConfigError(f"{file_name(self._path)}: cannot be written: {failure.strerror}") from None
         except sqlite3.Error as error:
-            text = unwritable(self._path, error).strerror
+            text = unwritable_error(self._path, error).strerror
             raise ConfigError(f"{file_name(self._path)}: cannot be written: {text}; name another file") from None
 
     def _open(self) -> None:
-        """Raises ConfigError, OSError, sqlite3.Error."""
+        """Open the file, or make it where there is none. Raises ConfigError, OSError, sqlite3.Error."""
         if not self._path.exists():
-            make(self._path, self._facts)
+            make_recording(self._path, self._facts)
             self.is_new = True
-        check(self._path)
-        single(self._path)
+        check_file(self._path)
+        check_single_name(self._path)
         # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
-        connection = connected(self._path, "rw")
+        connection = open_connection(self._path, "rw")
         self._connection = connection
-        theirs = identified(connection, self._path)
-        for name, text in _OTHERS.items():
+        theirs = read_facts(connection, self._path)
+        for name, text in _SHARED_FACTS.items():
             if theirs.get(name, "") != self._facts.get(name, ""):
                 raise ConfigError(f"{file_name(self._path)}: {text.format(clean(theirs.get(name, '')))}")
-        journaled(connection, self._path)
+        choose_journal(connection, self._path)
         connection.execute("BEGIN IMMEDIATE")  # raises where it cannot be written
         connection.execute("ROLLBACK")
         self._file = _identity(self._path)
-        self._writer = Writer(connection, *self._keep)
+        self._writer = Writer(connection, self._keep_s, self._keep_bytes)
 
     def _work(self) -> None:
+        """Write ticks until the recorder is closed; in the thread."""
         with self._stack:
             running = True
             while running:
-                ticks, running = self._gathered()
+                ticks, running = self._take_waiting()
                 if ticks:
                     self._write(ticks)
             self._finish()
 
-    def _gathered(self) -> tuple[list[Tick], bool]:
-        """All ticks that wait, the first awaited; and whether more may come."""
-        ticks = [self._waiting.get()]
+    def _take_waiting(self) -> tuple[list[Tick], bool]:
+        """All ticks that wait, the first awaited; and whether more may come: None ends them."""
+        ticks: list[Tick] = []
+        tick = self._waiting.get()
         with contextlib.suppress(queue.Empty):
-            while ticks[-1] is not None:
-                ticks.append(self._waiting.get_nowait())
-        return [tick for tick in ticks if tick is not None], ticks[-1] is not None
+            while tick is not None:
+                ticks.append(tick)
+                tick = self._waiting.get_nowait()
+        return ticks, tick is not None
 
     def _write(self, ticks: Sequence[Tick]) -> None:
         """Write and commit. Where that fails, the file is let go and opened anew a while later."""
@@ -163,7 +194,7 @@ class Recorder:
             if self._connection is not None and _identity(self._path) != self._file:
                 # Removed or moved away: what its journal holds goes along, and a new file takes its place.
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                self._let_go()
+                self._disconnect()
             if self._writer is None:
                 self._open()
             assert self._writer is not None, "it was just opened"
@@ -177,22 +208,27 @@ class Recorder:
             self._fault = None
 
     def _stop(self, error: Exception, wall_s: float) -> None:
-        reason = _reason(error, self._path)
-        self._let_go()
+        """Let go of the file for a while, and say why."""
+        reason = _failure_text(error, self._path)
+        self._disconnect()
         self._retry_s = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
         self._failures += 1
-        since_s = self._fault.since_wall_s if self._fault is not None else wall_s
+        since_s = wall_s
+        if self._fault is not None:
+            since_s = self._fault.since_wall_s
         text = f"recording stopped: {reason}; what was written stays readable, gpumon tries again"
         self._fault = Fault(_SOURCE, text, since_s)
 
     def _finish(self) -> None:
+        """End the minute that was begun, and leave a file that can be copied."""
         if self._writer is not None and self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.finish()
-                rest(self._connection)
-        self._let_go()
+                leave_single_file(self._connection)
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
+        """Close the connection, if there is one."""
         self._writer = None
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -201,7 +237,7 @@ class Recorder:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Tells files apart; nothing where there is none."""
+    """Device and inode of a file, which tell files apart; zeros where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -209,7 +245,7 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _reason(error: Exception, path: Path) -> str:
+def _failure_text(error: Exception, path: Path) -> str:
     """Why nothing more can be written, with the file."""
     where = file_name(path)
     text = clean(str(error), 120)
@@ -226,7 +262,7 @@ def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, OSError):
         failure = error
     else:
-        failure = unwritable(path, error)
+        failure = unwritable_error(path, error)
     return f"{where}: {failure.strerror or text}"
 
 
@@ -236,53 +272,43 @@ def write_recording(path: Path, past: FrameStore, facts: Mapping[str, str]) -> N
     What reading the past raises goes through; no file is left then.
     """
     try:
-        make(path, facts)
+        make_recording(path, facts)
     except sqlite3.Error as error:
-        raise unwritable(path, error) from None
+        raise unwritable_error(path, error) from None
     try:
-        with contextlib.closing(connected(path, "rw")) as connection:
+        with contextlib.closing(open_connection(path, "rw")) as connection:
             _copy(past, connection)
     except BaseException as error:  # a copy that was interrupted is no recording: its file goes
-        failure = unwritable(path, error) if isinstance(error, sqlite3.Error) else error
+        failure = error
+        if isinstance(error, sqlite3.Error):
+            failure = unwritable_error(path, error)
         path.unlink(missing_ok=True)
         raise failure from None
 
 
 def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
-    """Minute by minute. Raises sqlite3.Error."""
+    """Write a past into an empty recording, minute by minute. Raises sqlite3.Error."""
     writer = Writer(connection)
+    next_s = None
     span = past.span()
-    at_s: float | None = span[0] if span is not None else None
+    if span is not None:
+        next_s, _ = span
+    # Points, events and notes may be dated before the first frame of their minute, and behind the last of all.
     since_s = -math.inf
-    while at_s is not None:
-        end_s = math.nextafter((at_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
-        writer.write([Tick(frame, {}, ()) for frame in past.frames(at_s, end_s)])
-        at_s = past.after(end_s)
-        until_s = math.inf if at_s is None else end_s
-        parts = (since_s, until_s)
-        writer.finish(past.points(*parts), past.events(*parts), past.notes(*parts))
+    while next_s is not None:
+        end_s = math.nextafter((next_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
+        writer.write([Tick(frame, {}, ()) for frame in past.frames(next_s, end_s)])
+        next_s = past.after(end_s)
+        until_s = end_s
+        if next_s is None:
+            until_s = math.inf
+        writer.finish(
+            points=past.points(since_s, until_s),
+            events=past.events(since_s, until_s),
+            notes=past.notes(since_s, until_s),
+        )
         since_s = math.nextafter(end_s, math.inf)
     connection.execute("PRAGMA incremental_vacuum").fetchall()
-
-
-BLOCK_S: Final = 60.0
-"""Wall time of one block: what must be read to see one of its frames."""
-_HEADROOM_BYTES: Final = 1 << 20
-"""Most bytes of a minute before room is made for it."""
-_MOST_RUN: Final = 2**62
-_MOST_WALL_S: Final = 1e11
-"""A row that is dated beyond is damaged: what comes next is no earlier run than that."""
-_BATCH: Final = 8
-_RETIRE_S: Final = 0.05
-"""Longest time that old rows are removed for in one commit."""
-_STEADY_S: Final = 600.0
-"""Nothing goes for its age until the clock has kept step with the monotonic one for that long: it may be wrong."""
-_STEP_S: Final = 30.0
-"""A clock that moves by more against the monotonic one was set."""
-_VACUUM_PAGES: Final = 256
-"""Given back at a time, where the file was allowed to be larger before."""
-
-T = TypeVar("T")
 
 
 class Writer:
@@ -296,17 +322,21 @@ class Writer:
         newest = connection.execute(
             "SELECT run, last_s FROM pieces WHERE kind = ? AND typeof(run) = 'integer' AND run BETWEEN 0 AND ?"
             " AND typeof(last_s) = 'real' AND abs(last_s) <= ? ORDER BY id DESC LIMIT 1",
-            (PieceKind.FRAMES, _MOST_RUN, _MOST_WALL_S),
+            (PieceKind.FRAMES, _LARGEST_RUN, _LATEST_WALL_S),
         ).fetchone()
-        self._run: int = newest[0] if newest else 1
-        self._last_s: float = newest[1] if newest else -math.inf
+        self._run = 1
+        self._last_s = -math.inf
+        """When the frame before was taken."""
+        if newest:
+            self._run, self._last_s = newest
         self._packer = codec.Packer()
-        self._frames = _Tail(PieceKind.FRAMES, codec.pack_block, codec.unpack_block)
-        self._points = _Tail(PieceKind.POINTS, codec.pack_points, codec.unpack_points)
+        self._frames = _Minute(PieceKind.FRAMES, codec.pack_block, codec.unpack_block)
+        self._points = _Minute(PieceKind.POINTS, codec.pack_points, codec.unpack_points)
         self._cell = PointsCell()
         self._log = VerdictLog()
         self._clock = _Clock()
         self._behind = False
+        """Old rows are left that there was no time to remove."""
         if newest:
             self._resume()
 
@@ -328,75 +358,83 @@ class Writer:
         self._end_cell()
         if points:
             self._insert(PieceKind.POINTS, points[0].wall_s, points[-1].wall_s, codec.pack_points(points))
-        self._tell(events)
-        self._note(notes)
+        self._insert_events(events)
+        self._insert_notes(notes)
         self._end_minute()
         self._connection.execute("COMMIT")
 
     def _resume(self) -> None:
         """Go on in the minute that the writer before did not end: its rows become one with those to come."""
         minute_s = self._last_s // BLOCK_S * BLOCK_S
-        for tail in (self._frames, self._points):
+        for minute in (self._frames, self._points):
             rows = self._connection.execute(
                 "SELECT id, first_s, last_s, data FROM pieces"
                 " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s BETWEEN first_s AND ?"
                 " AND typeof(data) = 'blob' AND length(data) <= ? ORDER BY first_s LIMIT ?",
                 (
-                    *(tail.kind, self._run, minute_s, self._last_s, self._last_s),
+                    *(minute.kind, self._run, minute_s, self._last_s, self._last_s),
                     *(codec.MOST_PACKED_BYTES, codec.MOST_FRAMES),
                 ),
             )
-            tail.resume(rows.fetchall())
+            minute.resume(rows.fetchall())
 
     def _add(self, tick: Tick) -> None:
+        """Write one tick; what it ends (a cell of points, a minute, a run) is written before."""
         frame = tick.frame
-        at_s = frame.wall_s
-        back = at_s <= self._last_s
-        if back or self._cell.ends(at_s):
+        wall_s = frame.wall_s
+        went_back = wall_s <= self._last_s
+        if went_back or self._cell.ends(wall_s):
             self._end_cell()
-        if back or at_s // BLOCK_S != self._last_s // BLOCK_S or self._frames.full:
+        if went_back or wall_s // BLOCK_S != self._last_s // BLOCK_S or self._frames.full:
             self._end_minute()
-        self._run += back
-        self._last_s = at_s
-        self._clock.tick(at_s, frame.monotonic_s)
-        self._tell(tick.events)
-        if back:
+        if went_back:
+            self._run += 1
             self._log.renew()
-        if tick.verdicts is not None and (note := self._log.note(at_s, tick.verdicts)) is not None:
-            self._note([note])
+        self._last_s = wall_s
+        self._clock.tick(wall_s, frame.monotonic_s)
+        self._insert_events(tick.events)
+        if tick.verdicts is not None:
+            note = self._log.note(wall_s, tick.verdicts)
+            if note is not None:
+                self._insert_notes([note])
         packed = self._packer.pack(frame)
-        row = self._insert(PieceKind.FRAMES, at_s, at_s, codec.pack_block([packed], codec.QUICK))
-        self._frames.add(row, at_s, packed)
-        self._cell.add(at_s, frame.interval_s, tick.points)
+        row = self._insert(PieceKind.FRAMES, wall_s, wall_s, codec.pack_block([packed], codec.QUICK))
+        self._frames.add(row, wall_s, packed)
+        self._cell.add(wall_s, frame.interval_s, tick.points)
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _insert_events(self, events: Sequence[Event]) -> None:
+        """Write events as one row."""
         if events:
             times = [event.wall_s for event in events]
             self._insert(PieceKind.EVENTS, min(times), max(times), codec.pack_events(events))
 
-    def _note(self, notes: Iterable[Note]) -> None:
+    def _insert_notes(self, notes: Iterable[Note]) -> None:
+        """Write notes, each as a row."""
         for note in notes:
             self._insert(PieceKind.VERDICTS, note.wall_s, note.wall_s, codec.pack_note(note))
 
     def _end_cell(self) -> None:
-        point = self._cell.taken()
-        if point is not None:
-            row = self._insert(PieceKind.POINTS, point.wall_s, point.wall_s, codec.pack_points([point]))
-            self._points.add(row, point.wall_s, point)
+        """Write the points of the cell that was begun."""
+        points = self._cell.take()
+        if points is not None:
+            row = self._insert(PieceKind.POINTS, points.wall_s, points.wall_s, codec.pack_points([points]))
+            self._points.add(row, points.wall_s, points)
 
     def _end_minute(self) -> None:
+        """Make one row of the minute that was begun, and remove old ones."""
         self._join(self._frames)
         self._join(self._points)
         self._retire()
 
-    def _join(self, tail: _Tail[T]) -> None:
-        """Put one block in the place of its rows. It comes before they go, so that no id is ever used again."""
-        if len(tail.rows) > 1:
-            self._insert(tail.kind, tail.first_s, tail.last_s, tail.bytes_of(tail.items))
-            self._connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in tail.rows])
-        tail.clear()
+    def _join(self, minute: _Minute[T]) -> None:
+        """Put one row in the place of those of a minute. It comes before they go, so that no id is ever used again."""
+        if len(minute.rows) > 1:
+            self._insert(minute.kind, minute.first_s, minute.last_s, minute.pack(minute.items))
+            self._connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in minute.rows])
+        minute.clear()
 
     def _insert(self, kind: PieceKind, first_s: float, last_s: float, data: bytes) -> int:
+        """Write a row of this run; returns its id."""
         row = self._connection.execute(
             "INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (?, ?, ?, ?, ?)",
             (kind, self._run, first_s, last_s, data),
@@ -409,33 +447,38 @@ class Writer:
         end_s = time.monotonic() + _RETIRE_S
         self._behind = True
         while self._behind and time.monotonic() < end_s:
-            self._behind = self._removed() or self._shrunk()
+            self._behind = self._remove_oldest() or self._shrink()
 
-    def _removed(self) -> bool:
-        """Whether a few rows, all of the oldest, were in the way and are gone."""
+    def _remove_oldest(self) -> bool:
+        """Remove a few of the oldest rows, if all are too old or the file is too large; returns whether it did."""
         oldest = self._connection.execute(
-            "SELECT id, run, last_s FROM pieces ORDER BY id LIMIT ?", (_BATCH + 1,)
+            "SELECT id, run, last_s FROM pieces ORDER BY id LIMIT ?", (_ROWS_REMOVED_AT_ONCE + 1,)
         ).fetchall()
-        if len(oldest) <= _BATCH:
+        if len(oldest) <= _ROWS_REMOVED_AT_ONCE:
             return False
-        pages, free, page_bytes = (self._pragma(name) for name in ("page_count", "freelist_count", "page_size"))
-        if (pages - free) * page_bytes <= self._keep_bytes and not self._too_old(*oldest[_BATCH - 1][1:]):
-            return False
-        self._connection.execute("DELETE FROM pieces WHERE id < ?", (oldest[_BATCH][0],))
+        used_pages = self._pragma("page_count") - self._pragma("freelist_count")
+        if used_pages * self._pragma("page_size") <= self._keep_bytes:
+            _, run, last_s = oldest[-2]
+            if not self._is_too_old(run, last_s):
+                return False
+        first_kept, _, _ = oldest[-1]
+        self._connection.execute("DELETE FROM pieces WHERE id < ?", (first_kept,))
         return True
 
-    def _too_old(self, run: int, last_s: float) -> bool:
+    def _is_too_old(self, run: int, last_s: float) -> bool:
         """Whether a row is. One that a wrong clock dated into the future is as old as what came after it."""
         if not self._clock.steady:
             return False
         if last_s > self._last_s:
             later = "SELECT first_s FROM pieces WHERE kind = ? AND run > ? ORDER BY run, first_s LIMIT 1"
             row = self._connection.execute(later, (PieceKind.FRAMES, run)).fetchone()
-            last_s = row[0] if row else math.inf
+            if row is None:
+                return False
+            (last_s,) = row
         return last_s < self._last_s - self._keep_s
 
-    def _shrunk(self) -> bool:
-        """Whether a few free pages of a file that is too large were given back to the file system."""
+    def _shrink(self) -> bool:
+        """Give a few free pages of a file that is too large back to the file system; returns whether it did."""
         size = self._pragma("page_count") * self._pragma("page_size")
         if size <= self._keep_bytes + _HEADROOM_BYTES or not self._pragma("freelist_count"):
             return False
@@ -443,19 +486,20 @@ class Writer:
         return True
 
     def _pragma(self, name: str) -> int:
+        """A number that SQLite tells of the file."""
         value: int = self._connection.execute(f"PRAGMA {name}").fetchone()[0]
         return value
 
 
-class _Tail(Generic[T]):
-    """Rows that will be one."""
+class _Minute(Generic[T]):
+    """Rows of the minute that was begun, which will be one row."""
 
     def __init__(
-        self, kind: PieceKind, bytes_of: Callable[[Sequence[T]], bytes], items_of: Callable[[bytes], list[T]]
+        self, kind: PieceKind, pack: Callable[[Sequence[T]], bytes], unpack: Callable[[bytes], list[T]]
     ) -> None:
         self.kind = kind
-        self.bytes_of = bytes_of
-        self._items_of = items_of
+        self.pack = pack
+        self._unpack = unpack
         self.rows: list[int] = []
         self.items: list[T] = []
         self.first_s = 0.0
@@ -463,9 +507,11 @@ class _Tail(Generic[T]):
 
     @property
     def full(self) -> bool:
+        """Whether no block holds more."""
         return len(self.items) >= codec.MOST_FRAMES
 
     def add(self, row: int, wall_s: float, item: T) -> None:
+        """Take in a row with one item."""
         if not self.rows:
             self.first_s = wall_s
         self.last_s = wall_s
@@ -476,7 +522,7 @@ class _Tail(Generic[T]):
         """Take rows that another left, oldest first; those that are damaged or full stay as they are."""
         for row, first_s, last_s, data in rows:
             try:
-                items = self._items_of(data)
+                items = self._unpack(data)
             except ValueError:
                 items = []
             if not items or len(self.items) + len(items) > codec.MOST_FRAMES:
@@ -489,6 +535,7 @@ class _Tail(Generic[T]):
             self.items += items
 
     def clear(self) -> None:
+        """Forget its rows: the next minute begins."""
         self.rows.clear()
         self.items.clear()
 
@@ -498,10 +545,13 @@ class _Clock:
 
     def __init__(self) -> None:
         self._offset_s = math.inf
+        """Wall clock less monotonic clock."""
         self._since_s = math.inf
+        """Since when, on the monotonic clock, they have kept step."""
         self.steady = False
 
     def tick(self, wall_s: float, monotonic_s: float) -> None:
+        """Take in both clocks."""
         if not abs(wall_s - monotonic_s - self._offset_s) <= _STEP_S:
             self._since_s = monotonic_s
         self._offset_s = wall_s - monotonic_s

@@ -17,7 +17,7 @@ import pytest
 from gpumon.cli import main
 from gpumon.config.errors import ConfigError
 from gpumon.history import codec
-from gpumon.history.file import connected, make
+from gpumon.history.file import make_recording, open_connection
 from gpumon.history.reader import MOST_ROWS, MOST_TOO_LARGE, Recording
 from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summary_of
@@ -82,8 +82,8 @@ def test_no_damage_ends_a_report_or_an_export(
 
 def put(path: Path, *rows: tuple[object, ...]) -> Path:
     """A recording with rows of frames: run, first, last, data."""
-    make(path, FACTS)
-    with connected(path, "rw") as connection:
+    make_recording(path, FACTS)
+    with open_connection(path, "rw") as connection:
         connection.execute("BEGIN")
         connection.executemany("INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (1, ?, ?, ?, ?)", rows)
         connection.execute("COMMIT")
@@ -170,7 +170,7 @@ def test_more_rows_than_a_recording_has_are_refused(tmp_path: Path, capsysbinary
     """Each is well, and says nothing."""
     path = put(tmp_path / "r", row(WALL_S), row(WALL_S + 60.0, 9))
     nothing = codec.pack_events([])
-    with connected(path, "rw") as connection:
+    with open_connection(path, "rw") as connection:
         connection.execute(
             "WITH RECURSIVE rows(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM rows WHERE number <= ?)"
             " INSERT INTO pieces (kind, run, first_s, last_s, data) SELECT 4, 1, ?, ?, ? FROM rows",
@@ -183,7 +183,7 @@ def test_more_rows_than_a_recording_has_are_refused(tmp_path: Path, capsysbinary
 
 def test_a_blob_that_is_larger_than_any_minute_is_not_read(tmp_path: Path) -> None:
     path = put(tmp_path / "r", row(WALL_S), row(WALL_S + 2.0, 2))
-    with connected(path, "rw") as connection:
+    with open_connection(path, "rw") as connection:
         connection.execute("INSERT INTO pieces VALUES (NULL, 1, 1, ?, ?, zeroblob(80000000))", (WALL_S + 1.0,) * 2)
     connection.close()
     past = Recording(path)
@@ -209,8 +209,8 @@ def test_a_file_with_more_than_a_recording_is_refused(
     what: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     path = tmp_path / "r.gpumon"
-    make(path, FACTS)
-    connection = connected(path, "rw")
+    make_recording(path, FACTS)
+    connection = open_connection(path, "rw")
     connection.executescript(ADDED[what])
     connection.close()
     with pytest.raises(ConfigError):

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.config.errors import ConfigError
 from gpumon.history import codec
-from gpumon.history.file import connected, journaled, make
+from gpumon.history.file import choose_journal, make_recording, open_connection
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, Writer
 from tests.history.bombs import bomb
@@ -37,8 +37,8 @@ def block(sizes: list[int], steps: bytes, lengths: list[int], rows: bytes) -> by
 
 def put(path: Path, *rows: tuple[object, ...]) -> Recording:
     """A recording with rows of frames: run, first, last, data."""
-    make(path, FACTS)
-    with connected(path, "rw") as connection:
+    make_recording(path, FACTS)
+    with open_connection(path, "rw") as connection:
         connection.executemany("INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (1, ?, ?, ?, ?)", rows)
     connection.close()
     return Recording(path)
@@ -110,8 +110,8 @@ ENDLESS = (
 @pytest.mark.parametrize("table", ["facts", "pieces"])
 def test_a_view_in_the_place_of_a_table_is_refused(tmp_path: Path, table: str) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    connected(path, "rw").executescript(ENDLESS.format(table))
+    make_recording(path, FACTS)
+    open_connection(path, "rw").executescript(ENDLESS.format(table))
     for opened in (Recording, lambda path: Recorder(path, FACTS)):
         with pytest.raises(ConfigError, match=f"has a view {table}, which no recording has"):
             opened(path)
@@ -119,8 +119,8 @@ def test_a_view_in_the_place_of_a_table_is_refused(tmp_path: Path, table: str) -
 
 def test_facts_are_texts_and_few(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    with connected(path, "rw") as connection:
+    make_recording(path, FACTS)
+    with open_connection(path, "rw") as connection:
         connection.execute("INSERT INTO facts VALUES ('odd', x'00ff')")
         connection.executemany("INSERT INTO facts VALUES (?, 'v')", ((f"z{at}",) for at in range(200)))
     facts = Recording(path).facts
@@ -151,7 +151,7 @@ def test_what_a_killed_writer_left_in_a_rollback_journal_is_taken_back(tmp_path:
         assert done.returncode == -signal.SIGKILL
         assert (tmp_path / f"{name}-journal").stat().st_size > 0
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
-            connected(tmp_path / name, "ro").execute("SELECT COUNT(*) FROM pieces")
+            open_connection(tmp_path / name, "ro").execute("SELECT COUNT(*) FROM pieces")
     assert [each.seq for each in Recording(tmp_path / "read").frames(0.0, EVER)] == [0, 1, 2]
     recorder = Recorder(tmp_path / "written", FACTS)
     recorder.keep(tick(3))
@@ -162,9 +162,9 @@ def test_what_a_killed_writer_left_in_a_rollback_journal_is_taken_back(tmp_path:
 def test_a_call_sees_one_state_of_the_file(tmp_path: Path) -> None:
     """A minute is joined between two queries of one call."""
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    connection = connected(path, "rw")
-    journaled(connection, path)
+    make_recording(path, FACTS)
+    connection = open_connection(path, "rw")
+    choose_journal(connection, path)
     writer = Writer(connection)
     writer.write([tick(number) for number in range(30)])
     past = Recording(path)

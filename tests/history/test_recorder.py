@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.errors import ConfigError
-from gpumon.history.file import RECORDING_SCHEMA, connected, journaled, make, remote
+from gpumon.history.file import RECORDING_SCHEMA, choose_journal, is_remote_path, make_recording, open_connection
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from tests.history.frames import WALL_S
@@ -72,7 +72,7 @@ def test_a_minute_becomes_one_row_and_its_pages_are_used_again(tmp_path: Path) -
     path = tmp_path / "r.sqlite"
     with recording(path) as recorder:
         keep(recorder, range(600))
-    rows = connected(path, "ro").execute("SELECT COUNT(*) FROM pieces WHERE kind = 1").fetchone()[0]
+    rows = open_connection(path, "ro").execute("SELECT COUNT(*) FROM pieces WHERE kind = 1").fetchone()[0]
     assert rows == len({(WALL_S + number) // 60 for number in range(600)})
     assert list(tmp_path.iterdir()) == [path], "neither a journal nor a lock is left"
 
@@ -153,8 +153,8 @@ def another_program(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    make(path, FACTS)
-    connected(path, "rw").execute(f"PRAGMA user_version = {RECORDING_SCHEMA + 1}")
+    make_recording(path, FACTS)
+    open_connection(path, "rw").execute(f"PRAGMA user_version = {RECORDING_SCHEMA + 1}")
 
 
 def cut_off(path: Path) -> None:
@@ -164,7 +164,7 @@ def cut_off(path: Path) -> None:
 
 
 def head_only(path: Path) -> None:
-    make(path, FACTS)
+    make_recording(path, FACTS)
     os.truncate(path, 60)
 
 
@@ -212,7 +212,7 @@ def test_a_file_that_is_not_there_can_only_be_written(tmp_path: Path) -> None:
 )
 def test_recordings_of_two_things_do_not_mix(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
+    make_recording(path, FACTS)
     with pytest.raises(ConfigError, match=message):
         Recorder(path, FACTS | changed)
 
@@ -437,7 +437,7 @@ def test_a_slow_disk_costs_frames_and_no_time(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     with recording(path) as recorder:
         keep(recorder, range(5))
-        other = connected(path, "rw")
+        other = open_connection(path, "rw")
         other.execute("BEGIN IMMEDIATE")  # a lock that another program holds
         for number in range(5, 200):
             recorder.keep(tick(number))
@@ -494,12 +494,12 @@ host:/x /mnt/ssh fuse.sshfs rw 0 0
 def test_network_file_systems_are_known(tmp_path: Path, folder: str, is_remote: bool) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS)
-    assert remote(Path(folder, "r.sqlite"), mounts) is is_remote
+    assert is_remote_path(Path(folder, "r.sqlite"), mounts) is is_remote
 
 
 def test_the_journal_of_a_local_file_is_wal(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    connection = connected(path, "rw")
-    journaled(connection, path)
+    make_recording(path, FACTS)
+    connection = open_connection(path, "rw")
+    choose_journal(connection, path)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

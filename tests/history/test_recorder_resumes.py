@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.history.file import connected, make
+from gpumon.history.file import make_recording, open_connection
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Writer
 from tests.history.frames import WALL_S
@@ -12,15 +12,17 @@ from tests.history.ticks import FACTS, tick
 
 
 def rows(path: Path, kind: int) -> int:
-    found: int = connected(path, "ro").execute("SELECT COUNT(*) FROM pieces WHERE kind = ?", (kind,)).fetchone()[0]
+    found: int = (
+        open_connection(path, "ro").execute("SELECT COUNT(*) FROM pieces WHERE kind = ?", (kind,)).fetchone()[0]
+    )
     return found
 
 
 def test_restarts_leave_no_single_rows(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
+    make_recording(path, FACTS)
     for start in range(0, 300, 50):
-        with connected(path, "rw") as connection:
+        with open_connection(path, "rw") as connection:
             writer = Writer(connection)  # the one before never ended its minute
             writer.write([tick(number) for number in range(start, start + 50)])
             if start == 100:
@@ -29,7 +31,7 @@ def test_restarts_leave_no_single_rows(tmp_path: Path) -> None:
     minutes = {(WALL_S + number) // 60 for number in range(300)}
     newest = sum((WALL_S + number) // 60 == max(minutes) for number in range(300))
     assert rows(path, 1) == len(minutes) - 1 + newest
-    with connected(path, "rw") as connection:
+    with open_connection(path, "rw") as connection:
         Writer(connection).finish()
     assert rows(path, 1) == len(minutes)
     assert rows(path, 2) <= len(minutes)
@@ -42,8 +44,8 @@ def test_restarts_leave_no_single_rows(tmp_path: Path) -> None:
 
 def test_a_damaged_row_stays_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    with connected(path, "rw") as connection:
+    make_recording(path, FACTS)
+    with open_connection(path, "rw") as connection:
         Writer(connection).write([tick(number) for number in range(10)])
         connection.execute("UPDATE pieces SET data = x'00' WHERE kind = 1 AND first_s = ?", (WALL_S + 5,))
         Writer(connection).finish()
@@ -54,8 +56,8 @@ def test_a_damaged_row_stays_where_it_is(tmp_path: Path) -> None:
 
 def test_a_clock_set_back_at_a_restart_begins_another_run(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    make(path, FACTS)
-    with connected(path, "rw") as connection:
+    make_recording(path, FACTS)
+    with open_connection(path, "rw") as connection:
         Writer(connection).write([tick(number) for number in range(30)])
         later = Writer(connection)
         later.write([tick(number, WALL_S + number - 20) for number in range(30, 40)])

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpumon.history.file import connected, journaled, make
+from gpumon.history.file import choose_journal, make_recording, open_connection
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Writer
 from gpumon.readings.frame import Fault
@@ -24,9 +24,9 @@ MB = 1e6
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
-        make(path, FACTS)
-    with contextlib.closing(connected(path, "rw")) as connection:
-        journaled(connection, path)
+        make_recording(path, FACTS)
+    with contextlib.closing(open_connection(path, "rw")) as connection:
+        choose_journal(connection, path)
         yield connection
 
 

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from gpumon.history.file import connected
-from gpumon.history.file import make as make_file
+from gpumon.history.file import make_recording, open_connection
 from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
@@ -63,8 +62,8 @@ class Live:
         self.frames[SILENT] = map(silent, self.frames[SILENT])
         self.ring = MemoryStore(3600.0, 1e9)
         self.recorded = folder / "recorded.sqlite"
-        make_file(self.recorded, {"host": "box"})
-        with contextlib.closing(connected(self.recorded, "rw")) as connection:
+        make_recording(self.recorded, {"host": "box"})
+        with contextlib.closing(open_connection(self.recorded, "rw")) as connection:
             writer = Writer(connection)
             written = Writing(writer)
             self.shown = lived(self.frames, self.ring, written)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.history.derivation import Derivation
-from gpumon.history.file import connected
+from gpumon.history.file import open_connection
 from gpumon.history.frame_store import NOTED_S, FrameStore, Note, VerdictLog, thing_of
 from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
@@ -79,7 +79,7 @@ def test_without_a_log_the_verdicts_are_those_of_the_warm_up(
 ) -> None:
     """As of files of the version 0.1."""
     write_recording(tmp_path / "old", stores[0]["memory"], FACTS)
-    with connected(tmp_path / "old", "rw") as connection:
+    with open_connection(tmp_path / "old", "rw") as connection:
         connection.execute("DELETE FROM pieces WHERE kind = 6")
     connection.close()
     past = Recording(tmp_path / "old")
@@ -116,7 +116,7 @@ def test_a_log_of_another_shape_is_passed_over(
 
     write_recording(tmp_path / "newer", stores[0]["memory"], FACTS)
     odd = zlib.compress(msgspec.msgpack.encode([WALL_S, True, [{"shape": "to come"}], []]))
-    with connected(tmp_path / "newer", "rw") as connection:
+    with open_connection(tmp_path / "newer", "rw") as connection:
         connection.execute("UPDATE pieces SET data = ? WHERE kind = 6", (odd,))
     connection.close()
     past = Recording(tmp_path / "newer")

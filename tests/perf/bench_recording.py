@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.history import codec
-from gpumon.history.file import connected, journaled, make
+from gpumon.history.file import choose_journal, make_recording, open_connection
 from gpumon.history.frame_store import Tick
 from gpumon.history.recorder import Recorder, Writer
 from gpumon.readings.frame import EngineReading, Frame, GpuReading, HistogramReading, RankReading
@@ -141,10 +141,10 @@ def encode_ms(minutes: int = 5) -> tuple[float, float, float]:
 def write_ms(folder: Path, minutes: int = 5) -> float:
     """CPU in ms of all that the recorder's thread does with a tick, SQLite included."""
     path = folder / "write.sqlite"
-    make(path, {})
+    make_recording(path, {})
     ticks = [Tick(frame, {}, ()) for frame in served(60 * minutes)]
-    with contextlib.closing(connected(path, "rw")) as connection:
-        journaled(connection, path)
+    with contextlib.closing(open_connection(path, "rw")) as connection:
+        choose_journal(connection, path)
         writer = Writer(connection)
         began_s = time.process_time()
         for kept in ticks:
