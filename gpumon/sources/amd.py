@@ -15,7 +15,7 @@ import time
 from typing import Any, NamedTuple
 
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
-from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.sources.driver.bounds import Energy, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls
 from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
@@ -30,13 +30,15 @@ try:  # without the driver's library the binding raises KeyError, after a word o
     import amdsmi
 except (ImportError, KeyError, OSError, AttributeError) as error:
     amdsmi = None
-    WHY = f"{type(error).__name__}: {error}"
+    LOAD_ERROR = f"{type(error).__name__}: {error}"
 
 _MOST_PROCESSES = 256
-_NO_TEXT = -1
-"""Stands for an answer that cannot be read. AMD's codes begin at 1."""
+"""Processes of a GPU that are looked up."""
+_UNREADABLE = -1
+"""Our code of an answer that cannot be read. AMD's codes begin at 1."""
 _NO_VALUE = CallRule(Reason.ERROR, CallPause.TICK, "the driver has no value right now", usual=True)
 _FAILED = CallRule(Reason.ERROR, CallPause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
+# AMDSMI_STATUS_NOT_INIT, _DRIVER_NOT_LOADED, _NOT_FOUND.
 _NOT_INIT = 32
 _NOT_LOADED = 34
 _NOT_FOUND = 31
@@ -47,7 +49,7 @@ _RULES: dict[int, CallRule] = {
     8: CallRule(Reason.ERROR, CallPause.TICK, "the driver ran out of time"),
     10: CallRule(Reason.NO_PERMISSION, CallPause.PERMISSION, "the driver refuses this to your user"),
     0xFFFFFFFF: UNKNOWN_CODE,
-    _NO_TEXT: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent what cannot be read", usual=True),
+    _UNREADABLE: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent what cannot be read", usual=True),
 }
 """By AMDSMI_STATUS_*."""
 _FIXES = {
@@ -61,45 +63,49 @@ _FIXES = {
 def _code_of(error: Exception) -> int | None:
     """AMD's status code that an exception of amdsmi stands for."""
     if isinstance(error, (ValueError, KeyError)):
-        return _NO_TEXT
+        return _UNREADABLE
     if amdsmi is None or not isinstance(error, amdsmi.AmdSmiLibraryException):
         return None
     return int(error.get_error_code())
 
 
 class _Gauge(NamedTuple):
-    """Fields of a GpuReading that one call gives: each with the keys of its answer, best first, and the factor."""
+    """Fields of a GpuReading that one call gives."""
 
     call: str
     args: tuple[str, ...]
     """Names of enumerators."""
     fields: dict[str, tuple[str, float]]
+    """Field -> keys of the answer, best first (none where the answer is the number), and the factor to its unit."""
 
 
-def _one(field: str, call: str, *args: str, key: str = "", scale: float = 1.0) -> _Gauge:
+def _gauge(field: str, call: str, *args: str, key: str = "", scale: float = 1.0) -> _Gauge:
+    """A gauge of one field."""
     return _Gauge(call, args, {field: (key, scale)})
 
 
 _CURRENT = "AmdSmiTemperatureMetric.CURRENT"
 _ECC = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
-_TICK = (
+_TICK_GAUGES = (
     _Gauge("gpu_activity", (), {"busy_ratio": ("gfx_activity", 0.01), "memory_busy_ratio": ("umc_activity", 0.01)}),
     _Gauge("gpu_vram_usage", (), {f"vram_{what}_bytes": (f"vram_{what}", 2.0**20) for what in ("used", "total")}),
     # The current power on MI300 and newer, the average on those before.
-    _one("power_w", "power_info", key="current_socket_power average_socket_power"),
+    _gauge("power_w", "power_info", key="current_socket_power average_socket_power"),
     _Gauge("clock_info", ("AmdSmiClkType.GFX",), {"sm_clock_hz": ("clk", 1e6), "sm_clock_max_hz": ("max_clk", 1e6)}),
     # The clock of the memory's controller. No bus width is read, so that the catalogue alone gives the bandwidth.
-    _one("memory_clock_hz", "clock_info", "AmdSmiClkType.MEM", key="clk", scale=1e6),
-    _one("temperature_c", "temp_metric", "AmdSmiTemperatureType.HOTSPOT", _CURRENT),
-    _one("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
+    _gauge("memory_clock_hz", "clock_info", "AmdSmiClkType.MEM", key="clk", scale=1e6),
+    _gauge("temperature_c", "temp_metric", "AmdSmiTemperatureType.HOTSPOT", _CURRENT),
+    _gauge("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
 )
-_MINUTE = (
-    _one("memory_peak_bytes_per_s", "gpu_vram_info", key="vram_max_bandwidth", scale=1e9),
+"""Read at each tick."""
+_MINUTE_GAUGES = (
+    _gauge("memory_peak_bytes_per_s", "gpu_vram_info", key="vram_max_bandwidth", scale=1e9),
     _Gauge(
         "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
     ),
     _Gauge("gpu_total_ecc_count", (), _ECC),
 )
+"""Read once a minute."""
 _VIOLATIONS = {
     "active_ppt_pwr": "sw_power_cap",
     "active_socket_thrm": "sw_thermal_slowdown",
@@ -112,12 +118,14 @@ _VIOLATIONS = {
 PPT is the limit of the package's power. The firmware keeps the socket below its limit of heat; PROCHOT, voltage
 regulators and HBM have limits of their own, at which the hardware slows down.
 """
-_TURNS = 4
-"""Groups of GPUs that are asked for throttling one after the other."""
+_THROTTLE_TURNS = 4
+"""Groups of GPUs that are asked for throttling at different ticks, so that calls of 0.1 s do not add up in one."""
 _PENDING = 1
 """AMDSMI_MEM_PAGE_STATUS_PENDING."""
-_LINK_KB = 1000.0
-_NO_COUNT = 0xFFFFFFFFFFFFFFFF
+_BYTES_PER_LINK_KB = 1000.0
+"""Traffic over links is told in KB, taken as 1000 bytes."""
+_NO_LINK_COUNT = 0xFFFFFFFFFFFFFFFF
+"""Stands for a link whose traffic is not counted."""
 _NO_LINKS = Missing(Reason.NOT_SUPPORTED, "this GPU has no XGMI links")
 
 
@@ -134,8 +142,10 @@ class AmdGpu:
         self._names = ProcessNames()
         self._energy = Energy()
         self._sent = GrowthRate()
+        """Bytes over its XGMI links."""
         self._received = GrowthRate()
         self._values: dict[str, Any] = {"name": ""}
+        """Its market name, and fields of a GpuReading, each as it was read last."""
         self._slow_due_s = 0.0
         self._minute_due_s = 0.0
         self._throttle_due_s = 0.0
@@ -150,10 +160,10 @@ class AmdGpu:
         return self._calls.troubles()
 
     def close(self) -> None:
-        """Nothing is to be given back."""
+        """Do nothing: amdsmi has no handle to give back."""
 
     def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:  # noqa: ARG002 - the signature of a driver's GPU
-        """Its row; reads all that is due. It has no call for PCIe traffic."""
+        """Read all that is due; its row. There is no call for PCIe traffic."""
         values = self._values
         self._calls.begin(now_s)
         if now_s >= self._minute_due_s:
@@ -161,24 +171,34 @@ class AmdGpu:
             self._read_minute()
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + self._timings.slow_s
-            values["processes"] = self._processes(now_s)
-            values |= self._pcie_link()
-            values |= self._xgmi_traffic()
+            values["processes"] = self._read_processes(now_s)
+            values |= self._read_pcie_link()
+            values |= self._read_xgmi_traffic()
         if now_s >= self._throttle_due_s:
             self._plan_throttle(now_s)
-            values["throttle"] = self._throttle()
-        self._gauges(_TICK)
+            values["throttle"] = self._read_throttle()
+        self._read_gauges(_TICK_GAUGES)
         self.read_s = time.monotonic()
-        values["energy_j"] = self._energy_j()
+        values["energy_j"] = self._read_energy_j()
         drop_implausible(values)
         self._energy.check(values, self.read_s)
         state, text = self._calls.badge()
-        own = (self._index, self.uuid, values["name"], state, self.read_s, text)
         figures: dict[str, Any] = dict.fromkeys(GPU_FIGURES, NOT_IN_AMDSMI)
         for field, value in values.items():
             if field != "name" and value != NOT_SUPPORTED:
                 figures[field] = value
-        return (GpuReading(*own, source=Amd.source, xid=xid, **figures),)
+        reading = GpuReading(
+            index=self._index,
+            uuid=self.uuid,
+            name=values["name"],
+            state=state,
+            monotonic_s=self.read_s,
+            state_text=text,
+            source=Amd.source,
+            xid=xid,
+            **figures,
+        )
+        return (reading,)
 
     def _read_minute(self) -> None:
         """Read its name, limits, counts of errors and links."""
@@ -187,19 +207,19 @@ class AmdGpu:
         if not isinstance(card, Missing):
             values["name"] = str(card.get("market_name", ""))
             values["sm_count"] = _number(card.get("num_compute_units"))
-        self._gauges(_MINUTE)
-        if values["memory_peak_bytes_per_s"] == 0.0:
+        self._read_gauges(_MINUTE_GAUGES)
+        if values["memory_peak_bytes_per_s"] == 0.0:  # 0 stands for "not known"
             values["memory_peak_bytes_per_s"] = NOT_SUPPORTED
-        values |= self._bad_pages()
-        values |= self._xgmi_links()
+        values |= self._read_bad_pages()
+        values |= self._read_xgmi_links()
 
-    def _energy_j(self) -> Reading:
+    def _read_energy_j(self) -> Reading:
         """Its energy counter in J: steps x their size."""
         counter = self._read("energy_count")
         if isinstance(counter, Missing):
             return counter
-        steps = _scaled(counter, ["energy_accumulator"], 1.0)
-        step_j = _scaled(counter, ["counter_resolution"], 1e-6)
+        steps = _first_number(counter, ["energy_accumulator"], 1.0)
+        step_j = _first_number(counter, ["counter_resolution"], 1e-6)
         if isinstance(steps, Missing):
             return steps
         if isinstance(step_j, Missing):
@@ -207,26 +227,35 @@ class AmdGpu:
         return steps * step_j
 
     def _read(self, call: str, *args: Any, key: str = "") -> Any:
+        """The answer of amdsmi_get_`call` for this GPU, or why there is none. Calls of one `key` pause together."""
         return self._calls.read(f"amdsmi_get_{call}", self.handle, *args, key=key)
 
-    def _gauges(self, gauges: tuple[_Gauge, ...]) -> None:
-        for call, names, fields in gauges:
-            parts = [qualified.partition(".") for qualified in names]
-            args = [getattr(getattr(amdsmi, kind), name) for kind, _, name in parts]
-            key = " ".join((f"amdsmi_get_{call}", *(name for _, _, name in parts[:1])))
-            answer = self._read(call, *args, key=key)
-            for field, (keys, scale) in fields.items():
-                self._values[field] = answer if isinstance(answer, Missing) else _scaled(answer, keys.split(), scale)
+    def _read_gauges(self, gauges: tuple[_Gauge, ...]) -> None:
+        """Read gauges into the values. A call pauses by itself for each clock or sensor, its first argument."""
+        for gauge in gauges:
+            key = f"amdsmi_get_{gauge.call}"
+            args: list[Any] = []
+            for qualified in gauge.args:
+                enumeration, _, name = qualified.partition(".")
+                if not args:
+                    key = f"{key} {name}"
+                args.append(getattr(getattr(amdsmi, enumeration), name))
+            answer = self._read(gauge.call, *args, key=key)
+            for field, (keys, scale) in gauge.fields.items():
+                if isinstance(answer, Missing):
+                    self._values[field] = answer
+                else:
+                    self._values[field] = _first_number(answer, keys.split(), scale)
 
     def _plan_throttle(self, now_s: float) -> None:
-        """Plan the next look at throttling: GPUs have theirs at different ticks, as each of the calls takes 0.1 s."""
-        if self._throttle_due_s:
-            self._throttle_due_s = now_s + self._timings.slow_s
-        else:
-            turn = self._index % _TURNS
-            self._throttle_due_s = now_s + self._timings.slow_s * (1.0 + turn / _TURNS)
+        """Plan the next look at throttling. After the first one the GPUs have theirs at different ticks."""
+        wait_s = self._timings.slow_s
+        if not self._throttle_due_s:
+            turn = self._index % _THROTTLE_TURNS
+            wait_s *= 1.0 + turn / _THROTTLE_TURNS
+        self._throttle_due_s = now_s + wait_s
 
-    def _throttle(self) -> tuple[str, ...]:
+    def _read_throttle(self) -> tuple[str, ...]:
         """Names of what holds its clocks down."""
         status = self._read("violation_status", key="amdsmi_get_violation_status")
         if isinstance(status, Missing):
@@ -234,76 +263,76 @@ class AmdGpu:
         names = [name for violation, name in _VIOLATIONS.items() if status.get(violation) is True]
         return tuple(dict.fromkeys(names))
 
-    def _bad_pages(self) -> dict[str, Reading]:
-        """Pages of its memory that are out of use or wait for it."""
+    def _read_bad_pages(self) -> dict[str, Reading]:
+        """Fields of its bad pages: all, and those that wait for a reset to be taken out of use."""
         pages = self._read("gpu_bad_page_info")
         if isinstance(pages, Missing):
             return {"bad_pages": pages, "bad_pages_pending": pages}
         pending = [page for page in pages if page.get("status") == _PENDING]
         return {"bad_pages": float(len(pages)), "bad_pages_pending": float(len(pending))}
 
-    def _xgmi_links(self) -> dict[str, Reading]:
-        """Its links to other GPUs, and those that are up; those that are switched off are left out."""
+    def _read_xgmi_links(self) -> dict[str, Reading]:
+        """Fields of its links to other GPUs: all, and those that are up."""
         answer = self._read("gpu_xgmi_link_status")
         if isinstance(answer, Missing):
             return {"xgmi_links": answer, "xgmi_links_up": answer}
-        up = answer["status"].count("U")
-        links = up + answer["status"].count("D")
+        links, up = _count_links(answer["status"])
         if not links:
             return {"xgmi_links": _NO_LINKS, "xgmi_links_up": _NO_LINKS}
         return {"xgmi_links": float(links), "xgmi_links_up": float(up)}
 
-    def _pcie_link(self) -> dict[str, Reading]:
+    def _read_pcie_link(self) -> dict[str, Reading]:
         """Lanes and generation of its PCIe link, now and possible."""
-        fields = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
         link = self._read("pcie_info")
         if isinstance(link, Missing):
-            return dict.fromkeys(fields, link)
+            return dict.fromkeys(("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max"), link)
         now = link["pcie_metric"]
-        most = link["pcie_static"]
-        figures = (
-            *(_positive(now.get("pcie_width")), _positive(most.get("max_pcie_width"))),
-            *(_generation(now.get("pcie_speed")), _generation(most.get("max_pcie_speed"))),
-        )
-        return dict(zip(fields, figures, strict=True))
+        possible = link["pcie_static"]
+        return {
+            "pcie_width": _positive_number(now.get("pcie_width")),
+            "pcie_width_max": _positive_number(possible.get("max_pcie_width")),
+            "pcie_generation": _generation(now.get("pcie_speed")),
+            "pcie_generation_max": _generation(possible.get("max_pcie_speed")),
+        }
 
-    def _xgmi_traffic(self) -> dict[str, Reading]:
+    def _read_xgmi_traffic(self) -> dict[str, Reading]:
         """Rates of all XGMI links together: what it sends, and what it receives."""
         metrics = self._read("link_metrics")
-        at_s = time.monotonic()
+        read_s = time.monotonic()
         if isinstance(metrics, Missing):
             return {"nvlink_tx_bytes_per_s": metrics, "nvlink_rx_bytes_per_s": metrics}
         links = [link for link in metrics["links"][: metrics["num_links"]] if _is_xgmi(link["link_type"])]
         return {
-            "nvlink_tx_bytes_per_s": self._sent.of(_moved_bytes(links, "write"), at_s),
-            "nvlink_rx_bytes_per_s": self._received.of(_moved_bytes(links, "read"), at_s),
+            "nvlink_tx_bytes_per_s": self._sent.update(_moved_bytes(links, "write"), read_s),
+            "nvlink_rx_bytes_per_s": self._received.update(_moved_bytes(links, "read"), read_s),
         }
 
-    def _processes(self, now_s: float) -> tuple[GpuProcess, ...]:
+    def _read_processes(self, now_s: float) -> tuple[GpuProcess, ...]:
+        """Its processes, the one with most VRAM first, those whose VRAM is not known last."""
         processes = self._read("gpu_process_list")
         if isinstance(processes, Missing):
             return ()
         rows = []
         for process in processes[:_MOST_PROCESSES]:
-            look = self._names.of(int(process["pid"]), now_s)
+            identity = self._names.of(int(process["pid"]), now_s)
             vram = _number(process["memory_usage"]["vram_mem"])
-            rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **look._asdict()))
-        rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+            rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **identity._asdict()))
+        rows.sort(key=lambda row: (-(number(row.vram_bytes) or 0.0), row.pid))
         return tuple(rows)
 
 
 def _number(raw: Any) -> Reading:
-    """The binding says N/A where the driver has no value."""
+    """A number of an answer; the binding says N/A where the driver has no value."""
     if isinstance(raw, (int, float)):
         return float(raw)
     return NOT_SUPPORTED
 
 
-def _positive(raw: Any) -> Reading:
+def _positive_number(raw: Any) -> Reading:
     """A number above 0: lanes and generations begin at 1."""
-    number = _number(raw)
-    if isinstance(number, Missing) or number > 0.0:
-        return number
+    value = _number(raw)
+    if isinstance(value, Missing) or value > 0.0:
+        return value
     return NOT_SUPPORTED
 
 
@@ -323,22 +352,31 @@ def _is_xgmi(link_type: int) -> bool:
     return bool(link_type == amdsmi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI)
 
 
+def _count_links(states: list[str]) -> tuple[int, int]:
+    """Number of links that are not switched off, and of those that are up. A state is U(p), D(own) or X (off)."""
+    up = states.count("U")
+    return up + states.count("D"), up
+
+
 def _moved_bytes(links: list[dict[str, Any]], way: str) -> Reading:
     """Bytes that links have moved so far, by `read` or `write`."""
     if not links:
         return _NO_LINKS
-    counts = [float(link[way]) for link in links if link[way] != _NO_COUNT]
+    counts = [float(link[way]) for link in links if link[way] != _NO_LINK_COUNT]
     if not counts:
         return NOT_SUPPORTED
-    return sum(counts) * _LINK_KB
+    return sum(counts) * _BYTES_PER_LINK_KB
 
 
-def _scaled(answer: Any, keys: list[str], scale: float) -> Reading:
-    """The first number of an answer: by key, or the answer itself."""
-    for raw in (answer.get(key) for key in keys) if keys else (answer,):
-        number = _number(raw)
-        if not isinstance(number, Missing):
-            return number * scale
+def _first_number(answer: Any, keys: list[str], scale: float) -> Reading:
+    """The first number among these keys of an answer (the answer itself where there are none), times `scale`."""
+    candidates = [answer]
+    if keys:
+        candidates = [answer.get(key) for key in keys]
+    for raw in candidates:
+        value = _number(raw)
+        if not isinstance(value, Missing):
+            return value * scale
     return NOT_SUPPORTED
 
 
@@ -361,7 +399,7 @@ class Amd:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._identities: dict[int, str] = {}
-        """By index: GPUs are opened in threads of their own."""
+        """Index -> identity. Under the lock: GPUs are opened in threads of their own."""
 
     def start(self) -> int:
         """Initialise the library."""
@@ -376,26 +414,25 @@ class Amd:
         return _FIXES.get(code, f"the AMD driver cannot be used (AMD SMI status {code}): see dmesg (amdgpu)")
 
     def versions(self) -> tuple[str, str]:
-        """Version of the driver, marked: it is shown wherever versions are."""
+        """Version of the driver, marked as not verified on hardware, and no version of ROCm."""
         try:
             version = amdsmi.amdsmi_get_gpu_driver_info(amdsmi.amdsmi_get_processor_handles()[0])["driver_version"]
-        except (
-            Exception
-        ) as error:  # the classes are of the library that may be missing; one without a code is raised again
+        except Exception as error:  # amdsmi's classes cannot be named: it may be missing
             if _code_of(error) is None and not isinstance(error, IndexError):
                 raise
             version = ""
         return f"{UNVERIFIED_HARDWARE} {version}".rstrip(), ""
 
     def events(self) -> NoEvents:
-        """None."""
+        """The library is not watched for errors."""
         return NoEvents()
 
     def count(self) -> int:
         """GPUs that it lists."""
         count = len(amdsmi.amdsmi_get_processor_handles())
         with self._lock:
-            self._identities = {index: known for index, known in self._identities.items() if index < count}
+            for index in [index for index in self._identities if index >= count]:
+                del self._identities[index]
         return count
 
     def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
@@ -403,19 +440,19 @@ class Amd:
         trace[0] = "amdsmi_get_processor_handles"
         handle = amdsmi.amdsmi_get_processor_handles()[index]
         trace[0] = "amdsmi_get_gpu_device_uuid"
-        uuid = self._told_apart(index, str(amdsmi.amdsmi_get_gpu_device_uuid(handle)), handle)
+        uuid = self._unique_identity(index, str(amdsmi.amdsmi_get_gpu_device_uuid(handle)), handle)
         if last is not None and last.uuid == uuid:
             return last
         return AmdGpu(index, handle, uuid, Calls(self.api, timings, trace), timings)
 
-    def _told_apart(self, index: int, uuid: str, handle: Any) -> str:
+    def _unique_identity(self, index: int, uuid: str, handle: Any) -> str:
         """The UUID, with the partition and, if another GPU has that as well, the PCI address behind it.
 
         The library makes the UUID of the serial number: the partitions of a card share it. Older ones number them by
         the function of the PCI address.
         """
-        slot = str(_quiet("amdsmi_get_gpu_device_bdf", handle) or "")
-        kfd = _quiet("amdsmi_get_gpu_kfd_info", handle) or {}
+        slot = str(_optional_answer("amdsmi_get_gpu_device_bdf", handle) or "")
+        kfd = _optional_answer("amdsmi_get_gpu_kfd_info", handle) or {}
         partition = str(kfd.get("current_partition_id", "N/A"))
         if not partition.isdecimal():
             partition = slot.rpartition(".")[2]
@@ -423,18 +460,18 @@ class Amd:
         if partition.isdecimal() and partition != "0":
             identity = f"{uuid}/{partition}"
         with self._lock:
-            others = [known for other, known in self._identities.items() if other != index]
+            others = [taken for other, taken in self._identities.items() if other != index]
             if identity in others and slot:
                 identity = f"{identity}@{slot}"
             self._identities[index] = identity
         return identity
 
 
-def _quiet(call: str, handle: Any) -> Any:
-    """The answer of a call that a GPU can do without; None where it has none."""
+def _optional_answer(call: str, handle: Any) -> Any:
+    """The answer of a call that may fail; None where it does."""
     try:
         return getattr(amdsmi, call)(handle)
-    except Exception as error:  # the classes are of the library that may be missing; one without a code is raised again
+    except Exception as error:  # amdsmi's classes cannot be named: it may be missing
         if _code_of(error) is None:
             raise
         return None
@@ -446,18 +483,17 @@ def xgmi_states() -> dict[str, tuple[int, int]]:
     if amdsmi is None or Amd().start() != 0:
         return states
     for handle in amdsmi.amdsmi_get_processor_handles():
-        slot = _quiet("amdsmi_get_gpu_device_bdf", handle)
-        links = _quiet("amdsmi_get_gpu_xgmi_link_status", handle)
+        slot = _optional_answer("amdsmi_get_gpu_device_bdf", handle)
+        links = _optional_answer("amdsmi_get_gpu_xgmi_link_status", handle)
         if slot and links and links["status"]:
-            up = links["status"].count("U")
-            states[str(slot)] = (up + links["status"].count("D"), up)
+            states[str(slot)] = _count_links(links["status"])
     return states
 
 
 def driver_here() -> Driver:
     """AMD's own library, else the files of the kernel."""
     if amdsmi is None:
-        return amdgpu(no_gpu=f"{NO_AMD_GPU}; AMD SMI cannot be used either ({WHY}): {INSTALL}")
+        return amdgpu(no_gpu=f"{NO_AMD_GPU}; AMD SMI cannot be used either ({LOAD_ERROR}): {INSTALL}")
     return Amd()
 
 

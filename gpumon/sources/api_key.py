@@ -16,12 +16,14 @@ from gpumon.sources.model_files import open_regular
 from gpumon.sources.sockets import Peer, PeerState, TcpConnection, listening, peer_of
 
 MOST_KEY_BYTES: Final = 8192
+"""Bytes of a key's file that are read: more than a header may have."""
 ACCEPTED_S: Final = 1.0
 """Longest wait for the server to accept a connection: an engine's event loop may be busy for that long. A server with
 TCP_DEFER_ACCEPT accepts none before the request."""
 LISTED_S: Final = 0.1
 """Longest wait for the kernel to list the other end of a connection to this host."""
 LOOK_AGAIN_S: Final = 0.01
+"""Seconds between two looks at the other end."""
 SENT_UNVERIFIED: Final = (
     "the {secret} is sent unverified: nothing shows who runs this server; https:// with a certificate that holds does"
 )
@@ -43,11 +45,11 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
     else:
         return "", ""
     key = text.strip()
-    word = setting.removeprefix("api_")
+    word = setting.removeprefix("api_")  # `key` or `password`
     if not key:
-        return "", f"the {word} in {_place(endpoint)} is empty: put the bare {word} there"
+        return "", f"the {word} in {_location(endpoint)} is empty: put the bare {word} there"
     if not key.isascii() or not key.isprintable() or " " in key:
-        return "", f"the {word} in {_place(endpoint)} is not one word of printable ASCII: put the bare {word} there"
+        return "", f"the {word} in {_location(endpoint)} is not one word of printable ASCII: put the bare {word} there"
     return key, ""
 
 
@@ -83,7 +85,7 @@ def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api
     """
     if endpoint.tls_verify and endpoint.url.lower().startswith("https:"):
         return Recipient()
-    peer = _settled(connection)
+    peer = _await_accepted(connection)
     if peer.state is PeerState.ENDED:
         raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection at once")
     if peer.state is PeerState.ELSEWHERE:
@@ -92,49 +94,48 @@ def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api
         if endpoint.trust_other_namespace:
             return Recipient(verified=False)
         return Recipient(
-            f"what {_place(endpoint)} holds was not sent: Linux does not tell whose server this is (a container with a "
-            "network of its own?); if it may have it, set trust_other_namespace = true"
+            f"what {_location(endpoint)} holds was not sent: Linux does not tell whose server this is (a container with "
+            "a network of its own?); if it may have it, set trust_other_namespace = true"
         )
     if peer.state is PeerState.WAITING:
-        uids = _listeners(connection)
+        uids = _owners_of_listeners(connection)
     else:
         uids = {peer.uid}
     strangers = _strangers(endpoint, uids)
     if not strangers:
         return Recipient()
     return Recipient(
-        f"what {_place(endpoint)} holds was not sent: the server on this port belongs to {' and '.join(strangers)}, "
+        f"what {_location(endpoint)} holds was not sent: the server on this port belongs to {' and '.join(strangers)}, "
         f'and it is not given for that user; if it is, set {setting}_user = "{strangers[0]}"'
     )
 
 
-def _settled(connection: TcpConnection) -> Peer:
+def _await_accepted(connection: TcpConnection) -> Peer:
     """The other end once a process has accepted it, or as it is after `ACCEPTED_S`.
 
     A kernel that hands packets from core to core may list it a moment late.
     """
-    end_s = time.monotonic() + ACCEPTED_S
-    listed_s = time.monotonic() + LISTED_S
+    accepted_end_s = time.monotonic() + ACCEPTED_S
+    listed_end_s = time.monotonic() + LISTED_S
     while True:
         peer = peer_of(connection)
         now_s = time.monotonic()
-        waits = peer.state is PeerState.WAITING and now_s < end_s
-        is_late = peer.state is PeerState.HIDDEN and now_s < listed_s
+        waits = peer.state is PeerState.WAITING and now_s < accepted_end_s
+        is_late = peer.state is PeerState.HIDDEN and now_s < listed_end_s
         if not waits and not is_late:
             return peer
         time.sleep(LOOK_AGAIN_S)
 
 
-def _listeners(connection: TcpConnection) -> set[int]:
+def _owners_of_listeners(connection: TcpConnection) -> set[int]:
     """Owners of the listening sockets in whose queue the connection may wait.
 
     Raises ConnectionError if it was accepted meanwhile: then its own owner decides, at the next request.
     """
     uids = set()
     for listener in listening():
-        if listener.port == connection.remote_port and (
-            listener.address == connection.remote or listener.address.is_unspecified
-        ):
+        hears_address = listener.address == connection.remote or listener.address.is_unspecified
+        if hears_address and listener.port == connection.remote_port:
             uids.add(listener.uid)
     if not uids or peer_of(connection).state is not PeerState.WAITING:
         raise ConnectionAbortedError(errno.ECONNABORTED, "the server accepted the connection late")
@@ -142,7 +143,7 @@ def _listeners(connection: TcpConnection) -> set[int]:
 
 
 def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
-    """Names of those of these users whom the secret is not for."""
+    """Names of the users among these who may not have the secret."""
     strangers = uids - {0, os.geteuid()}
     if strangers and endpoint.api_key_file:
         with contextlib.suppress(OSError, RuntimeError):
@@ -152,8 +153,9 @@ def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
 
 def key_refused(endpoint: Endpoint, what: str = "the key") -> str:
     """The fault of a key (or another secret) that was sent and did not open the page."""
-    return f"{what} was refused: check what {_place(endpoint)} holds"
+    return f"{what} was refused: check what {_location(endpoint)} holds"
 
 
-def _place(endpoint: Endpoint) -> str:
+def _location(endpoint: Endpoint) -> str:
+    """The place of the key in words: the name of the variable, or `file PATH`."""
     return endpoint.api_key_env or f"file {clean(endpoint.api_key_file, 80)}"

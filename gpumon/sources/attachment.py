@@ -22,7 +22,7 @@ from gpumon.readings.frame import (
     Phase,
     Training,
 )
-from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import FILE
@@ -37,17 +37,17 @@ from gpumon.specs.left_out import DRAFTS_LEFT_OUT
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 
-_Asked = tuple[str, str, tuple[tuple[str, str], ...], str, int]
+_LookKey = tuple[str, str, tuple[tuple[str, str], ...], str, int]
 """A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
 FoundSpec = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 _NOTHING_YET: Final[FoundSpec] = (None, "")
 _MOST_MODELS: Final = 256
-"""Looks at models that are remembered (those asked for last), and that run at once."""
+"""Looks at models that are remembered (those asked for last), and those that run at once."""
 MOST_ATTACHED: Final = 1024
-"""Engines whose last reading is kept, and the process whose view of files counts."""
+"""Engines whose last reading, and the process whose view of files counts, are kept."""
 _SILENT_S: Final = 10.0
-"""A look at a model's files that takes longer is said to hang."""
+"""Seconds after which a look at a model's files is said to hang."""
 
 _REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
 NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsewhere, {_REMOTE}"
@@ -64,7 +64,10 @@ OF_ALL_RANKS: Final = (
 
 
 class EngineFacts:
-    """Model files are read in a thread, once a model; until then the model is unknown."""
+    """Looks up the models of engines and the GPUs they run on, and adds both to their readings.
+
+    Model files are read in a thread, once a model; until then the model is unknown.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class EngineFacts:
         self._owner = owner
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
-        self._looks: dict[_Asked, tuple[Future[FoundSpec], float]] = {}
+        self._looks: dict[_LookKey, tuple[Future[FoundSpec], float]] = {}
         """Models that threads look up or have looked up, and since when; those asked for last at the end."""
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
@@ -99,20 +102,26 @@ class EngineFacts:
         last = self._attached.get(reading.key)
         if last is not None and last[0] == made_of:
             return last[1]
+        info = reading.info
+        if llm is None:
+            info = _info_without_model(reading, why)
+        context_tokens: Reading = NOT_EXPOSED
+        if endpoint.context_tokens is not None:
+            context_tokens = endpoint.context_tokens
         attached = msgspec.structs.replace(
             reading,
             llm=with_extra_work(llm, reading),
             training=_training_of(reading, llm),
-            info=reading.info if llm is not None else _info_without_model(reading, why),
+            info=info,
             gpus=uuids,
             gpus_source=source,
             gpu_type=endpoint.gpu_type,
             gpu_count=endpoint.gpu_count,
-            context_tokens=NOT_EXPOSED if endpoint.context_tokens is None else endpoint.context_tokens,
+            context_tokens=context_tokens,
         )
         if len(self._attached) >= MOST_ATTACHED:
             self._attached.clear()
-        self._attached[reading.key] = made_of, attached
+        self._attached[reading.key] = (made_of, attached)
         return attached
 
     async def settle(self, readings: Sequence[EngineReading]) -> None:
@@ -133,16 +142,19 @@ class EngineFacts:
         names: dict[int, str] = {}
         for engine in engines:
             for pid in self._owner.pids_of(engine.url):
-                names[pid] = engine.server_name if pid in names else engine.name
-        if names:
-            return tuple(_labelled(gpu, names) for gpu in gpus)
-        return gpus
+                if pid in names:
+                    names[pid] = engine.server_name
+                else:
+                    names[pid] = engine.name
+        if not names:
+            return gpus
+        return tuple(_label_gpu(gpu, names) for gpu in gpus)
 
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
     ) -> tuple[tuple[str, ...], str]:
         """The GPUs of an engine by uuid, and how they are known; or none, and why."""
-        if endpoint.gpu_type and endpoint.gpus == "auto":
+        if endpoint.gpu_type and endpoint.gpus == "auto":  # before the others: such an engine needs no GPU here
             return (), "config (another host)"
         if not gpus:
             return (), self._no_gpu
@@ -168,7 +180,8 @@ class EngineFacts:
         if look is None:
             if len(self._looks) >= _MOST_MODELS and not self._forget_a_look():
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
-            future = daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
+            from_config = bool(endpoint.model)
+            future = daemon_thread(self._resolve, model, root, hints, reading.url, process, from_config)
             look = (future, time.monotonic())
         self._looks[key] = look
         future, begun_s = look
@@ -176,7 +189,7 @@ class EngineFacts:
             return _result(future)
         if time.monotonic() - begun_s > _SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
-        # Until then what was found before its process was known.
+        # Until then the result of the look before its process was known.
         before = self._looks.get((*key[:-1], 0))
         if before is not None and before[0].done():
             return _result(before[0])
@@ -191,9 +204,10 @@ class EngineFacts:
         return False
 
     def _resolve(
-        self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool
+        self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, from_config: bool
     ) -> FoundSpec:
-        views = views_of(self._env, pid, url, own_word=own_word)
+        """The spec of a model; it reads files, so it runs in a thread."""
+        views = views_of(self._env, pid, url, own_word=from_config)
         facts = look_up(model, root, self._models, llm_catalogue(), views, hints)
         return facts.spec, facts.why
 
@@ -217,7 +231,7 @@ class EngineFacts:
 
 
 def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
-    """The GPUs that the config names."""
+    """The GPUs that the config names by uuid, and how they are known; or none, and why."""
     by_index = {}
     for gpu in gpus:
         if not gpu.parent_uuid:
@@ -241,15 +255,18 @@ def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str
 def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     """The engine's words on its model; of a model that the config names, only how it is stored."""
     hints = hints_of(reading.info)
-    wanted = STORAGE_HINTS if endpoint.model else SPEC_HINTS
+    keys: Sequence[str] = SPEC_HINTS
+    if endpoint.model:
+        keys = STORAGE_HINTS
     result = {}
-    for key in wanted:
+    for key in keys:
         if key in hints:
             result[key] = hints[key]
     return result
 
 
 def _nameless(reading: EngineReading) -> FoundSpec:
+    """Why a model without a name has no spec; no reason yet before the server was asked for the name."""
     if IDENTITY not in reading.info:
         return _NOTHING_YET
     if reading.kind is EngineKind.GENERIC:
@@ -258,6 +275,7 @@ def _nameless(reading: EngineReading) -> FoundSpec:
 
 
 def _result(done: Future[FoundSpec]) -> FoundSpec:
+    """The result of a finished look; its failure is the reason."""
     error = done.exception()
     if error is not None:
         return None, f"{type(error).__name__}: {error}"
@@ -271,13 +289,14 @@ def with_extra_work(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | No
     notes = left_out_by(reading.info)
     if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
         notes = (*notes, DRAFTS_LEFT_OUT)
-    new = dict.fromkeys((*llm.not_modelled, *notes))
-    if len(new) == len(llm.not_modelled):
+    not_modelled = tuple(dict.fromkeys((*llm.not_modelled, *notes)))
+    if len(not_modelled) == len(llm.not_modelled):
         return llm
-    return msgspec.structs.replace(llm, not_modelled=tuple(new))
+    return msgspec.structs.replace(llm, not_modelled=not_modelled)
 
 
-def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
+def _label_gpu(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
+    """The GPU with the names of engines at its processes; the same object where none has one."""
     if not any(process.pid in names for process in gpu.processes):
         return gpu
     processes = []
@@ -291,9 +310,9 @@ def _training_of(reading: EngineReading, llm: LlmSpec | None) -> Training | None
     """The training of a feed, with what its tokens cost; None where nothing is trained."""
     if reading.training is None:
         return None
-    from gpumon.sources.feeds import costed
+    from gpumon.sources.feeds import training_with_cost
 
-    return costed(reading.training, llm)
+    return training_with_cost(reading.training, llm)
 
 
 def _info_without_model(reading: EngineReading, why: str) -> dict[str, str]:

@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 SATURATED: Final = 0.85
 """Share of all cores from which on it is worth a walk over all processes: `cpu_high_ratio` of triage."""
 _CALM_S: Final = 30.0
-"""Seconds below that share after which the last answer is dropped: a compile job breathes."""
+"""Seconds below that share after which the last answer is dropped: the load of a compile job has short gaps."""
 FIRST_S: Final = 2.0
 """Seconds between the first two looks: CPU time is a difference."""
 _LOOK_S: Final = 10.0
 """Seconds between two looks after that: one costs about 30 us per process."""
-MOST_TOLD: Final = 5
+MOST_LISTED: Final = 5
+"""Processes that are listed."""
 _LEAST_CORES: Final = 0.5
-"""CPU time of a process below which it is not what fills the cores."""
+"""Cores that a process must use to be listed: one that uses less does not fill the host."""
 
 
-class _Spent(NamedTuple):
+class _CpuTimes(NamedTuple):
     """CPU time of all processes at one moment."""
 
-    at_s: float
+    read_s: float
+    """Monotonic time."""
     seconds: dict[tuple[int, float], float]
     """(pid, start time) -> CPU seconds so far."""
 
@@ -42,27 +44,28 @@ class CpuConsumers:
         self._saturated = saturated
         self._look_s = look_s
         self._first_s = first_s
-        self._look: Future[tuple[_Spent, tuple[HostProcess, ...]]] | None = None
-        self._spent: _Spent | None = None
+        self._look: Future[tuple[_CpuTimes, tuple[HostProcess, ...]]] | None = None
+        self._last_times: _CpuTimes | None = None
         self._top: tuple[HostProcess, ...] = ()
         self._due_s = 0.0
         self._high_s = float("-inf")
+        """Monotonic time when the cores were last nearly all in use."""
 
-    def of(self, cpu_ratio: Reading) -> tuple[HostProcess, ...]:
+    def top(self, cpu_ratio: Reading) -> tuple[HostProcess, ...]:
         """The top consumers, the largest first; none where the host is not saturated, or nothing is known yet."""
         now_s = time.monotonic()
         if not isinstance(cpu_ratio, Missing) and cpu_ratio >= self._saturated:
             self._high_s = now_s
         if now_s - self._high_s > _CALM_S:
-            self._spent = None
+            self._last_times = None
             self._top = ()
             return ()
-        self._take(now_s)
+        self._collect(now_s)
         if self._look is None and now_s >= self._due_s and self._high_s == now_s:
-            self._look = daemon_thread(_look, self._spent)
+            self._look = daemon_thread(_look_at_processes, self._last_times)
         return self._top
 
-    def _take(self, now_s: float) -> None:
+    def _collect(self, now_s: float) -> None:
         """Keep what a look found, once it has ended."""
         if self._look is None or not self._look.done():
             return
@@ -71,12 +74,14 @@ class CpuConsumers:
         if look.exception() is not None:
             self._due_s = now_s + self._look_s
             return
-        first = self._spent is None
-        self._spent, self._top = look.result()
-        self._due_s = now_s + (self._first_s if first else self._look_s)
+        wait_s = self._look_s
+        if self._last_times is None:
+            wait_s = self._first_s
+        self._last_times, self._top = look.result()
+        self._due_s = now_s + wait_s
 
 
-def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
+def _look_at_processes(before: _CpuTimes | None) -> tuple[_CpuTimes, tuple[HostProcess, ...]]:
     """The CPU time of all processes, and those that used most since the look before."""
     import psutil
 
@@ -92,19 +97,19 @@ def _look(before: _Spent | None) -> tuple[_Spent, tuple[HostProcess, ...]]:
         seconds[key] = times.user + times.system
         if before is not None and key in before.seconds:
             used.append((seconds[key] - before.seconds[key], process))
-    spent = _Spent(now_s, seconds)
-    if before is None or now_s <= before.at_s:
+    spent = _CpuTimes(now_s, seconds)
+    if before is None or now_s <= before.read_s:
         return spent, ()
     used.sort(key=lambda item: -item[0])
-    length_s = now_s - before.at_s
+    length_s = now_s - before.read_s
     top = []
-    for cpu_s, process in used[:MOST_TOLD]:
+    for cpu_s, process in used[:MOST_LISTED]:
         if cpu_s >= _LEAST_CORES * length_s:
-            top.append(_told(process, cpu_s / length_s))
+            top.append(_host_process(process, cpu_s / length_s))
     return spent, tuple(top)
 
 
-def _told(process: psutil.Process, cores: float) -> HostProcess:
+def _host_process(process: psutil.Process, cores: float) -> HostProcess:
     """Name and user as far as they may be read."""
     import psutil
 

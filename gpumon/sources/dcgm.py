@@ -78,6 +78,7 @@ class DcgmSource:
         self._gpus = ExporterGpus(self.interval_s)
         self._failures = 0
         self._faults: dict[str, float] = {}
+        """What is wrong, at most one text -> since when (Unix time)."""
         self._task: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
 
@@ -96,14 +97,16 @@ class DcgmSource:
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
         """The newest readings, at once."""
+        drivers: set[tuple[str, str]] = set()
         if self.page:
-            drivers = {(key.host, gpu.driver) for key, gpu in self.page.found.items()}
-        else:
-            drivers = set()
+            drivers = {(key.host, figures.driver) for key, figures in self.page.gpus.items()}
+        driver = ""
+        if len(drivers) == 1:  # several hosts may have several versions, and there is room for one
+            _, driver = drivers.pop()
         return Contribution(
             gpus=self._gpus.readings,
             faults=tuple(Fault(DCGM, text, since) for text, since in self._faults.items()),
-            driver=next(iter(drivers))[1] if len(drivers) == 1 else "",
+            driver=driver,
         )
 
     def set_interval(self, seconds: float) -> None:
@@ -119,6 +122,7 @@ class DcgmSource:
         await self._fetcher.close()
 
     async def _run(self) -> None:
+        """Poll for ever, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
         while True:
             await self._scrape()
@@ -128,22 +132,28 @@ class DcgmSource:
     async def _scrape(self) -> None:
         """One poll. Nothing that the exporter sends ends the polling."""
         try:
-            wrong = await self._take(await self._get())
+            answer = await self._get()
+            wrong = await self._read_answer(answer)
         except FetchError as fault:
-            wrong = self._refused() if fault.state is EndpointState.REFUSED else fault.text
+            wrong = fault.text
+            if fault.state is EndpointState.REFUSED:
+                wrong = self._nothing_listens()
         except Exception as error:  # a fault of gpumon's own costs these GPUs only
             wrong = f"gpumon failed on this answer ({type(error).__name__}): please report"
-        self._failures = self._failures + 1 if wrong else 0
         if wrong:
+            self._failures += 1
             self._gpus.miss()
-        elif self.page is not None and self.page.cut:
+        else:
+            self._failures = 0
+        if not wrong and self.page is not None and self.page.cut:
             wrong = _CUT
         if wrong:
             self._faults = {wrong: self._faults.get(wrong, self._wall())}
         else:
             self._faults = {}
 
-    def _refused(self) -> str:
+    def _nothing_listens(self) -> str:
+        """The fault of a refused connection."""
         address = clean(f"{self.url.host}:{self.url.port}", 90)
         return f"nothing listens on {address}: is the dcgm-exporter up? Its port is 9400 unless it was told another"
 
@@ -159,15 +169,18 @@ class DcgmSource:
             raise FetchError(EndpointState.UNAUTHORIZED, f"{keyed.answer.status}: {keyed.wrong}")
         return keyed.answer
 
-    async def _take(self, answer: HttpAnswer) -> str:
-        """Read an answer into readings; what is wrong with it, if it is no page of a dcgm-exporter."""
+    async def _read_answer(self, answer: HttpAnswer) -> str:
+        """Read an answer into readings. Returns what is wrong with it, or an empty text."""
         if answer.status != 200:
             return _BY_STATUS.get(answer.status, f"{answer.status}: {_NO_PAGE}")
-        scan = self._scanner.scan
-        small = len(answer.body) <= SCANNED_IN_LOOP_BYTES and self._scanner.warm
-        page = read_page(scan(answer.body) if small else await asyncio.to_thread(scan, answer.body))
-        if not page.found:
+        if len(answer.body) <= SCANNED_IN_LOOP_BYTES and self._scanner.warm:
+            scan = self._scanner.scan(answer.body)
+        else:
+            scan = await asyncio.to_thread(self._scanner.scan, answer.body)
+        page = read_page(scan)
+        if not page.gpus:
             return _NO_GPU
-        self._gpus.follow(page, (answer.sent_s + answer.ended_s) / 2, self._wall())
+        measured_s = (answer.sent_s + answer.ended_s) / 2
+        self._gpus.follow(page, measured_s, self._wall())
         self.page = page
         return ""

@@ -12,34 +12,36 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.gpu_checks import gpu_name, gpu_names
 from gpumon.sources.source import Contribution
 
-COUNTERS_FIX: Final = "\n".join(
-    (
-        "add to the exporter's counters file (option -f; /etc/dcgm-exporter/default-counters.csv unless it was told",
-        "another; in Kubernetes the ConfigMap that it names), and start it anew:",
-    )
+COUNTERS_FIX: Final = (
+    "add to the exporter's counters file (option -f; /etc/dcgm-exporter/default-counters.csv unless it was told\n"
+    "another; in Kubernetes the ConfigMap that it names), and start it anew:"
 )
+"""Lines of the counters file follow."""
 BLANK_FIX: Final = (
     "DCGM measures it on data centre GPUs from Volta on: its container needs --cap-add SYS_ADMIN, and no profiler "
     "(Nsight, another DCGM) may hold the counters"
 )
 _NO_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
-"""Some exporters leave out the series of a GPU that has no value, others write DCGM's blank."""
+"""Reasons of a figure without a value: some exporters leave out the series of such a GPU, others write DCGM's blank."""
 _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
+"""Field of a profiling figure -> its name in texts."""
 
 
 def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
     """The checks of a dcgm-exporter at `url` after its first poll."""
-    state = CheckState.WARN if exporter.gpus else CheckState.FAIL
+    state = CheckState.FAIL
+    if exporter.gpus:
+        state = CheckState.WARN
     checks = []
     for fault in exporter.faults:
         checks.append(Check("dcgm", "exporter", state, f"{url} {fault.text}"))
     if exporter.gpus:
-        checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_listed(exporter.gpus)}"))
+        checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_count_by_name(exporter.gpus)}"))
         checks += _profiling([gpu for gpu in exporter.gpus if not gpu.mig])
     return checks
 
 
-def _listed(gpus: Sequence[GpuReading]) -> str:
+def _count_by_name(gpus: Sequence[GpuReading]) -> str:
     """`8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices on node-8`."""
     kinds: dict[tuple[str, str], int] = {}
     for gpu in gpus:
@@ -58,13 +60,12 @@ def _listed(gpus: Sequence[GpuReading]) -> str:
 
 
 def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
-    """The profiling figures of a dcgm-exporter: those that are measured, those not on its page, those without a
-    value."""
+    """The checks of the profiling figures: which are measured, not on the page, or without a value."""
     checks = []
-    measured = [_WORDS[field] for field in RATIOS if _all_have(gpus, field)]
+    measured = [_WORDS[field] for field in RATIOS if _is_measured_everywhere(gpus, field)]
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
-    absent = [field for field in RATIOS if _all_lack(gpus, field)]
+    absent = [field for field in RATIOS if _is_on_no_page(gpus, field)]
     if absent:
         checks.append(_not_on_page(absent))
     present = [field for field in RATIOS if field not in absent]
@@ -75,21 +76,22 @@ def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
 
 
 def _not_on_page(fields: Sequence[str]) -> Check:
+    """The check of figures that no GPU has, with the lines of the counters file that add them."""
     lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in fields]
     text = f"not on its page: {', '.join(_WORDS[field] for field in fields)}"
     return Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines)))
 
 
-def _all_have(gpus: Sequence[GpuReading], field: str) -> bool:
+def _is_measured_everywhere(gpus: Sequence[GpuReading], field: str) -> bool:
     return not any(isinstance(getattr(gpu, field), Missing) for gpu in gpus)
 
 
-def _all_lack(gpus: Sequence[GpuReading], field: str) -> bool:
+def _is_on_no_page(gpus: Sequence[GpuReading], field: str) -> bool:
     return all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)
 
 
 def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:
-    """Words of the figures that some GPUs do not have, by the place of these GPUs."""
+    """Names of the figures that some GPUs lack, by the words for these GPUs (` for GPU 1,3`; empty for all)."""
     words: dict[str, list[str]] = {}
     for field in fields:
         without = []
@@ -97,11 +99,11 @@ def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[st
             if any(_lacks(gpu, field, reason) for reason in _NO_VALUE):
                 without.append(gpu)
         if without:
-            words.setdefault(_of(without, gpus), []).append(_WORDS[field])
+            words.setdefault(_which_gpus(without, gpus), []).append(_WORDS[field])
     return words
 
 
-def _of(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
+def _which_gpus(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
     """` for GPU 1,3 on node-7`; empty where it is all of them."""
     if len(some) == len(gpus):
         return ""
@@ -119,5 +121,6 @@ def _of(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
 
 
 def _lacks(gpu: GpuReading, field: str, why: Reason) -> bool:
+    """Whether the figure of a GPU is missing for this reason."""
     value = getattr(gpu, field)
     return isinstance(value, Missing) and value.reason is why

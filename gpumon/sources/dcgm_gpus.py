@@ -12,14 +12,15 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, DcgmPage, GpuIdentity, gpu_fields
 
 EXPORTER_S: Final = 30.0
-"""Between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
+"""Seconds between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
 _GAPS: Final = 5
-"""So many of the newest intervals are looked at."""
+"""Newest intervals between two changes that are remembered: the upper quartile of five is the second largest."""
 _IDLE: Final = 0.001
 """Activity below this share may well stay the same for minutes."""
 STALE_GPU_S: Final = 600.0
 """A GPU that is not on the page any more is shown as stale for so long."""
-_XID_MOST: Final = 16
+_MOST_XIDS: Final = 16
+"""Newest Xid errors of a GPU that are remembered."""
 
 
 class ChangePace:
@@ -35,18 +36,25 @@ class ChangePace:
         self._values: object = None
         self._gaps: deque[float] = deque(maxlen=_GAPS)
         self._dated = False
+        """Whether the moment of the last change is known to one look."""
         self._unbroken = False
+        """Whether the look before this one got an answer."""
 
     @property
     def interval_s(self) -> float:
-        """Between two changes, by the upper quartile of the last ones: a look in the middle of a measurement makes two
-        changes of one, which are too close, and a pause too long is rare. The exporter's default before there were any.
+        """Seconds between two changes: the upper quartile of the last ones; the exporter's default before any.
+
+        A look in the middle of a measurement makes two changes of one, which are too close; a pause that is too long is
+        rare.
         """
+        if not self._gaps:
+            return max(self._shortest_s, EXPORTER_S)
         gaps = sorted(self._gaps)
-        return max(self._shortest_s, gaps[3 * len(gaps) // 4] if gaps else EXPORTER_S)
+        upper_quartile_s = gaps[3 * len(gaps) // 4]
+        return max(self._shortest_s, upper_quartile_s)
 
     def see(self, values: object, now_s: float) -> None:
-        """The values of an answer at `now_s`."""
+        """Note the values of an answer at `now_s` (monotonic), and whether they have changed."""
         if values != self._values:
             if self._dated:
                 self._gaps.append(now_s - self.changed_s)
@@ -56,7 +64,7 @@ class ChangePace:
         self._unbroken = True
 
     def miss(self) -> None:
-        """There was no answer: a change in the meantime goes unseen."""
+        """Note that there was no answer: a change in the meantime goes unseen."""
         self._dated = False
         self._unbroken = False
 
@@ -68,11 +76,15 @@ class ExporterGpus:
         """`shortest_s`: seconds between two looks."""
         self._shortest_s = shortest_s
         self._hosts: dict[str, ChangePace] = {}
+        """By host: how its whole part of the page changes."""
         self._active: dict[str, ChangePace] = {}
+        """By UUID: how the profiling figures of a GPU change."""
         self._readings: dict[str, GpuReading] = {}
         """By UUID, in the order of the pages."""
         self._seen_s: dict[str, float] = {}
+        """By UUID: monotonic time of the last page that had the GPU."""
         self._xid: dict[str, float] = {}
+        """By UUID: code of the last Xid error on the last page; 0 for none."""
 
     @property
     def readings(self) -> tuple[GpuReading, ...]:
@@ -80,25 +92,25 @@ class ExporterGpus:
         return tuple(self._readings.values())
 
     def miss(self) -> None:
-        """There was no page."""
+        """Note that there was no page."""
         for pace in self._hosts.values():
             pace.miss()
 
     def follow(self, page: DcgmPage, now_s: float, wall_s: float) -> None:
         """Date the page's figures by what has changed, and make the readings. `wall_s` is Unix time, for Xid errors."""
         hosts: dict[str, list[Mapping[str, Reading]]] = {}
-        for key, gpu in page.found.items():
-            hosts.setdefault(key.host, []).append(gpu.values)
+        for key, figures in page.gpus.items():
+            hosts.setdefault(key.host, []).append(figures.values)
         for host, values in hosts.items():
             self._hosts.setdefault(host, ChangePace(self._shortest_s)).see(values, now_s)
         fresh: dict[str, GpuReading] = {}
-        for key in page.found:
+        for key in page.gpus:
             if key.instance:
                 uuid = f"MIG-{key.uuid}/{key.instance}"
             else:
                 uuid = key.uuid
             if uuid not in fresh:  # an exporter that was started anew may stand there under both its names
-                fresh[uuid] = self._reading(page, key, uuid, (now_s, wall_s))
+                fresh[uuid] = self._reading(page, key, uuid, now_s=now_s, wall_s=wall_s)
         self._seen_s.update(dict.fromkeys(fresh, now_s))
         self._keep(fresh, now_s)
 
@@ -108,62 +120,76 @@ class ExporterGpus:
         kept |= fresh
         if len(kept) > MOST_GPUS:
             kept = dict(fresh)
-        self._readings = dict(sorted(kept.items(), key=_place))
+        self._readings = dict(sorted(kept.items(), key=_order))
         for memory in (self._seen_s, self._xid, self._active):
             for uuid in memory.keys() - kept.keys():
                 del memory[uuid]
         for host in self._hosts.keys() - {gpu.host for gpu in kept.values()}:
             del self._hosts[host]
 
-    def _reading(self, page: DcgmPage, key: GpuIdentity, uuid: str, now: tuple[float, float]) -> GpuReading:
-        gpu = page.found[key]
+    def _reading(self, page: DcgmPage, key: GpuIdentity, uuid: str, *, now_s: float, wall_s: float) -> GpuReading:
+        """The reading of one GPU or slice, with the moments that its figures stand for."""
+        figures = page.gpus[key]
         host = self._hosts[key.host]
         pace = self._active.setdefault(uuid, ChangePace(self._shortest_s))
-        pace.see({field: gpu.values[field] for field in PROFILED if field in gpu.values}, now[0])
-        filled: dict[str, Any] = gpu_fields(page, key)
-        measured = _measured(filled)
-        # A busy GPU whose counters stand still while the rest of the page moves is no GPU that does the same for ever.
-        idle = all((number(filled[field]) or 0.0) < _IDLE for field in RATIOS)
+        pace.see({field: figures.values[field] for field in PROFILED if field in figures.values}, now_s)
+        fields = gpu_fields(page, key)
+        measured = _measured_profiling(fields)
+        # An idle GPU shows the same activity at each measurement. Of a busy one whose activity stands still while the
+        # rest of the page changes, the profiling figures are old.
+        is_idle = all((number(fields[field]) or 0.0) < _IDLE for field in RATIOS)
+        active_s = pace.changed_s
+        if is_idle:
+            active_s = host.changed_s
+        parent_uuid = ""
+        if key.instance:
+            parent_uuid = key.uuid
+        activity_source = ""
+        if not frozenset(RATIOS).isdisjoint(measured):
+            activity_source = DCGM
         return GpuReading(
-            index=gpu.gpu_index,
+            index=figures.gpu_index,
             uuid=uuid,
-            name=gpu.name,
+            name=figures.name,
             state=GpuState.OK,
             monotonic_s=host.changed_s,
             mig=key in page.sliced,
-            parent_uuid=key.uuid if key.instance else "",
-            mig_profile=gpu.profile,
+            parent_uuid=parent_uuid,
+            mig_profile=figures.profile,
             mig_instance=key.instance,
-            xid=self._xids(uuid, gpu.values, now[1]),
+            xid=self._xid_events(uuid, figures.values, wall_s),
             source=DCGM,
             host=key.host,
-            activity_source="" if frozenset(RATIOS).isdisjoint(measured) else DCGM,
-            activity_monotonic_s=host.changed_s if idle else pace.changed_s,
+            activity_source=activity_source,
+            activity_monotonic_s=active_s,
             activity_interval_s=host.interval_s,
             from_dcgm=measured,
-            **filled,
+            **fields,
         )
 
-    def _xids(self, uuid: str, values: Mapping[str, Reading], wall_s: float) -> tuple[XidEvent, ...]:
+    def _xid_events(self, uuid: str, values: Mapping[str, Reading], wall_s: float) -> tuple[XidEvent, ...]:
         """The Xid errors seen to come: the page has the last one only, and one on the first page is old."""
         code = number(values.get(XID, NOT_ON_PAGE)) or 0.0
-        known = self._readings.get(uuid)
-        events = known.xid if known is not None else ()
+        last = self._readings.get(uuid)
+        events: tuple[XidEvent, ...] = ()
+        if last is not None:
+            events = last.xid
         if code and code != self._xid.get(uuid, code):
             events = (*events, XidEvent(int(code), wall_s))
         self._xid[uuid] = code
-        return events[-_XID_MOST:]
+        return events[-_MOST_XIDS:]
 
 
-def _measured(filled: dict[str, Any]) -> tuple[str, ...]:
+def _measured_profiling(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """The profiling figures that are numbers."""
     measured = []
-    for field, value in filled.items():
+    for field, value in fields.items():
         if field in PROFILED and not isinstance(value, Missing):
             measured.append(field)
     return tuple(measured)
 
 
-def _place(item: tuple[str, GpuReading]) -> tuple[Any, ...]:
+def _order(item: tuple[str, GpuReading]) -> tuple[Any, ...]:
+    """Sort key: by host, then by index, each GPU before its slices, slice 2 before slice 10."""
     gpu = item[1]
     return gpu.host, gpu.index, gpu.parent_uuid or gpu.uuid, len(gpu.mig_instance), gpu.mig_instance

@@ -13,10 +13,10 @@ MOST_GPUS: Final = 1024
 """GPUs and slices taken from one page."""
 UNNUMBERED: Final = 1000
 """Stands for an index that is none; the GPU gets the next free one."""
-_LARGEST: Final = 1e18
-"""DCGM's blank integers are 2^63 - 16 and the numbers behind it."""
-_BLANK: Final = (2.0**47, 2.0**47 + 16)
-"""Its blank floats."""
+_BLANK_INTEGERS_FROM: Final = 1e18
+"""DCGM's blank integers are 2^63 - 16 and the numbers above it; nothing that is measured comes near them."""
+_BLANK_FLOATS: Final = (2.0**47, 2.0**47 + 16)
+"""DCGM's blank floats: from the first to below the second."""
 
 _BY_NAME: Final = {name: (metric, factor) for metric in DCGM_METRICS for name, factor in metric.names}
 WANTED: Final = frozenset(_BY_NAME)
@@ -43,7 +43,7 @@ class GpuIdentity(NamedTuple):
         return GpuIdentity(self.host, self.uuid)
 
 
-class FoundFigures(NamedTuple):
+class GpuFigures(NamedTuple):
     """The figures of one GPU or slice on a page. Texts are from outside."""
 
     gpu_index: int
@@ -57,7 +57,7 @@ class FoundFigures(NamedTuple):
 class DcgmPage(NamedTuple):
     """All that a page says."""
 
-    found: dict[GpuIdentity, FoundFigures]
+    gpus: dict[GpuIdentity, GpuFigures]
     """By host, then by index, each GPU before its slices."""
     sliced: frozenset[GpuIdentity]
     """The GPUs that have slices."""
@@ -72,24 +72,28 @@ def read_page(scan: Scan) -> DcgmPage:
     an entry of its own too, with what the exporter repeats at each slice.
     """
     in_percent = _is_in_percent(scan)
-    gpus: dict[GpuIdentity, FoundFigures] = {}
+    gpus: dict[GpuIdentity, GpuFigures] = {}
     cut = scan.cut
     for series, value in scan.values.items():
-        key = _key(series)
+        key = _identity(series)
         if key is None:
             continue
-        _add(gpus, key.gpu, series)
-        _add(gpus, key, series)
+        _ensure_gpu(gpus, key.gpu, series)
+        _ensure_gpu(gpus, key, series)
         metric, factor = _BY_NAME[series.name]
         if in_percent and series.name == PERCENT_ONCE:
             factor = PERCENT
-        gpu = gpus.get(key.gpu if metric.whole_gpu else key)
-        if gpu is None:
+        owner = key
+        if metric.whole_gpu:
+            owner = key.gpu
+        figures = gpus.get(owner)
+        if figures is None:
             cut = True
-        elif number(gpu.values.get(metric.field, NOT_ON_PAGE)) is None:
-            gpu.values[metric.field] = _checked(metric, value, factor)
+        elif number(figures.values.get(metric.field, NOT_ON_PAGE)) is None:  # the first number counts
+            figures.values[metric.field] = _checked_value(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
-    return DcgmPage(_numbered(dict(sorted(gpus.items(), key=_order))), sliced, cut)
+    in_order = dict(sorted(gpus.items(), key=_order))
+    return DcgmPage(_with_unique_indices(in_order), sliced, cut)
 
 
 def _is_in_percent(scan: Scan) -> bool:
@@ -97,43 +101,46 @@ def _is_in_percent(scan: Scan) -> bool:
     return any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
 
 
-def _add(gpus: dict[GpuIdentity, FoundFigures], key: GpuIdentity, series: Series) -> None:
-    """Add the GPU or slice of a series, if there is room."""
+def _ensure_gpu(gpus: dict[GpuIdentity, GpuFigures], key: GpuIdentity, series: Series) -> None:
+    """Give the GPU or slice of a series an entry, if it has none and there is room."""
     if key not in gpus and len(gpus) < MOST_GPUS:
-        gpus[key] = _new(series.labels, sliced=bool(key.instance))
+        gpus[key] = _empty_figures(series.labels, sliced=bool(key.instance))
 
 
 def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
-    """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
-    filled = _filled(page, key)
-    engine = filled.pop(ENGINE_ACTIVE)
-    free = filled.pop(FREE_BYTES)
-    filled.pop(XID)
-    if isinstance(filled["busy_ratio"], Missing) and not isinstance(engine, Missing):
-        filled["busy_ratio"] = min(1.0, engine)
-    used = number(filled["vram_used_bytes"])
-    reserved = number(filled["vram_reserved_bytes"]) or 0.0
-    if isinstance(filled["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
-        filled["vram_total_bytes"] = used + free + reserved
-    return filled
+    """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none.
+
+    Older exporters have the engine's activity instead of the busy share, and used and free memory instead of the total.
+    """
+    fields = _all_fields(page, key)
+    engine = fields.pop(ENGINE_ACTIVE)
+    free = fields.pop(FREE_BYTES)
+    fields.pop(XID)
+    if isinstance(fields["busy_ratio"], Missing) and not isinstance(engine, Missing):
+        fields["busy_ratio"] = min(1.0, engine)
+    used = number(fields["vram_used_bytes"])
+    reserved = number(fields["vram_reserved_bytes"]) or 0.0
+    if isinstance(fields["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
+        fields["vram_total_bytes"] = used + free + reserved
+    return fields
 
 
-def _filled(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
+def _all_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """All figures of the exporter, each with a number or the reason why there is none."""
-    values = page.found[key].values
-    missing_of_gpu = _WHOLE_GPU if key.instance else NOT_ON_PAGE
-    missing_of_slice = NOT_ON_PAGE
+    values = page.gpus[key].values
+    missing_whole_gpu_metric = _WHOLE_GPU if key.instance else NOT_ON_PAGE
+    missing_other_metric = NOT_ON_PAGE
     if key in page.sliced and not key.instance:
-        missing_of_slice = PER_SLICE
-    filled: dict[str, Any] = {}
+        missing_other_metric = PER_SLICE
+    fields: dict[str, Any] = {}
     for metric in DCGM_METRICS:
-        missing = missing_of_gpu if metric.whole_gpu else missing_of_slice
-        filled[metric.field] = values.get(metric.field, missing)
-    return filled
+        missing = missing_whole_gpu_metric if metric.whole_gpu else missing_other_metric
+        fields[metric.field] = values.get(metric.field, missing)
+    return fields
 
 
-def _key(series: Series) -> GpuIdentity | None:
-    """None for a series of something else than a GPU (switch, link, CPU)."""
+def _identity(series: Series) -> GpuIdentity | None:
+    """The GPU or slice of a series; None for a switch, link or CPU."""
     labels = series.labels
     uuid = labels.get("UUID") or labels.get("uuid")
     host = labels.get("Hostname") or labels.get("hostname") or ""
@@ -142,38 +149,49 @@ def _key(series: Series) -> GpuIdentity | None:
     return None
 
 
-def _new(labels: Mapping[str, str], *, sliced: bool) -> FoundFigures:
+def _empty_figures(labels: Mapping[str, str], *, sliced: bool) -> GpuFigures:
+    """A GPU or slice by the labels of its first series, without figures yet."""
     digits = labels.get("gpu", "")
-    if digits.isascii() and digits.isdigit() and len(digits) < 4:
+    if digits.isascii() and digits.isdigit() and len(digits) < 4:  # below UNNUMBERED
         index = int(digits)
     else:
         index = UNNUMBERED
     profile = ""
     if sliced:
         profile = labels.get("GPU_I_PROFILE", "")
-    return FoundFigures(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
+    return GpuFigures(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
 
 
-def _numbered(gpus: dict[GpuIdentity, FoundFigures]) -> dict[GpuIdentity, FoundFigures]:
-    """No two GPUs of a host with one index; slices have their GPU's."""
-    index: dict[GpuIdentity, int] = {}
-    last: dict[str, int] = {}
+def _with_unique_indices(gpus: dict[GpuIdentity, GpuFigures]) -> dict[GpuIdentity, GpuFigures]:
+    """Give each GPU of a host an index of its own; slices get their GPU's."""
+    indices: dict[GpuIdentity, int] = {}
+    last_index: dict[str, int] = {}
+    """By host. GPUs come in the order of their indices, so that an index below the next one is taken."""
     for key, gpu in gpus.items():
-        if not key.instance:
-            free = last.get(key.host, -1) + 1
-            index[key] = last[key.host] = gpu.gpu_index if free <= gpu.gpu_index < UNNUMBERED else free
-    return {key: gpu._replace(gpu_index=index[key.gpu]) for key, gpu in gpus.items()}
+        if key.instance:
+            continue
+        index = gpu.gpu_index
+        next_index = last_index.get(key.host, -1) + 1
+        if index < next_index or index >= UNNUMBERED:
+            index = next_index
+        indices[key] = index
+        last_index[key.host] = index
+    return {key: gpu._replace(gpu_index=indices[key.gpu]) for key, gpu in gpus.items()}
 
 
-def _order(item: tuple[GpuIdentity, FoundFigures]) -> tuple[Any, ...]:
+def _order(item: tuple[GpuIdentity, GpuFigures]) -> tuple[Any, ...]:
+    """Sort key: by host, then by index, each GPU before its slices, slice 2 before slice 10."""
     key, gpu = item
     return key.host, gpu.gpu_index, key.uuid, len(key.instance), key.instance
 
 
-def _checked(metric: DcgmMetric, value: float, scale: float) -> Reading:
-    if value > _LARGEST or _BLANK[0] <= value < _BLANK[1]:
+def _checked_value(metric: DcgmMetric, value: float, scale: float) -> Reading:
+    """The value in the unit of the field, unless it is one of DCGM's blanks or cannot be."""
+    if value > _BLANK_INTEGERS_FROM or _BLANK_FLOATS[0] <= value < _BLANK_FLOATS[1]:
         return NO_VALUE
     scaled = value * scale
     if not 0.0 <= scaled <= metric.most:
         return NO_NUMBER
-    return scaled if scaled > metric.above else NO_VALUE
+    if scaled <= metric.above:  # some GPUs print 0 for a temperature that they do not have
+        return NO_VALUE
+    return scaled

@@ -1,4 +1,4 @@
-"""The doctor: everything is tried once, each with its deadline, and told with what is wrong, why, and the fix."""
+"""The doctor: each source is tried once, within a deadline, and a check says what is wrong, why, and the fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gpumon.sources.source import Contribution, Source
 from gpumon.sources.terminal import terminal_checks
 from gpumon.specs.llm import LlmSpec
 
-_EXPECTED: Final = {
+_EXPECTED_QUANTITIES: Final = {
     q.DECODE_TOKENS: "decode rate",
     q.PROMPT_TOKENS: "prompt rate",
     q.STEPS: "steps (then estimated from ITL)",
@@ -76,6 +76,29 @@ CONFIG_LINES: Final = {
 """Words of a fault -> the line of the config that they ask for."""
 COST_LINE: Final = "add to this [[feed]]: params_b (parameters in 1e9, those used per token), or flops_per_token"
 
+_READY_S: Final = 30.0
+"""Longest wait for the driver and for every endpoint; eight GPUs without persistence mode can take longer."""
+_SETTLE_S: Final = 4.0
+"""Longest wait for what needs two readings (GPM), a model's files or the owner of a port."""
+_STEP_S: Final = 0.3
+"""Seconds between two readings: GPM needs more than 0.1 s."""
+
+COST_S: Final = 3.0
+"""Longest wait for gpumon's own memory: the kernel walks all pages for it."""
+COST_STEP_S: Final = 0.05
+"""Seconds between two looks at whether it is known."""
+DEMO: Final = Check(
+    "gpumon",
+    "demo",
+    CheckState.OFF,
+    "there is no GPU and no engine to show",
+    "gpumon demo shows a simulated server with eight GPUs and its engines",
+)
+NO_CONFIG: Final = Check(
+    "config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)"
+)
+NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not checked (--no-nvml)")
+
 
 def engine_checks(
     readings: Sequence[EngineReading], faults: Sequence[Fault], gpus: Sequence[GpuReading]
@@ -85,18 +108,23 @@ def engine_checks(
         return [NO_ENDPOINT]
     checks = []
     for reading in readings:
-        checks.append(_answer(reading))
+        checks.append(_answer_check(reading))
         for fault in faults:
             if fault.source == reading.name and fault.text != reading.fault:
                 checks.append(Check("engine", reading.name, CheckState.WARN, fault.text))
         if reading.state is EndpointState.OK and reading.kind in ROUTER_KINDS:
-            checks.append(_backends(reading, readings))
+            checks.append(_backends_check(reading, readings))
         elif reading.state is EndpointState.OK:
-            checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
+            checks += [
+                _exports_check(reading),
+                _model_check(reading),
+                *_lack_checks(reading),
+                _gpus_check(reading, gpus),
+            ]
     return checks
 
 
-def _backends(front_end: EngineReading, readings: Sequence[EngineReading]) -> Check:
+def _backends_check(front_end: EngineReading, readings: Sequence[EngineReading]) -> Check:
     """How many backends a front end names, and which of them are no engines here: their GPUs and tokens are missing."""
     name = f"{front_end.name} backends"
     polled = {host_port_of(reading.url) for reading in readings}
@@ -111,9 +139,10 @@ def _backends(front_end: EngineReading, readings: Sequence[EngineReading]) -> Ch
     return Check("engine", name, CheckState.OK, f"{text}, of which {len(urls)} not polled ([[endpoint]] adds {shown})")
 
 
-def _answer(reading: EngineReading) -> Check:
+def _answer_check(reading: EngineReading) -> Check:
+    """Whether the engine answers, how fast, and what it is."""
     if reading.state is not EndpointState.OK:
-        return _no_answer(reading)
+        return _no_answer_check(reading)
     if reading.kind is EngineKind.GENERIC:
         return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
     version = ""
@@ -126,7 +155,8 @@ def _answer(reading: EngineReading) -> Check:
     return Check("engine", reading.name, CheckState.OK, text)
 
 
-def _no_answer(reading: EngineReading) -> Check:
+def _no_answer_check(reading: EngineReading) -> Check:
+    """Why the engine gives no figures, with the line of the config that mends it if there is one."""
     state = CheckState.FAIL
     if reading.state is EndpointState.STARTING:
         state = CheckState.WARN
@@ -139,44 +169,50 @@ def _no_answer(reading: EngineReading) -> Check:
     return Check("engine", reading.name, state, f"{reading.url} {reading.state.value.replace('_', ' ')}: {text}", fix)
 
 
-def _exports(reading: EngineReading) -> Check:
+def _exports_check(reading: EngineReading) -> Check:
     """The exported quantities. A missing one is a warning where the engine exports it if it is started otherwise."""
     name = f"{reading.name} metrics"
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
         return Check("engine", name, CheckState.OK, mapped)
-    missing = [word for quantity, word in _EXPECTED.items() if quantity not in reading.live]
-    notes = [f"all {len(_EXPECTED)} quantities"]
+    missing = [word for quantity, word in _EXPECTED_QUANTITIES.items() if quantity not in reading.live]
+    notes = [f"all {len(_EXPECTED_QUANTITIES)} quantities"]
     if missing:
         notes = [f"not exported: {', '.join(missing)}"]
     notes += _notes_on_figures(reading)
-    is_warning = bool(missing) and reading.kind in COMPLETE
-    return Check("engine", name, CheckState.WARN if is_warning else CheckState.OK, "; ".join(notes))
+    state = CheckState.OK
+    if missing and reading.kind in COMPLETE:
+        state = CheckState.WARN
+    return Check("engine", name, state, "; ".join(notes))
 
 
 def _notes_on_figures(reading: EngineReading) -> list[str]:
     """How the engine counts, and how well that is known."""
     notes = []
     if q.STEPS in reading.live:
-        notes.append(f"steps are {'counted' if reading.exact_steps else 'estimated'}")
-    late = _counted_at_the_end(reading)
-    if late:
-        notes.append(f"counted only when a request ends, so n/a live: {', '.join(late)}")
+        if reading.exact_steps:
+            notes.append("steps are counted")
+        else:
+            notes.append("steps are estimated")
+    at_end = _figures_at_the_end(reading)
+    if at_end:
+        notes.append(f"counted only when a request ends, so n/a live: {', '.join(at_end)}")
     if reading.from_documentation:
         notes.append("this adapter was built from documentation, not tried on a real server")
     return notes
 
 
-def _counted_at_the_end(reading: EngineReading) -> list[str]:
-    """Words of the quantities that move when a request ends."""
+def _figures_at_the_end(reading: EngineReading) -> list[str]:
+    """Names of the figures whose quantities move only when a request ends."""
     words = []
     for quantity, advance in reading.advance.items():
-        if advance is Advance.END and quantity in _EXPECTED:
-            words.append(_EXPECTED[quantity])
+        if advance is Advance.END and quantity in _EXPECTED_QUANTITIES:
+            words.append(_EXPECTED_QUANTITIES[quantity])
     return words
 
 
-def _model(reading: EngineReading) -> Check:
+def _model_check(reading: EngineReading) -> Check:
+    """The model and where its dimensions are from, or why there will be no MFU and no MBU."""
     name = f"{reading.name} model"
     model = reading.model or "no name"
     if reading.training is not None:
@@ -190,11 +226,7 @@ def _model(reading: EngineReading) -> Check:
         text = f"{model}: no MFU, no MBU: {no_formula(reading, service).detail}"
         return Check("engine", name, CheckState.OK, text)
     if reading.llm is None:
-        why, _, fix = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
-        if not fix and why in (NAMELESS, NAMELESS_FEED):
-            fix = _in_config(reading, NAME_LINE)
-        elif not fix:
-            fix = MODEL_LINE.format(name=reading.model)
+        why, fix = _missing_model(reading)
         return Check("engine", name, CheckState.WARN, f"{model}: no MFU, no MBU: {why}", fix)
     text = f"{reading.model}: {_dimensions(reading.llm)} (from {reading.llm.source})"
     if reading.llm.not_modelled:
@@ -203,15 +235,25 @@ def _model(reading: EngineReading) -> Check:
     return Check("engine", name, CheckState.OK, text)
 
 
-def _lacks(reading: EngineReading) -> list[Check]:
+def _missing_model(reading: EngineReading) -> tuple[str, str]:
+    """Why the model's dimensions are not known, and the fix. The reason may bring a fix on lines of its own."""
+    why, _, fix = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
+    if fix:
+        return why, fix
+    if why in (NAMELESS, NAMELESS_FEED):
+        return why, _in_config(reading, NAME_LINE)
+    return why, MODEL_LINE.format(name=reading.model)
+
+
+def _lack_checks(reading: EngineReading) -> list[Check]:
     """Figures that will not come, by what the engine exports."""
-    figures: dict[Lack, list[str]] = {}
+    figures_by_lack: dict[Lack, list[str]] = {}
     for figure, lack in lacks(reading):
-        figures.setdefault(lack, []).append(figure)
+        figures_by_lack.setdefault(lack, []).append(figure)
     checks = []
-    for lack, named in figures.items():
-        name = f"{reading.name} {' and '.join(named)}"
-        text = f"no {', no '.join(named)}: {lack.sentence}"
+    for lack, figures in figures_by_lack.items():
+        name = f"{reading.name} {' and '.join(figures)}"
+        text = f"no {', no '.join(figures)}: {lack.sentence}"
         checks.append(Check("engine", name, CheckState.WARN, text, lack.todo))
     return checks
 
@@ -228,18 +270,19 @@ def _in_config(reading: EngineReading, line: str) -> str:
 
 
 def _dimensions(llm: LlmSpec) -> str:
+    """`30.5B parameters, 48 layers, 8 of 128 experts, bf16`."""
     experts = ""
     if llm.experts:
         experts = f", {llm.experts_per_token} of {llm.experts} experts"
     return f"{llm.params / 1e9:.1f}B parameters, {llm.layers} layers{experts}, {llm.precision.value}"
 
 
-def _gpus(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
+def _gpus_check(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
+    """The GPUs of the engine and how they are known, or why they are not."""
     name = f"{reading.name} GPUs"
     if reading.gpu_type:
-        return Check(
-            "engine", name, CheckState.OK, f"{reading.gpu_count} x {reading.gpu_type} on another host (config)"
-        )
+        text = f"{reading.gpu_count} x {reading.gpu_type} on another host (config)"
+        return Check("engine", name, CheckState.OK, text)
     indices = {gpu.uuid: gpu.index for gpu in gpus}
     own = ", ".join(str(indices[uuid]) for uuid in reading.gpus if uuid in indices)
     if own:
@@ -248,31 +291,8 @@ def _gpus(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
     return Check("engine", name, CheckState.WARN, text)
 
 
-_READY_S: Final = 30.0
-"""Longest wait for the driver and for every endpoint; eight GPUs without persistence mode can take longer."""
-_SETTLE_S: Final = 4.0
-"""Longest wait for what needs two readings (GPM), a model's files or the owner of a port."""
-_STEP_S: Final = 0.3
-"""Between two readings: GPM needs more than 0.1 s."""
-
-COST_S: Final = 3.0
-"""Longest wait for gpumon's own memory: the kernel walks all pages for it."""
-COST_STEP_S: Final = 0.05
-DEMO: Final = Check(
-    "gpumon",
-    "demo",
-    CheckState.OFF,
-    "there is no GPU and no engine to show",
-    "gpumon demo shows a simulated server with eight GPUs and its engines",
-)
-NO_CONFIG: Final = Check(
-    "config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)"
-)
-NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not checked (--no-nvml)")
-
-
 class _Sources(NamedTuple):
-    """The sources that this configuration names, not started."""
+    """The sources that the config and the options name."""
 
     vendor: Vendor
     nvml: DriverSource | None
@@ -286,13 +306,14 @@ class _Sources(NamedTuple):
     discovery: EngineDiscovery | None
 
     @property
-    def listed(self) -> list[Source]:
-        """All that there are."""
+    def all(self) -> list[Source]:
+        """The sources that there are, as one list."""
         candidates = (self.nvml, self.dcgm, *self.engines, *self.files, self.discovery)
         return [source for source in candidates if source is not None]
 
 
 def _sources_of(config: Config, options: Options) -> _Sources:
+    """Make the sources that the config and the options name; none is started."""
     vendor = vendor_of()
     nvml = None
     if options.nvml:
@@ -312,7 +333,7 @@ def _sources_of(config: Config, options: Options) -> _Sources:
     if config.discovery.enabled:
         owner = Ownership()
         discovery = discover(config, engines, endpoints, owner, nvml)
-    if discovery is None:
+    if discovery is None:  # nothing would feed it: the checks say that discovery is off
         owner = None
     return _Sources(vendor, nvml, dcgm, engines, files, endpoints, owner, discovery)
 
@@ -321,13 +342,13 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
     """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
     sources = _sources_of(config, options)
     try:
-        await asyncio.gather(*(source.start() for source in sources.listed))
-        await asyncio.gather(*(source.ready(_READY_S) for source in sources.listed))
+        await asyncio.gather(*(source.start() for source in sources.all))
+        await asyncio.gather(*(source.ready(_READY_S) for source in sources.all))
         reads_gpus = sources.nvml is not None or sources.dcgm is not None
         facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
         meter = ProcMeter()
         meter.read(await _worker_pids(sources.nvml))
-        host = await _settled(sources, facts)
+        host = await _await_readings(sources, facts)
         config_file = NO_CONFIG
         if options.config_file:
             config_file = Check("config", "file", CheckState.OK, options.config_file)
@@ -339,9 +360,9 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         checks += engine_checks(host.readings, host.faults, host.gpus)
         if not host.gpus and not host.readings:
             checks.append(DEMO)
-        return [*checks, await _own_cost(meter, host.driver.pids)]
+        return [*checks, await _own_cost_check(meter, host.driver.pids)]
     finally:
-        await asyncio.gather(*(source.close() for source in sources.listed), return_exceptions=True)
+        await asyncio.gather(*(source.close() for source in sources.all), return_exceptions=True)
 
 
 async def _gpu_sources_checks(sources: _Sources, host: _Host) -> list[Check]:
@@ -362,7 +383,7 @@ async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
     return part.pids
 
 
-async def _own_cost(meter: ProcMeter, pids: tuple[int, ...]) -> Check:
+async def _own_cost_check(meter: ProcMeter, pids: tuple[int, ...]) -> Check:
     """The cost of this look: gpumon's CPU since the sources answered, and its memory."""
     await asyncio.sleep(_STEP_S)
     host = meter.read(pids)
@@ -387,14 +408,14 @@ class _Host(NamedTuple):
     """Faults of the engines and of discovery."""
 
 
-async def _settled(sources: _Sources, facts: EngineFacts) -> _Host:
-    """The newest of everything, once nothing is on its way any more or the time is over."""
+async def _await_readings(sources: _Sources, facts: EngineFacts) -> _Host:
+    """The readings of this host once no figure, model or GPU is still to come, or after `_SETTLE_S`."""
     end_s = time.monotonic() + _SETTLE_S
     while True:
         now_s = time.monotonic()
         host = await _poll(sources, facts, now_s)
-        warming = any(map(_warms_up, host.driver.gpus))
-        if now_s >= end_s or not (warming or any(map(_unresolved, host.readings))):
+        is_waiting = any(map(_is_warming_up, host.driver.gpus)) or any(map(_is_unresolved, host.readings))
+        if not is_waiting or now_s >= end_s:
             return host
         await asyncio.sleep(_STEP_S)
 
@@ -408,11 +429,11 @@ async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
     if sources.dcgm is not None:
         exporter = await sources.dcgm.poll(now_s)
     gpus = merge_dcgm([*driver.gpus, *exporter.gpus], socket.gethostname())
-    of_engines: list[Source] = [*sources.engines, *sources.files]
+    engine_sources: list[Source] = [*sources.engines, *sources.files]
     if sources.discovery is not None:
         sources.discovery.see(driver.gpus)
-        of_engines.append(sources.discovery)
-    polled = [await source.poll(now_s) for source in of_engines]
+        engine_sources.append(sources.discovery)
+    polled = [await source.poll(now_s) for source in engine_sources]
     attached = []
     for part in polled:
         engines = [facts.attach(engine, gpus) for engine in part.engines]
@@ -421,12 +442,15 @@ async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
     return _Host(driver, exporter, gpus, readings, faults)
 
 
-def _warms_up(gpu: GpuReading) -> bool:
+def _is_warming_up(gpu: GpuReading) -> bool:
+    """Whether a figure of the GPU needs a second reading."""
     return any(getattr(gpu, field) == WARMING_UP for field in ACTIVITY)
 
 
-def _unresolved(reading: EngineReading) -> bool:
+def _is_unresolved(reading: EngineReading) -> bool:
+    """Whether the model or the GPUs of an engine that answers are still looked for."""
     if reading.state is not EndpointState.OK:
         return False
-    model_open = reading.llm is None and "model_missing" not in reading.info
-    return model_open or not (reading.gpus or reading.gpus_source or reading.gpu_type)
+    model_is_open = reading.llm is None and "model_missing" not in reading.info
+    gpus_are_open = not (reading.gpus or reading.gpus_source or reading.gpu_type)
+    return model_is_open or gpus_are_open

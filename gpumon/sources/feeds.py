@@ -96,7 +96,7 @@ def advance_of(quantity: str, feed: Feed) -> Advance:
     return Advance.LIVE
 
 
-def costed(training: Training, llm: LlmSpec | None) -> Training | None:
+def training_with_cost(training: Training, llm: LlmSpec | None) -> Training | None:
     """How its tokens become FLOPs, once its model is known; None where nobody said what a token costs."""
     if training.flops_per_token > 0.0:
         return training

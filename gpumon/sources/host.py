@@ -58,7 +58,7 @@ class ProcMeter:
             memory_total_bytes=float(memory.total),
             self_cpu_ratio=self._own_ratio(own_pids),
             self_pss_bytes=self._own_pss(own_pids),
-            consumers=self._consumers.of(cpu_ratio),
+            consumers=self._consumers.top(cpu_ratio),
             **load,
         )
 

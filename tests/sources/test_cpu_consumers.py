@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.readings.frame import HostProcess
 from gpumon.readings.missing import WARMING_UP
-from gpumon.sources.cpu_consumers import MOST_TOLD, CpuConsumers
+from gpumon.sources.cpu_consumers import MOST_LISTED, CpuConsumers
 from tests.fakes.http_server import wait_until
 
 BUSY = "import time\nprint(flush=True)\nend = time.time() + 120\nwhile time.time() < end: pass"
@@ -53,15 +53,15 @@ def test_a_process_that_spins_is_named_while_the_host_is_full(
 ) -> None:
     consumers = CpuConsumers(look_s=0.3, first_s=0.3)
     before_s = processor_s(busy)
-    assert wait_until(lambda: of(consumers.of(0.97), busy.pid) is not None)
+    assert wait_until(lambda: of(consumers.top(0.97), busy.pid) is not None)
     spent_s = processor_s(busy) - before_s
-    found = consumers.of(0.97)
+    found = consumers.top(0.97)
     one = of(found, busy.pid)
     assert one is not None
     assert "python" in one.name
     assert one.user == getpass.getuser()
     assert 0.5 <= one.cores <= (spent_s + 0.02) / 0.3, "by ticks of 10 ms over looks at least 0.3 s apart"
-    assert len(found) <= MOST_TOLD
+    assert len(found) <= MOST_LISTED
     assert [each.cores for each in found] == sorted((each.cores for each in found), reverse=True)
     assert of(found, resting.pid) is None, "what rests is not named"
 
@@ -70,5 +70,5 @@ def test_nothing_is_looked_at_while_it_is_not(busy: subprocess.Popen[bytes]) -> 
     consumers = CpuConsumers(look_s=0.0, first_s=0.0)
     for _ in range(5):
         for cpu_ratio in (0.5, WARMING_UP):
-            assert consumers.of(cpu_ratio) == ()
+            assert consumers.top(cpu_ratio) == ()
         time.sleep(0.02)

@@ -32,7 +32,7 @@ def of(name: str) -> DcgmPage:
 
 def one(labels: str, value: str, name: str = "DCGM_FI_DEV_GPU_TEMP") -> dict[str, Any]:
     found = page(f'{name}{{gpu="0",UUID="GPU-1"{labels}}} {value}\n')
-    return gpu_fields(found, next(iter(found.found)))
+    return gpu_fields(found, next(iter(found.gpus)))
 
 
 def reason(value: object) -> Reason:
@@ -57,14 +57,14 @@ def test_the_default_counters_of_a_busy_and_an_idle_gpu() -> None:
     assert busy["sm_active_ratio"] == busy["sm_occupancy_ratio"] == busy["power_limit_w"] == NOT_ON_PAGE
     assert (idle["busy_ratio"], idle["tensor_active_ratio"], idle["dram_active_ratio"]) == (0, 0, 0.000131)
     assert set(busy) <= set(GpuReading.__struct_fields__)
-    first = found.found[GpuIdentity("gpu-07", A100[0])]
+    first = found.gpus[GpuIdentity("gpu-07", A100[0])]
     assert (first.gpu_index, first.name, first.driver) == (0, "NVIDIA A100-SXM4-80GB", "580.95.05")
 
 
 def test_the_newest_names_and_labels_say_the_same() -> None:
     before, after = of("a100-all.prom"), of("renamed.prom")
-    assert list(before.found) == list(after.found)
-    for key in before.found:
+    assert list(before.gpus) == list(after.gpus)
+    for key in before.gpus:
         assert gpu_fields(after, key) == pytest.approx(gpu_fields(before, key))
 
 
@@ -77,8 +77,8 @@ def test_every_metric_of_the_table_fills_a_field() -> None:
 
 def test_a_gpu_that_pods_share_is_one_gpu() -> None:
     found = of("shared.prom")
-    assert [(key.host, one.gpu_index) for key, one in found.found.items()] == [("pool-t4-3", 0), ("pool-t4-3", 1)]
-    shared = gpu_fields(found, next(iter(found.found)))
+    assert [(key.host, one.gpu_index) for key, one in found.gpus.items()] == [("pool-t4-3", 0), ("pool-t4-3", 1)]
+    shared = gpu_fields(found, next(iter(found.gpus)))
     assert shared["dram_active_ratio"] == 0.412207
     assert shared["vram_used_bytes"] == 11253 * MIB, "not the sum over the pods"
     assert reason(shared["memory_temperature_c"]) is Reason.NOT_SUPPORTED, "a T4 has no such sensor: no fake zero"
@@ -86,15 +86,15 @@ def test_a_gpu_that_pods_share_is_one_gpu() -> None:
 
 def test_slices_have_their_own_figures_and_their_gpu_those_that_only_it_has() -> None:
     found = of("mig.prom")
-    keys = list(found.found)
-    assert [(key.instance, found.found[key].profile) for key in keys] == [
+    keys = list(found.gpus)
+    assert [(key.instance, found.gpus[key].profile) for key in keys] == [
         ("", ""),
         ("3", "2g.20gb"),
         ("5", "2g.20gb"),
         ("6", "2g.20gb"),
         ("", ""),
     ]
-    assert [found.found[key].gpu_index for key in keys] == [0, 0, 0, 0, 1]
+    assert [found.gpus[key].gpu_index for key in keys] == [0, 0, 0, 0, 1]
     assert found.sliced == {GpuIdentity("mig-2", SLICED)}
     parent, first, second = (gpu_fields(found, key) for key in keys[:3])
     assert (parent["power_w"], parent["temperature_c"], parent["pcie_tx_bytes_per_s"]) == (171.905, 41, 31005512)
@@ -107,8 +107,8 @@ def test_slices_have_their_own_figures_and_their_gpu_those_that_only_it_has() ->
 
 def test_blanks_of_old_exporters_are_no_numbers() -> None:
     found = of("old.prom")
-    assert [key.host for key in found.found] == ["", ""]
-    first = gpu_fields(found, next(iter(found.found)))
+    assert [key.host for key in found.gpus] == ["", ""]
+    first = gpu_fields(found, next(iter(found.gpus)))
     for field in ("memory_temperature_c", "remap_failed"):
         assert reason(first[field]) is Reason.NOT_SUPPORTED
     assert first["dram_active_ratio"] == NOT_ON_PAGE
@@ -118,7 +118,7 @@ def test_blanks_of_old_exporters_are_no_numbers() -> None:
 
 def test_hosts_on_one_page_stay_apart_in_their_order() -> None:
     found = of("federated.prom")
-    assert [(key.host, one.gpu_index) for key, one in found.found.items()] == [
+    assert [(key.host, one.gpu_index) for key, one in found.gpus.items()] == [
         (f"node-{host}.cluster.local", gpu) for host in range(2) for gpu in range(2)
     ]
 
@@ -170,7 +170,7 @@ def test_a_share_under_the_name_of_a_share_is_one() -> None:
 
 
 def test_series_of_other_things_than_gpus_are_left_alone() -> None:
-    assert page('DCGM_FI_DEV_GPU_TEMP{nvswitch="0",Hostname="h"} 40\nDCGM_FI_DEV_GPU_TEMP 41\n').found == {}
+    assert page('DCGM_FI_DEV_GPU_TEMP{nvswitch="0",Hostname="h"} 40\nDCGM_FI_DEV_GPU_TEMP 41\n').gpus == {}
 
 
 @each_row(
@@ -183,14 +183,14 @@ def test_series_of_other_things_than_gpus_are_left_alone() -> None:
     ],
 )
 def test_no_two_gpus_of_a_host_have_one_index(labels: list[str], indices: list[int]) -> None:
-    found = page("".join(f"DCGM_FI_DEV_GPU_TEMP{{{each}}} 40\n" for each in labels)).found
+    found = page("".join(f"DCGM_FI_DEV_GPU_TEMP{{{each}}} 40\n" for each in labels)).gpus
     by_uuid = {key.uuid: one.gpu_index for key, one in found.items()}
     assert [by_uuid[uuid] for uuid in sorted(by_uuid)] == indices
 
 
 def test_a_page_of_too_many_gpus_is_cut() -> None:
     found = page("".join(f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{n}"}} 40\n' for n in range(MOST_GPUS + 5)))
-    assert len(found.found) == MOST_GPUS
+    assert len(found.gpus) == MOST_GPUS
     assert found.cut
 
 
@@ -208,7 +208,7 @@ LINES = st.builds("{}{{{}}} {}".format, st.sampled_from(sorted(WANTED)), LABELS,
 @given(st.lists(st.one_of(LINES, st.binary(max_size=40).map(lambda raw: raw.decode("latin-1"))), max_size=30))
 def test_garbage_gives_numbers_in_range_or_reasons(lines: list[str]) -> None:
     found = page("\n".join(lines).encode("utf-8", "surrogatepass"))
-    for key in found.found:
+    for key in found.gpus:
         for field, value in gpu_fields(found, key).items():
             assert isinstance(value, Missing) or 0.0 <= value < 1e18, field
 
@@ -219,6 +219,6 @@ def test_a_page_that_is_cut_or_disturbed_anywhere_still_reads(data: st.DataObjec
     for _ in range(data.draw(st.integers(1, 8))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     found = page(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
-    for key in found.found:
+    for key in found.gpus:
         busy = gpu_fields(found, key)["busy_ratio"]
         assert isinstance(busy, Missing) or 0.0 <= busy <= 1.0

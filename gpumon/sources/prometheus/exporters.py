@@ -44,7 +44,7 @@ class ExporterTarget:
             return
         page = read_page(NO_SCAN._replace(values=scrape.values))
         self.cut = page.cut
-        if not page.found:
+        if not page.gpus:
             return
         self._scraped_s = scrape.scraped_s
         self._followed.follow(page, scrape.scraped_s, scrape.scraped_s)

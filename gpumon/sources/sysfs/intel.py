@@ -76,7 +76,7 @@ class IdleState:
         """Share of the time since the last reading that it was not idle."""
         if idle_ms == 0.0:
             return _NEVER_IDLE
-        idle_ms_per_s = self._rate.of(idle_ms, at_s)
+        idle_ms_per_s = self._rate.update(idle_ms, at_s)
         if isinstance(idle_ms_per_s, Missing):
             return idle_ms_per_s
         idle_ratio = idle_ms_per_s * MILLI
@@ -136,7 +136,7 @@ class IntelGpu(SysfsGpu):
             return
         self._last_energy_j = energy_j
         self._values["energy_j"] = energy_j
-        self._values["power_w"] = self._power.of(energy_j, time.monotonic())
+        self._values["power_w"] = self._power.update(energy_j, time.monotonic())
 
     def _sleep(self) -> None:
         super()._sleep()

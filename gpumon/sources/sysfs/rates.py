@@ -19,7 +19,7 @@ class GrowthRate:
         self._last: tuple[float, float] | None = None
         self._rate: Reading = FIRST_READING
 
-    def of(self, counter: Reading, at_s: float) -> Reading:
+    def update(self, counter: Reading, at_s: float) -> Reading:
         """Growth per second since the last reading; `at_s` is the monotonic time of this one."""
         if isinstance(counter, Missing):
             self.forget()

@@ -124,9 +124,9 @@ def test_idle_time_becomes_busy_by_the_time_that_passed() -> None:
 
 def test_a_rate_of_two_readings_at_one_moment_stays() -> None:
     rate = GrowthRate()
-    rate.of(10.0, 1.0)
-    assert rate.of(12.0, 2.0) == 2.0
-    assert rate.of(13.0, 2.0) == 2.0
+    rate.update(10.0, 1.0)
+    assert rate.update(12.0, 2.0) == 2.0
+    assert rate.update(13.0, 2.0) == 2.0
 
 
 def test_processes_and_their_engines(tree: Tree) -> None:
