@@ -18,12 +18,14 @@ from gpumon.readings.frame import Departure, EngineKind
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.session.build import start_worker
+from gpumon.session.fleet import FleetSession
 from gpumon.session.fleet_host import HostOfFleet
 from gpumon.session.host import HostSession, ThisHost
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs import shots
 from tests.records import replace
 from tests.sources.discovery.servers import free_port
+from tests.tui.fleet_feed import CONFIG, Scrapes
 
 
 async def test_the_end_of_a_session_says_what_ended_it() -> None:
@@ -142,6 +144,16 @@ async def test_the_log_of_an_engine_is_that_of_the_process_that_serves_its_url(t
 async def test_a_simulated_engine_writes_no_log() -> None:
     session = HostSession(Config(), ThisHost(Config(), Options(demo=True)))
     assert session.engine_log(shots.engine()) == "vllm:8000 is simulated and writes no log"
+
+
+async def test_a_host_is_not_loading_a_past_that_there_is_no_answer_about() -> None:
+    fleet = FleetSession(CONFIG, lambda: Scrapes(1))
+    await fleet.fleet.open()
+    host = fleet.host("gpu00")
+    await host.start(lambda _: None)
+    await asyncio.sleep(0.05)
+    assert not host.filling
+    await host.stop()
 
 
 def test_logs_of_other_hosts_and_of_recordings_are_named_by_a_command() -> None:

@@ -103,12 +103,12 @@ async def _of_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAf
     from gpumon.commands.past_load import LONGEST_S, prometheus_source
     from gpumon.config.errors import ConfigError
     from gpumon.session.build import maker
-    from gpumon.session.compared import compared_hosts
+    from gpumon.session.compared import compare_hosts
 
     async with prometheus_source(config) as (source, newest):
         spans = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
         hosts = [host.name for host in newest.hosts]
-        answer = await compared_hosts(source, maker(config), hosts, newest.interval_s, spans, tell_progress)
+        answer = await compare_hosts(source, maker(config), hosts, newest.interval_s, spans, tell_progress)
     if not answer.before.moments and not answer.after.moments:
         raise ConfigError("prometheus: it has nothing of either span")
     return answer

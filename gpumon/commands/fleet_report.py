@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpumon.history.reader import Recording
     from gpumon.readings.fleet_period import FleetPeriod
     from gpumon.sources.prometheus.source import FleetSource
-    from gpumon.triage.fresh import Make
+    from gpumon.triage.fresh import MakeDeriver
 
 _USUAL_S: Final = 7 * 86400.0
 """Seconds of a Prometheus that are reported without --from."""
@@ -41,7 +41,7 @@ class ReportWork(NamedTuple):
 
     basis: Basis
     grouping: ReportGrouping
-    make: Make
+    make: MakeDeriver
 
 
 def check_by(by: str) -> str:
@@ -148,17 +148,17 @@ async def _hosts(
 async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], work: ReportWork, sums: HostSums) -> None:
     """Take all looks at a host into its sums. Raises ApiFault."""
     from gpumon.efficiency.tracks import GAP
-    from gpumon.fleet.course import HostCourse
     from gpumon.fleet.period import HostLook
+    from gpumon.fleet.pipeline import HostPipeline
     from gpumon.fleet.snapshot import HostShown
 
     begin_s, end_s = span
     step_s = work.basis.step_s
-    course = HostCourse(work.make, charted=False, judged=False)
+    pipeline = HostPipeline(work.make, charted=False, judged=False)
     # A look before the first one: windows and counters of the deriver need two.
     async for frames in source.stretches(name, begin_s - step_s, end_s, step_s, own=not work.grouping.by_label):
         for at_s, frame in frames:
-            moment = course.take(frame, at_s, max(frame.interval_s, step_s))
+            moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
             if at_s < begin_s - _EARLY_S:
                 continue
             shown = HostShown(

@@ -129,7 +129,7 @@ async def _loads(
 ) -> Mapping[str, PeakLoad]:
     """The p95 of all engines together between two Unix times. Raises ApiFault, and ConfigError where there is none."""
     from gpumon.config.errors import ConfigError
-    from gpumon.fleet.course import HostCourse
+    from gpumon.fleet.pipeline import HostPipeline
     from gpumon.session.build import maker
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
@@ -140,10 +140,10 @@ async def _loads(
     apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
     machines = []
     for frames, apart_s in zip(pasts, apart, strict=True):
-        course = HostCourse(make, charted=False, judged=False)
+        pipeline = HostPipeline(make, charted=False, judged=False)
         loads = PastLoads(max(apart))
         for at_s, frame in frames:
-            snapshot = course.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
+            snapshot = pipeline.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
             loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
         machines.append(loads)
     if machines:

@@ -1,4 +1,4 @@
-"""A snapshot of which only what does not age is left: of a host that nothing new is known of."""
+"""The snapshot of a host that nothing new is known of: only what does not age is left in it."""
 
 from __future__ import annotations
 
@@ -13,56 +13,64 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Group, Quantiles, Snapshot
 
-_FIXED: Final = frozenset(
+_AGELESS: Final = frozenset(
     {
-        *("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio"),
-        *("gpu_count", "peak_flops_per_s", "peak_bandwidth_bytes_per_s"),
+        "bandwidth_peak_bytes_per_s",
+        "flops_peak_per_s",
+        "achievable_ratio",
+        "gpu_count",
+        "peak_flops_per_s",
+        "peak_bandwidth_bytes_per_s",
     }
 )
-"""Readings that do not age."""
+"""Readings that do not age: they are facts of the hardware."""
 
 
 def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> Snapshot:
     """The snapshot of a host that nothing new is known of: what it has and serves, and no figure of it.
 
-    `older_s`: seconds since the snapshot, by which all in it is older now.
+    `why`: the reason that its figures get. `older_s`: seconds since the snapshot, by which all in it is older now.
     """
-    blank = {kind: _blank(kind, why) for kind in (Gpu, Engine)}
-    gpus = (
-        msgspec.structs.replace(
-            gpu, state=GpuState.STALE, age_s=gpu.age_s + older_s, throttle=(), processes=(), **blank[Gpu]
-        )
-        for gpu in snapshot.gpus
-    )
-    engines = (
-        replaced(
-            engine,
-            {
-                "age_s": engine.age_s + older_s,
-                "window": None,
-                "rank_loads": (),
-                "backends": (),
-                "uneven": (),
-                **blank[Engine],
-            },
-        )
-        for engine in snapshot.engines
-    )
+    gpus = [_blank_gpu(gpu, why, older_s) for gpu in snapshot.gpus]
+    engines = [_blank_engine(engine, why, older_s) for engine in snapshot.engines]
     return msgspec.structs.replace(
         snapshot, gpus=tuple(gpus), engines=tuple(engines), verdicts=(), replicas=(), events=(), alerts=()
     )
 
 
+def _blank_gpu(gpu: Gpu, why: Missing, older_s: float) -> Gpu:
+    return msgspec.structs.replace(
+        gpu,
+        state=GpuState.STALE,
+        age_s=gpu.age_s + older_s,
+        throttle=(),
+        processes=(),
+        **_missing_fields(Gpu, why),
+    )
+
+
+def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
+    fields = {
+        "age_s": engine.age_s + older_s,
+        "window": None,
+        "rank_loads": (),
+        "backends": (),
+        "uneven": (),
+        **_missing_fields(Engine, why),
+    }
+    return replaced(engine, fields)  # unlike those of a GPU, an engine's fields lie in groups
+
+
 @lru_cache(maxsize=16)
-def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
-    """A value for each reading of a GPU or an engine that ages."""
-    none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
+def _missing_fields(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
+    """Field -> its value without figures, for each field of a GPU or an engine that ages."""
+    missing_quantiles = Quantiles(*(why for _ in Quantiles.__struct_fields__))
     fields: dict[str, Any] = {}
     for _, field in flat_fields(kind).values():
-        if field.type == Reading and field.name not in _FIXED:
+        if field.type == Reading and field.name not in _AGELESS:
             fields[field.name] = why
         elif field.type is Quantiles:
-            fields[field.name] = none
+            fields[field.name] = missing_quantiles
         elif isinstance(field.type, type) and issubclass(field.type, Group):
             fields[field.name] = all_missing(field.type, why)
     return fields

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.course import HostCourse
+from gpumon.fleet.pipeline import HostPipeline
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
@@ -17,29 +17,30 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import ITL, TTFT
 from gpumon.readings.snapshot import Snapshot
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 GONE_HOST_S: Final = 600.0
-"""For so long a host that the Prometheus has nothing of any more is shown as gone."""
+"""Seconds for which a host that left the Prometheus is shown, as gone."""
 _STALE: Final = Missing(Reason.STALE)
 
 
 class Fleet:
     """Holds what each host's figures are derived from; no history of any. The same frames give the same snapshots."""
 
-    def __init__(self, make: Make, interval_s: float = 0.0) -> None:
-        """`make` gives a fresh deriver and triage; `interval_s`: seconds between two frames, where that is longer than
-        between two scrapes."""
+    def __init__(self, make: MakeDeriver, interval_s: float = 0.0) -> None:
+        """`make` makes the deriver and the triage of a host; `interval_s`: seconds between two frames, where that is
+        longer than between two scrapes."""
         self.interval_s = interval_s
         self.snapshot: FleetSnapshot = NOTHING_YET
         self._make = make
-        self._courses: dict[str, HostCourse] = {}
+        self._pipelines: dict[str, HostPipeline] = {}
         self._shown: dict[str, HostShown] = {}
 
     def steps(self, frame: FleetFrame) -> Iterator[None]:
-        """Take a frame in, a host to a step; afterwards `snapshot` is that of it.
+        """Take a frame in; afterwards `snapshot` is that of it.
 
-        A frame that is no answer leaves the hosts, and their time, as they were known last.
+        Yields after each host, so that the event loop can run. A frame that is no answer leaves the hosts, and their
+        time, as they were known last.
         """
         faults = tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults)
         if not frame.answered:
@@ -52,8 +53,8 @@ class Fleet:
             yield
         for name in frame.moved:
             self._shown.pop(name, None)
-            self._courses.pop(name, None)
-        self._forget({host.name for host in frame.hosts}, frame.wall_s)
+            self._pipelines.pop(name, None)
+        self._age_out({host.name for host in frame.hosts}, frame.wall_s)
         self.snapshot = FleetSnapshot(
             time=rfc3339(frame.wall_s),
             wall_s=frame.wall_s,
@@ -64,8 +65,11 @@ class Fleet:
             cost_s=frame.cost_s,
         )
 
-    def grow_late(self, why: Fault) -> None:
-        """The newest answer is older than 3 intervals: nothing stays of it that ages. `why`, unless a fault says so."""
+    def mark_late(self, why: Fault) -> None:
+        """Blank everything that ages: the newest answer is older than 3 intervals.
+
+        `why` is added to the faults, unless the answer already failed.
+        """
         fleet = self.snapshot
         faults = fleet.faults
         if fleet.answered:
@@ -79,11 +83,16 @@ class Fleet:
         )
 
     def _take(self, host: HostFrame, wall_s: float) -> None:
-        course = self._courses.get(host.name)
-        if course is None:
-            course = HostCourse(self._make, charted=False)
-            self._courses[host.name] = course
-        moment = course.take(host, wall_s, max(host.interval_s, self.interval_s))
+        """Derive one host from its frame, and show it."""
+        pipeline = self._pipelines.get(host.name)
+        if pipeline is None:
+            pipeline = HostPipeline(self._make, charted=False)
+            self._pipelines[host.name] = pipeline
+        moment = pipeline.take(host, wall_s, max(host.interval_s, self.interval_s))
+        ready = host.ready is not None
+        latencies: dict[str, Latencies] = {}
+        if not ready:
+            latencies = _latencies(pipeline, moment.snapshot)
         self._shown[host.name] = HostShown(
             name=host.name,
             labels=host.labels,
@@ -92,37 +101,37 @@ class Fleet:
             seen_wall_s=wall_s,
             exporters_down=host.exporters_down,
             worker_gpus=host.worker_gpus,
-            ready=host.ready is not None,
-            latencies={} if host.ready is not None else _latencies(course, moment.snapshot),
+            ready=ready,
+            latencies=latencies,
             owners=host.owners,
         )
 
-    def _forget(self, here: set[str], wall_s: float) -> None:
-        """Hosts that are in no frame any more: gone, and after a while forgotten."""
+    def _age_out(self, names: set[str], wall_s: float) -> None:
+        """Show the hosts that are not among the `names` of a frame as gone, and forget them after a while."""
         for name, shown in list(self._shown.items()):
-            if name in here:
+            if name in names:
                 continue
-            self._courses.pop(name, None)
-            if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_HOST_S:
+            self._pipelines.pop(name, None)
+            if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_HOST_S:  # the clock may go back
                 del self._shown[name]
             elif shown.state is not HostState.GONE:
                 self._shown[name] = msgspec.structs.replace(shown, state=HostState.GONE, latencies={})
 
 
 def _late(host: HostShown) -> HostShown:
-    """A host of which nothing was heard for 3 intervals, as the Prometheus itself was not."""
+    """A host after 3 intervals without any answer: stale, without figures."""
     state = host.state
     if state in (HostState.OK, HostState.PARTIAL):
         state = HostState.STALE
     return msgspec.structs.replace(host, snapshot=without_figures(host.snapshot, _STALE), state=state, latencies={})
 
 
-def _latencies(course: HostCourse, snapshot: Snapshot) -> dict[str, Latencies]:
-    """The observations of the engines' windows: latencies of many are those of all their requests together."""
+def _latencies(pipeline: HostPipeline, snapshot: Snapshot) -> dict[str, Latencies]:
+    """TTFT and ITL histograms of each engine, by its key, to be merged over hosts."""
     latencies = {}
     for engine in snapshot.engines:
-        ttft = course.deriver.observed(engine.key, TTFT)
-        itl = course.deriver.observed(engine.key, ITL)
+        ttft = pipeline.deriver.observed(engine.key, TTFT)
+        itl = pipeline.deriver.observed(engine.key, ITL)
         if ttft is not None or itl is not None:
             latencies[engine.key] = Latencies(ttft, itl)
     return latencies

@@ -1,11 +1,11 @@
-"""Groups of a report: to which host, model or value of a label each GPU and engine of a host is counted."""
+"""Groups of a fleet's report: the host, the model or the label value to which each GPU and engine is counted."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
 from gpumon.efficiency.service import model_key
-from gpumon.fleet.owners import BETWEEN, OF_SCRAPED_PODS, HostOwners
+from gpumon.fleet.owners import OF_SCRAPED_PODS, OWNER_SEPARATOR, HostOwners
 from gpumon.fleet.rows import NO_ENGINE, NO_MODEL, NOT_PLACED
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.missing import Missing, Reason
@@ -13,10 +13,11 @@ from gpumon.readings.snapshot import Engine, Gpu
 
 BY_HOST: Final = "host"
 BY_MODEL: Final = "model"
+"""Ways to group a report; any other one is the name of a label."""
 
 
 class Groups(Protocol):
-    """Groups of the GPUs and engines of one host; an empty name: no group."""
+    """Finds the group of each GPU and engine of one host, by name; an empty name: no group."""
 
     def gpu(self, gpu: Gpu) -> str:
         """The group of a GPU."""
@@ -26,17 +27,17 @@ class Groups(Protocol):
 
 
 class ByHost:
-    """Everything is its host's."""
+    """Puts everything under its host."""
 
     def __init__(self, host: str) -> None:
         self._host = host
 
     def gpu(self, gpu: Gpu) -> str:  # noqa: ARG002 - as all groups are asked
-        """The host."""
+        """The name of the host."""
         return self._host
 
     def engine(self, engine: Engine) -> str:  # noqa: ARG002 - as all groups are asked
-        """The host."""
+        """The name of the host."""
         return self._host
 
 
@@ -46,33 +47,35 @@ class ModelNames:
     def __init__(self) -> None:
         self._names: dict[tuple[str, ...], str] = {}
 
-    def of(self, model: str) -> str:
-        """The name of a model."""
+    def name_of(self, model: str) -> str:
+        """The common name of a model that an engine calls `model`."""
         return self._names.setdefault(model_key(model), model or NO_MODEL)
 
 
 class ByModel:
-    """Engines by their models, GPUs by the engines on them; a GPU of several models is in a group that names them."""
+    """Puts engines under their models, GPUs under those of their engines; a group of several models names them all."""
 
     def __init__(self, shown: HostShown, names: ModelNames) -> None:
         self._names = names
-        self._on_gpu: dict[int, set[str]] = {}
+        self._models_on_gpu: dict[int, set[str]] = {}
+        """Index of a GPU -> names of the models on it."""
         for engine in shown.snapshot.engines:
             for index in engine.hardware.gpus:
-                self._on_gpu.setdefault(index, set()).add(names.of(engine.model))
+                self._models_on_gpu.setdefault(index, set()).add(names.name_of(engine.model))
 
     def gpu(self, gpu: Gpu) -> str:
         """The models on a GPU."""
-        models = self._on_gpu.get(gpu.index)
+        models = self._models_on_gpu.get(gpu.index)
         if models:
-            return BETWEEN.join(sorted(models))
+            return OWNER_SEPARATOR.join(sorted(models))
+        # An unmapped GPU has this reason in every figure of its engines, such as the MFU.
         if isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED:
             return NOT_PLACED
         return NO_ENGINE
 
     def engine(self, engine: Engine) -> str:
-        """Its model."""
-        return self._names.of(engine.model)
+        """The model of an engine."""
+        return self._names.name_of(engine.model)
 
 
 class ReportGrouping:
@@ -82,11 +85,11 @@ class ReportGrouping:
         self.by = by
         self.by_label = by not in (BY_HOST, BY_MODEL)
         self.labels: set[str] = set()
-        """Names of the labels that were seen, where it is grouped by one."""
+        """Names of the labels seen so far; empty unless it is grouped by a label."""
         self._names = ModelNames()
 
     def groups(self, shown: HostShown) -> Groups:
-        """The groups of a host at one moment."""
+        """The groups of a host at one moment. Also notes the labels seen."""
         if self.by == BY_HOST:
             return ByHost(shown.name)
         if self.by == BY_MODEL:
@@ -94,4 +97,4 @@ class ReportGrouping:
         self.labels |= shown.labels.keys() - OF_SCRAPED_PODS
         for labels in shown.owners.values():
             self.labels |= labels.keys()
-        return HostOwners(shown, self.by, {})
+        return HostOwners(shown, self.by, lent={})

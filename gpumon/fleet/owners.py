@@ -1,4 +1,4 @@
-"""Rows per owner: whom GPUs and engines are for, by a label of their pods, their series or their host."""
+"""Fleet rows per owner: the value of a label of the pods, the series or the host of GPUs and engines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpumon.readings.snapshot import Engine, Gpu, Process
 NAMESPACE: Final = "namespace"
 USER: Final = "user"
 OF_SCRAPED_PODS: Final = frozenset({NAMESPACE, "pod"})
-"""Labels that a Prometheus gives every target by its pod: all targets of a host may have the namespace of its
-monitoring, which owns no GPU."""
+"""Labels of the scraped pod that a Prometheus gives every target. On a host's label they tell no owner: all its targets
+may have the namespace of its monitoring."""
 _MOST_LABELS: Final = 4
 """Most labels that are offered without being named in the config: a key goes through all of them."""
 _MOST_VALUES: Final = 200
 """A label with more values tells things apart, not owners."""
-BETWEEN: Final = " + "
-"""Between the names of several owners of one GPU."""
+OWNER_SEPARATOR: Final = " + "
+"""Stands between the names of several owners, or models, of one GPU."""
 
 
 def unowned(label: str) -> str:
-    """Name of the row of all that has no such label."""
+    """Name of the row of everything that lacks a label."""
     return f"no {label} label"
 
 
@@ -46,25 +46,22 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     wholes = wholes_of(snapshot)
     of_workers = _by_uuid(worker_gpus(wholes))
     lent = _owners_of_workers(snapshot.hosts, label)
-    owned: dict[str, _Owned] = {}
+    by_name: dict[str, _Owned] = {}
     for whole in wholes:
         owners = HostOwners(whole.shown, label, lent)
-        has_things = False
-        for placed in placed_gpus(whole):
-            group = _group(owned, owners.gpu(placed.gpu), whole.shown)
-            group.gpus.append(of_workers.get(placed.gpu.uuid, placed))
-            has_things = True
+        gpus = list(placed_gpus(whole))
+        for placed in gpus:
+            owned = _things_of(by_name, owners.gpu(placed.gpu), whole.shown)
+            owned.gpus.append(of_workers.get(placed.gpu.uuid, placed))
         for served in whole.served:
-            group = _group(owned, owners.engine(served.engine), whole.shown)
-            group.engines.append(served)
-            has_things = True
-        if not has_things:
-            _group(owned, owners.of_host, whole.shown)
-    names = sorted(owned, key=_unowned_last)
+            owned = _things_of(by_name, owners.engine(served.engine), whole.shown)
+            owned.engines.append(served)
+        if not gpus and not whole.served:  # the host is in a row all the same
+            _things_of(by_name, owners.of_host, whole.shown)
     rows = []
-    for name in names:
-        group = owned[name]
-        parts = Parts(tuple(group.hosts.values()), tuple(group.gpus), tuple(group.engines), prices)
+    for name in sorted(by_name, key=_unowned_last):
+        owned = by_name[name]
+        parts = Parts(tuple(owned.hosts.values()), tuple(owned.gpus), tuple(owned.engines), prices)
         rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, hosts=True)))
     return rows
 
@@ -73,18 +70,18 @@ def _unowned_last(name: str) -> tuple[bool, str]:
     return (not name, name)
 
 
-def _group(owned: dict[str, _Owned], name: str, host: HostShown) -> _Owned:
-    """The things of an owner, which has some on this host."""
-    group = owned.get(name)
-    if group is None:
-        group = _Owned({}, [], [])
-        owned[name] = group
-    group.hosts[host.name] = host
-    return group
+def _things_of(by_name: dict[str, _Owned], name: str, host: HostShown) -> _Owned:
+    """The things of an owner, to add some on this host to; the owner is added if it is new."""
+    owned = by_name.get(name)
+    if owned is None:
+        owned = _Owned({}, [], [])
+        by_name[name] = owned
+    owned.hosts[host.name] = host
+    return owned
 
 
 def _by_uuid(of_workers: Mapping[str, Sequence[RowGpu]]) -> dict[str, RowGpu]:
-    """The GPUs of worker pods, which do what their engine does."""
+    """The GPUs of worker pods by UUID, with the MFU and MBU of their engines."""
     by_uuid = {}
     for workers in of_workers.values():
         for placed in workers:
@@ -98,7 +95,7 @@ def _owners_of_workers(hosts: Iterable[HostShown], label: str) -> dict[str, str]
     for host in hosts:
         if not host.worker_gpus:
             continue
-        owners = HostOwners(host, label, {})
+        owners = HostOwners(host, label, lent={})
         for engine in host.snapshot.engines:
             for uuid in host.worker_gpus.get(engine.key, ()):
                 lent[uuid] = owners.engine(engine)
@@ -106,10 +103,10 @@ def _owners_of_workers(hosts: Iterable[HostShown], label: str) -> dict[str, str]
 
 
 class HostOwners:
-    """The owners of the GPUs and engines of one host, by one label."""
+    """Finds the owner of each GPU and engine of one host, by one label."""
 
     def __init__(self, host: HostShown, label: str, lent: Mapping[str, str]) -> None:
-        """`lent`: owners of GPUs by the engines of other hosts, whose worker pods are here."""
+        """`lent`: UUID of a GPU of a worker pod -> owner of its engine, which is on another host."""
         self.of_host = ""
         """The owner of the whole host; empty where its labels name none."""
         if label not in OF_SCRAPED_PODS:
@@ -117,32 +114,32 @@ class HostOwners:
         self._host = host
         self._label = label
         self._lent = lent
-        self._told: dict[int, dict[str, None]] = {}
-        """Index of a GPU -> the owners that its labels and those of its processes name."""
+        self._by_gpu: dict[int, set[str]] = {}
+        """Index of a GPU -> the owners that its labels and those of its processes name. MIG slices share an index."""
         for gpu in host.snapshot.gpus:
-            self._told.setdefault(gpu.index, {}).update(dict.fromkeys(self._told_of(gpu)))
-        self._by_engine: dict[int, dict[str, None]] = {}
+            self._by_gpu.setdefault(gpu.index, set()).update(self._own_owners(gpu))
+        self._by_engine: dict[int, set[str]] = {}
         """Index of a GPU -> the owners of the engines on it."""
         for engine in host.snapshot.engines:
-            owners = dict.fromkeys(self._own_labels(engine.key))
+            owners = self._labelled_owners(engine.key)
             for index in engine.hardware.gpus:
-                self._by_engine.setdefault(index, {}).update(owners)
+                self._by_engine.setdefault(index, set()).update(owners)
 
     def gpu(self, gpu: Gpu) -> str:
         """The owner of a GPU: by its own labels and processes, its engines, the host; empty where none is known."""
-        told = self._told.get(gpu.index) or self._by_engine.get(gpu.index)
-        if told:
-            return BETWEEN.join(sorted(told))
+        owners = self._by_gpu.get(gpu.index) or self._by_engine.get(gpu.index)
+        if owners:
+            return OWNER_SEPARATOR.join(sorted(owners))
         return self._lent.get(gpu.uuid, "") or self.of_host
 
     def engine(self, engine: Engine) -> str:
         """The owner of an engine: by its own labels, its GPUs, the host; empty where none is known."""
-        told = dict.fromkeys(self._own_labels(engine.key))
-        if not told:
+        owners = set(self._labelled_owners(engine.key))
+        if not owners:
             for index in engine.hardware.gpus:
-                told.update(self._told.get(index, {}))
-        if told:
-            return BETWEEN.join(sorted(told))
+                owners |= self._by_gpu.get(index, set())
+        if owners:
+            return OWNER_SEPARATOR.join(sorted(owners))
         return self.of_host
 
     def all(self) -> set[str]:
@@ -155,16 +152,16 @@ class HostOwners:
             names.add(self.engine(engine))
         return names or {self.of_host}
 
-    def _own_labels(self, thing: str) -> list[str]:
-        """The owners of a thing by its own series."""
+    def _labelled_owners(self, thing: str) -> list[str]:
+        """The owners of a thing (UUID of a GPU, key of an engine) by the labels of its pod and its series."""
         label = self._host.owners.get(thing, {}).get(self._label, "")
-        return [owner for owner in label.split(BETWEEN) if owner]
+        return [owner for owner in label.split(OWNER_SEPARATOR) if owner]
 
-    def _told_of(self, gpu: Gpu) -> Iterator[str]:
-        """The owners that a GPU's own labels name, else its processes."""
-        own = self._own_labels(gpu.uuid)
-        if own:
-            yield from own
+    def _own_owners(self, gpu: Gpu) -> Iterator[str]:
+        """The owners that a GPU's own labels name, else those of its processes."""
+        labelled = self._labelled_owners(gpu.uuid)
+        if labelled:
+            yield from labelled
             return
         for process in gpu.processes:
             owner = _owner_of_process(process, self._label)
@@ -176,7 +173,9 @@ def _owner_of_process(process: Process, label: str) -> str:
     """The namespace of a process's pod, or its user; empty for other labels."""
     if label == NAMESPACE:
         namespace, slash, _ = process.pod_name.partition("/")
-        return namespace if slash else ""
+        if slash:
+            return namespace
+        return ""
     if label == USER:
         return process.user
     return ""
@@ -184,13 +183,16 @@ def _owner_of_process(process: Process, label: str) -> str:
 
 def owners_on(host: HostShown, label: str) -> set[str]:
     """The owners of what is on a host; an empty name among them where something has none."""
-    return HostOwners(host, label, {}).all()
+    return HostOwners(host, label, lent={}).all()
 
 
-def owner_labels(snapshot: FleetSnapshot, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """The labels that rows can go by: those that the config names, else those that group the fleet."""
-    if wanted:
-        return tuple(dict.fromkeys(wanted))
+def owner_labels(snapshot: FleetSnapshot, configured: Sequence[str] = ()) -> tuple[str, ...]:
+    """The labels by which rows can be grouped: those that the config names, else those that group the fleet.
+
+    A label groups it if it has several values, and each of them is on two things on average.
+    """
+    if configured:
+        return tuple(dict.fromkeys(configured))
     labels = _labels_of_things(snapshot)
     grouping = []
     for label, values in labels.items():

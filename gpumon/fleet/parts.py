@@ -1,4 +1,4 @@
-"""Parts of a row of the fleet, and the sums over them: a figure that is not known is left out, and counted as such."""
+"""Hosts, GPUs and engines behind a row of the fleet, and sums over their figures: unknown ones are left out."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Goodput, Gpu, Quan
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
 _NO_ENGINE: Final = Missing(Reason.NO_ENGINE)
 ONE = "one"
+"""A row's latency is that of its only engine."""
 MERGED = "merged"
+"""A row's latency is over all requests of all its engines."""
 WORST = "worst"
-"""How a latency of several engines was found: there is one; over all requests of all of them; the worst of theirs."""
-_SURENESS: Final = {source: at for at, source in enumerate(BandwidthSource)}
+"""A row's latency is the worst one of its engines: their requests cannot be put together."""
+_DOUBT: Final = {source: place for place, source in enumerate(BandwidthSource)}
+"""Place among the sources of a bandwidth, the surest first."""
 
 
 class Known(NamedTuple):
-    """A figure over GPUs, and for how many of how many it is known: the others are not in it."""
+    """A figure over those GPUs of which it is known."""
 
     value: Reading
     gpus: int
+    """Number of GPUs that are in it."""
     of: int
+    """Number of all GPUs of the row."""
 
 
 class RowLatency(NamedTuple):
@@ -75,7 +80,7 @@ class RowEngine(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """All of a row; none is in it twice."""
+    """Everything that is in a row; nothing is in it twice."""
 
     hosts: tuple[HostShown, ...]
     gpus: tuple[RowGpu, ...]
@@ -85,7 +90,7 @@ class Parts(NamedTuple):
 
 
 def sum_of(values: Iterable[float]) -> Reading:
-    """The sum of numbers; missing where it is no number, as of figures that cannot be true."""
+    """The sum of numbers; missing where it is infinite or no number, as with figures that cannot be true."""
     try:
         added = fsum(values)
     except (OverflowError, ValueError):
@@ -96,23 +101,23 @@ def sum_of(values: Iterable[float]) -> Reading:
 
 
 def mean_of_known_gpus(figures: Sequence[Reading]) -> Known:
-    """The mean over the GPUs that it is known of."""
-    known = _known(figures)
+    """The mean of one figure over the GPUs of which it is known."""
+    known = _numbers(figures)
     if not known:
-        return Known(_why(figures), 0, len(figures))
+        return Known(_common_reason(figures), 0, len(figures))
     return Known(_quotient(sum_of(known), float(len(known))), len(known), len(figures))
 
 
 def sum_of_known_gpus(figures: Sequence[Reading]) -> Known:
-    """The sum over the GPUs that it is known of."""
-    known = _known(figures)
+    """The sum of one figure over the GPUs of which it is known."""
+    known = _numbers(figures)
     if not known:
-        return Known(_why(figures), 0, len(figures))
+        return Known(_common_reason(figures), 0, len(figures))
     return Known(sum_of(known), len(known), len(figures))
 
 
 def ratio_of_sums(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
-    """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
+    """Sum of the parts / sum of the wholes, over the GPUs of which both are known."""
     known_parts = []
     known_wholes = []
     lacking = []
@@ -126,12 +131,12 @@ def ratio_of_sums(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
             known_wholes.append(whole)
     divisor = sum_of(known_wholes)
     if isinstance(divisor, Missing) or not divisor > 0.0:
-        return Known(_why(lacking), 0, len(parts))
+        return Known(_common_reason(lacking), 0, len(parts))
     return Known(_quotient(sum_of(known_parts), divisor), len(known_parts), len(parts))
 
 
-def weighted(ratios: Sequence[Reading], peaks: Sequence[Reading]) -> Known:
-    """The mean of shares, each weighted with its peak: what the GPUs do together of what they could."""
+def mean_weighted_by_peak(ratios: Sequence[Reading], peaks: Sequence[Reading]) -> Known:
+    """The mean of shares, each weighted with its GPU's peak: what the GPUs do together of what they could."""
     reached = []
     for ratio, peak in zip(ratios, peaks, strict=True):
         reached.append(times(ratio, peak))
@@ -145,13 +150,13 @@ def sum_known_figures(figures: Sequence[Reading]) -> Reading:
 
 def most_known(figures: Sequence[Reading]) -> Reading:
     """The largest of what is known; where nothing is, the most common reason."""
-    known = _known(figures)
+    known = _numbers(figures)
     if known:
         return max(known)
-    return _why(figures, NOT_EXPOSED)
+    return _common_reason(figures, otherwise=NOT_EXPOSED)
 
 
-def _known(figures: Iterable[Reading]) -> list[float]:
+def _numbers(figures: Iterable[Reading]) -> list[float]:
     """The figures that are numbers."""
     known = []
     for figure in figures:
@@ -167,8 +172,11 @@ def _quotient(dividend: Reading, divisor: float) -> Reading:
     return dividend / divisor
 
 
-def _why(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
-    """Why nothing is known, as most of them have it; that there is no engine only where all of them say so."""
+def _common_reason(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
+    """The most common reason for which figures are missing; `otherwise` if none is.
+
+    That there is no engine is the reason only if all say so: other GPUs have one, and another reason.
+    """
     reasons: Counter[Missing] = Counter()
     for figure in figures:
         if isinstance(figure, Missing):
@@ -188,12 +196,12 @@ def idle(gpu: Gpu) -> Reading:
 
 
 def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:
-    """The least sure source of the bandwidths that are in a row's share."""
+    """The least sure source of the bandwidths in a row's share; NONE if no bandwidth is known."""
     sources = []
     for placed in gpus:
         if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing):
             sources.append(placed.gpu.bandwidth_source)
-    return max(sources, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
+    return max(sources, key=lambda source: _DOUBT[source], default=BandwidthSource.NONE)
 
 
 def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
@@ -211,12 +219,12 @@ def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     power_w = sum_of(watts)
     rate = sum_of(tokens)
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
-        return _why(served.engine.efficiency.tokens_per_j for served in engines)
+        return _common_reason(served.engine.efficiency.tokens_per_j for served in engines)
     return rate / power_w
 
 
 def _engines_per_gpu(engines: Sequence[RowEngine]) -> Counter[tuple[str, int]]:
-    """How many of the engines run on a GPU, by its host and index."""
+    """Host and index of a GPU -> number of the engines that run on it."""
     sharers: Counter[tuple[str, int]] = Counter()
     for served in engines:
         for index in set(served.engine.hardware.gpus):
@@ -276,7 +284,12 @@ def p95(engines: Sequence[RowEngine], field: str, window: str) -> RowLatency:
         return RowLatency(NOT_EXPOSED)
     if len(latencies) == 1:
         return RowLatency(latencies[0])
-    merged = merge_common(windows) if all_have_buckets else None
+    merged = None
+    if all_have_buckets:
+        merged = merge_common(windows)
     if merged is None:
         return RowLatency(most_known(latencies), WORST)
-    return RowLatency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
+    how = ONE
+    if len(windows) > 1:
+        how = MERGED
+    return RowLatency(quantiles(merged).p95, how)

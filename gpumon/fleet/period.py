@@ -1,7 +1,7 @@
-"""Days of a fleet summed up by host, model or label: moment after moment of each host, then one record of all.
+"""Days of a fleet summed up by host, model or label: look after look at each host, then one record of all hosts.
 
-Counters count by their growth from look to look; gauges (whether an engine ran a request, busy, MFU) are those of the
-looks, and stand for the time since the look before. A time without looks enters no sum.
+A look is a host at one moment. Counters are counted by their growth from look to look. Gauges (whether an engine ran a
+request, busy, MFU) stand for the time since the look before. Time without looks is in no sum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.costs import energy_cost_of
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.efficiency.sums import TOKEN_FIELDS, CounterGrowth, GoodputCount, UnusedTime
+from gpumon.efficiency.sums import TOKEN_FIELDS, CounterGrowth, GoodputCount, TimeMean, UnusedTime
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
@@ -35,26 +35,31 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import URGENCY
 
-_LATE: Final = 1.5
-"""A look that comes after more than so many steps begins anew: what was in between is not known."""
+_MOST_STEPS_APART: Final = 1.5
+"""Steps after which a look begins anew: what was since the look before is not known."""
 MOST_WASTERS: Final = 20
+"""Wasters that a report lists."""
 MOST_INCIDENTS: Final = 100
+"""Incidents that a report lists."""
 VERDICT: Final = "verdict"
+"""Source of incidents that a host's own gpumon exports."""
 ALERT_KIND: Final = "alert"
-"""Sources of incidents."""
+"""Source of incidents that are alerts of a Prometheus."""
 LABELS: Final = {BY_MODEL: "model_name"}
 """Grouping -> label of an alert that names its group."""
 _MEASURED_THROUGHOUT: Final = 0.98
-"""Share of the time from which on a host counts as measured throughout."""
+"""Share of the time from which on a host counts as measured throughout: a few looks may be lacking."""
 
 
 class Basis(NamedTuple):
-    """Step, prices, goals and groups by which all hosts are summed up."""
+    """The step, prices, goals and groups with which all hosts are summed up."""
 
     step_s: float
+    """Seconds between two looks."""
     prices: Prices
     goals: Goals
     groups: Callable[[HostShown], Groups]
+    """Gives the groups of a host at one look."""
 
 
 class HostLook(NamedTuple):
@@ -64,42 +69,49 @@ class HostLook(NamedTuple):
     """Unix time."""
     shown: HostShown
     readings: Sequence[EngineReading] = ()
-    """Raw readings of the engines in `shown`, as far as there are any. So `gpus`."""
+    """Raw readings of the engines in `shown`, as far as there are any."""
     gpus: Sequence[GpuReading] = ()
+    """Raw readings of the GPUs in `shown`, as far as there are any."""
     fresh_s: float = math.inf
-    """Age up to which a GPU's figures are of now: those of an exporter that is silent stay for some looks."""
+    """Most seconds of age of a GPU's figures that are of this look: those of a silent exporter stay for some looks."""
 
 
 class HostSums:
-    """One host: takes its looks in their order."""
+    """Sums of one host over its looks, which it takes in their order."""
 
     def __init__(self, basis: Basis) -> None:
         self.measured_s = 0.0
+        """Seconds between looks that are not too far apart."""
         self.spans: list[tuple[float, float]] = []
-        """Stretches of Unix time in which it was looked at."""
-        self.cards: dict[tuple[str, str], GpuTally] = {}
-        """UUID and group -> the GPU while it was in that group."""
-        self.engines: dict[str, GroupTally] = {}
-        """Group -> what its engines served here."""
-        self.things: dict[str, str] = {}
-        """Key and name of an engine, UUID and index of a GPU -> the group that it was in last."""
+        """Spans of Unix time in which it was looked at."""
+        self.gpu_tallies: dict[tuple[str, str], GpuTally] = {}
+        """UUID and group -> the sums of the GPU in that group."""
+        self.engine_tallies: dict[str, GroupTally] = {}
+        """Group -> the sums of its engines on this host."""
+        self.last_groups: dict[str, str] = {}
+        """Key and name of an engine, UUID of a GPU and `gpu 3` -> the group that it was in last."""
         self.lent: dict[str, str] = {}
-        """UUID of a GPU of a worker pod, on any host -> group of its engine here."""
+        """UUID of a GPU of a worker pod, on any host -> group of its engine on this host."""
         self.unplaced: dict[str, str] = {}
-        """Names of engines whose GPUs are not known -> group."""
+        """Name of an engine whose GPUs are not known -> group."""
         self.judges_itself = False
-        """Its own gpumon exports its verdicts."""
+        """Whether its own gpumon exports its verdicts."""
         self.simulated = False
         self._basis = basis
         self._last_s = -math.inf
+        """Unix time of the last look."""
         self._present: frozenset[str] = frozenset()
+        """UUIDs of the GPUs in the last look."""
         self._energy: dict[str, CounterGrowth] = {}
+        """By UUID; so `_unused`."""
         self._unused: dict[str, UnusedTime] = {}
         self._tokens: dict[tuple[str, str], CounterGrowth] = {}
-        self._served: dict[str, GoodputCount] = {}
+        """By key of an engine and field of the report (`TOKEN_FIELDS`)."""
+        self._goodput: dict[str, GoodputCount] = {}
+        """By key of an engine."""
 
     def take(self, look: HostLook) -> None:
-        """Take in a look."""
+        """Add the time since the look before, with the figures of this look."""
         seconds = self._advance(look.at_s)
         shown = look.shown
         self.judges_itself = self.judges_itself or shown.ready
@@ -107,25 +119,26 @@ class HostSums:
         groups = self._basis.groups(shown)
         readings = {reading.key: reading for reading in look.readings}
         self._take_gpus(look, groups, readings, seconds)
-        counted = engines_in_sums(shown.snapshot.engines)
-        for engine in counted:
+        engines = engines_in_sums(shown.snapshot.engines)
+        for engine in engines:
             self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
-        self._forget_others({engine.key for engine in counted})
+        self._forget_others({engine.key for engine in engines})
 
     def _advance(self, at_s: float) -> float:
-        """Seconds since the look before; 0 where what was in between is not known."""
+        """Move on to a look; returns the seconds since the look before, 0 where what was in between is not known."""
         seconds = at_s - self._last_s
-        if not 0.0 <= seconds <= _LATE * self._basis.step_s:  # a clock may be set back
+        if not 0.0 <= seconds <= _MOST_STEPS_APART * self._basis.step_s:  # a clock may be set back
             self._begin_anew()
             seconds = 0.0
             self.spans.append((at_s, at_s))
-        self.spans[-1] = (self.spans[-1][0], at_s)
+        begin_s, _ = self.spans[-1]
+        self.spans[-1] = (begin_s, at_s)
         self._last_s = at_s
         self.measured_s += seconds
         return seconds
 
     def _take_gpus(self, look: HostLook, groups: Groups, readings: Mapping[str, EngineReading], seconds: float) -> None:
-        """Take in the GPUs whose figures are of this look. A GPU that comes back counts anew."""
+        """Add the GPUs whose figures are of this look. The counters of a GPU that comes back begin anew."""
         snapshot = look.shown.snapshot
         present = []
         for gpu in snapshot.gpus:
@@ -133,29 +146,31 @@ class HostSums:
                 continue
             present.append(gpu.uuid)
             engines = [engine for engine in snapshot.engines if gpu.index in engine.hardware.gpus]
-            before_s = seconds if gpu.uuid in self._present else 0.0
-            self._take_gpu(gpu, groups.gpu(gpu), engines, readings, before_s, look)
+            gpu_seconds = 0.0
+            if gpu.uuid in self._present:
+                gpu_seconds = seconds
+            self._take_gpu(gpu, groups.gpu(gpu), engines, readings, gpu_seconds, look)
         for uuid in self._present.difference(present):
             self._energy.pop(uuid, None)
             self._unused.pop(uuid, None)
         self._present = frozenset(present)
 
     @property
-    def told_s(self) -> float:
-        """Time of which its GPUs are known; of a host without a GPU, its engines."""
+    def covered_s(self) -> float:
+        """Seconds of which its GPUs are known: those of the best known one. Without a GPU, those of its looks."""
         seconds: dict[str, float] = {}
-        for (uuid, _), card in self.cards.items():
-            seconds[uuid] = seconds.get(uuid, 0.0) + card.seconds
+        for (uuid, _), tally in self.gpu_tallies.items():
+            seconds[uuid] = seconds.get(uuid, 0.0) + tally.seconds
         return max(seconds.values(), default=self.measured_s)
 
     def _begin_anew(self) -> None:
         """Take the next values of all counters as a base line."""
-        for counted in (*self._energy.values(), *self._tokens.values()):
-            counted.last = None
+        for counter in (*self._energy.values(), *self._tokens.values()):
+            counter.last = None
         for unused in self._unused.values():
             unused.begin_anew()
-        for served in self._served.values():
-            served.begin_anew()
+        for goodput in self._goodput.values():
+            goodput.begin_anew()
 
     def _take_gpu(
         self,
@@ -166,73 +181,76 @@ class HostSums:
         seconds: float,
         look: HostLook,
     ) -> None:
-        card = self.cards.get((gpu.uuid, group))
-        if card is None:
+        """Add `seconds` of a GPU with its figures. `engines`: those on it."""
+        tally = self.gpu_tallies.get((gpu.uuid, group))
+        if tally is None:
             per_hour = price_of_hour(gpu.gpu_type, self._basis.prices.per_gpu_hour)
-            card = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
-            self.cards[gpu.uuid, group] = card
-        self.things[gpu.uuid] = group
-        self.things[f"gpu {gpu.index}"] = group
-        card.seconds += seconds
+            tally = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
+            self.gpu_tallies[gpu.uuid, group] = tally
+        self.last_groups[gpu.uuid] = group
+        self.last_groups[f"gpu {gpu.index}"] = group
+        tally.seconds += seconds
         for engine in engines:
             if engine.model:
-                card.models[engine.model] = None
+                tally.models[engine.model] = None
         unused = self._unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
         if not isinstance(unused, Missing):
-            card.unused += unused
-            card.unused_s += seconds
-        card.busy.add(or_nan(gpu.busy_ratio), seconds)
-        card.mfu_s += _weigh(card.mfu.add, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
-        card.mbu_s += _weigh(card.mbu.add, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
-        self._take_energy(card, gpu, seconds, look)
+            tally.unused += unused
+            tally.unused_s += seconds
+        tally.busy.add(or_nan(gpu.busy_ratio), seconds)
+        tally.mfu_s += _add_weighted(tally.mfu, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
+        tally.mbu_s += _add_weighted(tally.mbu, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
+        self._take_energy(tally, gpu, seconds, look)
 
-    def _take_energy(self, card: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
-        """Count its energy since the look before, if both looks tell it."""
-        counted = self._energy.setdefault(gpu.uuid, CounterGrowth())
-        is_first = counted.last is None
-        joules = counted.add(_energy_j(gpu, look.gpus), seconds)
-        if is_first or counted.last is None:
+    def _take_energy(self, tally: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
+        """Add the energy of a GPU since the look before, if both looks have it."""
+        counter = self._energy.setdefault(gpu.uuid, CounterGrowth())
+        is_first = counter.last is None
+        joules = counter.add(_energy_j(gpu, look.gpus), seconds)
+        if is_first or counter.last is None:
             return
-        card.energy_j += joules
-        card.energy_s += seconds
+        tally.energy_j += joules
+        tally.energy_s += seconds
         cost = energy_cost_of(joules, self._basis.prices.per_kwh_at(look.at_s))
-        card.energy_cost = plus(card.energy_cost, cost)
+        tally.energy_cost = plus(tally.energy_cost, cost)
 
     def _forget_others(self, engines: Collection[str]) -> None:
         """Forget the counters of all engines but these: one that comes back counts anew."""
-        for key in self._served.keys() - engines:
-            del self._served[key]
-        for key, field in [*self._tokens]:
+        for key in self._goodput.keys() - engines:
+            del self._goodput[key]
+        for key, field in list(self._tokens):
             if key not in engines:
                 del self._tokens[key, field]
 
     def _take_engine(
         self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown
     ) -> None:
+        """Add what an engine served in `seconds`. `reading`: its raw reading, if there is one."""
         group = groups.engine(engine)
-        self.things[engine.key] = group
-        self.things[engine.name] = group
-        tally = self.engines.get(group)
+        self.last_groups[engine.key] = group
+        self.last_groups[engine.name] = group
+        tally = self.engine_tallies.get(group)
         if tally is None:
             tally = GroupTally(group)
-            self.engines[group] = tally
+            self.engine_tallies[group] = tally
         tally.hosts.add(shown.name)
-        grown = {}
+        tokens = {}
         for field, total in TOKEN_FIELDS.items():
-            counted = self._tokens.setdefault((engine.key, field), CounterGrowth())
-            growth = counted.add(getattr(engine.tokens_total, total), seconds)
-            if counted.seconds:
-                grown[field] = growth
-        tally.add_tokens(grown)
+            counter = self._tokens.setdefault((engine.key, field), CounterGrowth())
+            growth = counter.add(getattr(engine.tokens_total, total), seconds)
+            if counter.seconds:  # else there was no second value yet: 0 tokens would be no finding
+                tokens[field] = growth
+        tally.add_tokens(tokens)
         if reading is not None:
-            served = self._served.setdefault(engine.key, GoodputCount(self._basis.goals))
-            tally.goodput.add_sum(served.growth(reading))
-        else:
-            tally.goodput.add_rate(engine.goodput, (number(engine.rates.requests_per_s) or 0.0) * seconds)
+            goodput = self._goodput.setdefault(engine.key, GoodputCount(self._basis.goals))
+            tally.goodput.add_sum(goodput.growth(reading))
+        else:  # without histograms, from the shares and the rate that its own gpumon tells
+            requests = (number(engine.rates.requests_per_s) or 0.0) * seconds
+            tally.goodput.add_rate(engine.goodput, requests)
         self._place_engine(engine, group, tally, groups, shown)
 
     def _place_engine(self, engine: Engine, group: str, tally: GroupTally, groups: Groups, shown: HostShown) -> None:
-        """Note where the GPUs of an engine are counted."""
+        """Note in which group the GPUs of an engine are counted, if not in the engine's own."""
         workers = shown.worker_gpus.get(engine.key, ())
         for uuid in workers:
             self.lent[uuid] = group
@@ -245,28 +263,28 @@ class HostSums:
 
 
 def _energy_j(gpu: Gpu, readings: Iterable[GpuReading]) -> Reading:
-    """The energy counter of a GPU itself, which goes back beyond the first look; else what its gpumon counted."""
+    """The energy that a GPU counted itself, since before the first look; else what its gpumon has counted so far."""
     for reading in readings:
         if reading.uuid == gpu.uuid:
             return reading.energy_j
     return gpu.energy_j
 
 
-def _weigh(add: Callable[[float, float], None], ratio: Reading, peak: Reading, seconds: float) -> float:
-    """Add a share of a peak, weighted with it; the seconds in which it is known."""
+def _add_weighted(mean: TimeMean, ratio: Reading, peak: Reading, seconds: float) -> float:
+    """Add a share of a peak to a mean, weighted with the peak; returns the seconds that are in it: 0 if not known."""
     if isinstance(ratio, Missing) or isinstance(peak, Missing):
         return 0.0
-    add(ratio, seconds * peak)
+    mean.add(ratio, seconds * peak)
     return seconds
 
 
 class IncidentSeen(NamedTuple):
-    """A verdict or alert from its first to its last moment, before it is known whose it is."""
+    """A verdict or alert from its first to its last moment, before its group is known."""
 
     host: str
-    """Empty: no label tells it."""
+    """Empty: no label names it."""
     key: str
-    """Key of an engine, UUID or `gpu 3`; empty: a host's."""
+    """Key of an engine, UUID of a GPU or `gpu 3`; empty: it is about the host."""
     labels: Mapping[str, str]
     scope: str
     what: str
@@ -275,37 +293,41 @@ class IncidentSeen(NamedTuple):
     """Unix time; so `end_s`."""
     end_s: float
     ended: bool
+    """False: it still stood at the end of the report."""
     source: str
+    """`VERDICT` or `ALERT_KIND`."""
 
 
 class RecordedIncidents(NamedTuple):
-    """Incidents of a stretch, and of which hosts they are recorded."""
+    """Incidents of the reported time, and whether they are those of all hosts."""
 
     incidents: tuple[IncidentSeen, ...] = ()
     everywhere: bool = False
-    """Rules of gpumon are evaluated, so that of every host is known whether there was an alert."""
+    """Whether rules of gpumon are evaluated: then it is known of every host whether there was an alert."""
 
 
 class ReportedTime(NamedTuple):
-    """The time that is reported."""
+    """The time that is reported, and how it is grouped."""
 
     begin_s: float
-    """Unix time."""
+    """Unix time; so `end_s`."""
     end_s: float
     by: str
+    """`BY_HOST`, `BY_MODEL`, or a label."""
     notes: tuple[str, ...] = ()
+    """Sentences for the reader of the report."""
 
 
 def fleet_period(
     hosts: Mapping[str, HostSums], stretch: ReportedTime, basis: Basis, recorded: RecordedIncidents
 ) -> FleetPeriod:
-    """All hosts as one record."""
+    """The report over all hosts, from the sums of each."""
     measured = {name: sums for name, sums in hosts.items() if sums.measured_s > 0.0}
-    cards = list(_cards(measured))
-    groups = _groups(measured, cards)
-    incidents = _attributed(recorded, measured, stretch.by)
+    gpus = list(_grouped_gpus(measured))
+    groups = _groups(measured, gpus)
+    incidents = _grouped_incidents(recorded, measured, stretch.by)
     _count_incidents(groups, incidents, measured, recorded)
-    total = _total(groups, measured, cards)
+    total = _total(groups, measured, gpus)
     periods = [group.period() for group in groups.values()]
     periods.sort(key=_dearest_first)
     measured_s = _union_s(span for sums in measured.values() for span in sums.spans)
@@ -319,7 +341,7 @@ def fleet_period(
         hosts=len(measured),
         total=total.period(),
         groups=tuple(periods),
-        wasters=_wasters(cards),
+        wasters=_wasters(gpus),
         incidents=incidents[:MOST_INCIDENTS],
         incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
         without_data=tuple(sorted(hosts.keys() - measured.keys())),
@@ -332,15 +354,15 @@ def fleet_period(
 
 
 def _lent(hosts: Mapping[str, HostSums]) -> dict[str, str]:
-    """UUID of each GPU of a worker pod -> group of its engine."""
+    """UUID of each GPU of a worker pod -> group of its engine, which may be on another host."""
     lent: dict[str, str] = {}
     for sums in hosts.values():
         lent.update(sums.lent)
     return lent
 
 
-class _Card(NamedTuple):
-    """A GPU of a host while it was in a group."""
+class _GroupedGpu(NamedTuple):
+    """The sums of a GPU of a host in one group."""
 
     host: str
     uuid: str
@@ -348,23 +370,23 @@ class _Card(NamedTuple):
     tally: GpuTally
 
 
-def _cards(hosts: Mapping[str, HostSums]) -> Iterator[_Card]:
-    """The GPUs of all hosts. A GPU of a worker pod is its engine's, which may be on another host."""
+def _grouped_gpus(hosts: Mapping[str, HostSums]) -> Iterator[_GroupedGpu]:
+    """The GPUs of all hosts with their groups. A GPU of a worker pod is in the group of its engine."""
     lent = _lent(hosts)
     for name, sums in hosts.items():
-        for (uuid, own_group), tally in sums.cards.items():
+        for (uuid, own_group), tally in sums.gpu_tallies.items():
             group = lent.get(uuid, own_group)
-            yield _Card(name, uuid, group, tally)
+            yield _GroupedGpu(name, uuid, group, tally)
 
 
-def _groups(hosts: Mapping[str, HostSums], cards: Iterable[_Card]) -> dict[str, GroupTally]:
-    """The groups of all hosts."""
+def _groups(hosts: Mapping[str, HostSums], gpus: Iterable[_GroupedGpu]) -> dict[str, GroupTally]:
+    """The sums of each group over all hosts, by name of the group."""
     groups: dict[str, GroupTally] = {}
-    groups_on: dict[str, set[str]] = {}
-    for card in cards:
-        groups_on.setdefault(card.host, set()).add(card.group)
-        if card.tally.seconds > 0.0:
-            groups.setdefault(card.group, GroupTally(card.group)).add_gpu(card.host, card.uuid, card.tally)
+    groups_on: dict[str, set[str]] = {}  # host -> the groups of its GPUs
+    for gpu in gpus:
+        groups_on.setdefault(gpu.host, set()).add(gpu.group)
+        if gpu.tally.seconds > 0.0:
+            groups.setdefault(gpu.group, GroupTally(gpu.group)).add_gpu(gpu.host, gpu.uuid, gpu.tally)
     for sums in hosts.values():
         _add_engines(groups, sums)
     for name, sums in hosts.items():
@@ -376,28 +398,29 @@ def _groups(hosts: Mapping[str, HostSums], cards: Iterable[_Card]) -> dict[str, 
 
 
 def _add_engines(groups: dict[str, GroupTally], sums: HostSums) -> None:
-    """Add what the engines of a host served to their groups; those without a GPU and without tokens make none."""
-    for group, served in sums.engines.items():
-        if not served.tokens and group not in groups:
+    """Add the engines of a host to their groups. Engines without a GPU and without tokens make no new group."""
+    for group, engines in sums.engine_tallies.items():
+        if not engines.tokens and group not in groups:
             continue
         tally = groups.setdefault(group, GroupTally(group))
-        tally.add_group(served)
-        tally.shared = tally.shared or served.shared
+        tally.add_group(engines)
+        tally.shared = tally.shared or engines.shared
 
 
-def _total(groups: Mapping[str, GroupTally], hosts: Mapping[str, HostSums], cards: Iterable[_Card]) -> GroupTally:
-    """All groups as one."""
+def _total(groups: Mapping[str, GroupTally], hosts: Mapping[str, HostSums], gpus: Iterable[_GroupedGpu]) -> GroupTally:
+    """All groups as one. No GPU is shared with another group in it; unplaced are engines on hosts without any GPU."""
     total = GroupTally("")
     for group in groups.values():
         total.add_group(group)
-    total.unplaced = any(sums.unplaced and not sums.cards for sums in hosts.values())
-    for card in cards:
-        if card.tally.seconds > 0.0:
-            total.add_gpu(card.host, card.uuid, card.tally)
+    total.unplaced = any(sums.unplaced and not sums.gpu_tallies for sums in hosts.values())
+    for gpu in gpus:
+        if gpu.tally.seconds > 0.0:
+            total.add_gpu(gpu.host, gpu.uuid, gpu.tally)
     return total
 
 
 def _dearest_first(group: GroupPeriod) -> tuple[bool, float, float, str]:
+    """Sort key of groups: the most expensive first, the one without a name last."""
     return not group.name, -(number(group.cost) or 0.0), -group.gpu_s, group.name
 
 
@@ -411,19 +434,19 @@ def _union_s(spans: Iterable[tuple[float, float]]) -> float:
     return covered_s
 
 
-def _wasters(cards: Iterable[_Card]) -> tuple[Waster, ...]:
-    """GPUs of a host and group together, by the price of their unused time; without prices by that time."""
-    together: dict[tuple[str, str], list[GpuTally]] = {}
-    for card in cards:
-        if card.tally.unused > 0.0:
-            together.setdefault((card.host, card.group), []).append(card.tally)
+def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
+    """The hosts and groups with unused GPUs, sorted by the price of the unused time; without prices by that time."""
+    unused: dict[tuple[str, str], list[GpuTally]] = {}
+    for gpu in gpus:
+        if gpu.tally.unused > 0.0:
+            unused.setdefault((gpu.host, gpu.group), []).append(gpu.tally)
     wasters = []
-    for (host, group), tallies in together.items():
+    for (host, group), tallies in unused.items():
         models: dict[str, None] = {}
-        priced = []
+        costs = []
         for tally in tallies:
             models.update(tally.models)
-            priced.append(tally.unused_cost)
+            costs.append(tally.unused_cost)
         wasters.append(
             Waster(
                 group=group,
@@ -433,7 +456,7 @@ def _wasters(cards: Iterable[_Card]) -> tuple[Waster, ...]:
                 models=tuple(models),
                 gpu_s=sum(tally.seconds for tally in tallies),
                 unused_gpu_s=sum(tally.unused for tally in tallies),
-                unused_cost=plus(*priced),
+                unused_cost=plus(*costs),
             )
         )
     wasters.sort(key=_most_wasted_first)
@@ -445,11 +468,12 @@ def _most_wasted_first(waster: Waster) -> tuple[float, float, str, str]:
 
 
 def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCoverage, ...]:
-    """Hosts of which a part of the time that others tell of is not known, the least known first."""
+    """Hosts that were not measured in all of the `measured_s` seconds in which some host was, the least first."""
     partial = []
     for name, sums in hosts.items():
-        if sums.told_s < _MEASURED_THROUGHOUT * measured_s:
-            partial.append(HostCoverage(name, sums.told_s))
+        covered_s = sums.covered_s
+        if covered_s < _MEASURED_THROUGHOUT * measured_s:
+            partial.append(HostCoverage(name, covered_s))
     partial.sort(key=_least_measured_first)
     return tuple(partial)
 
@@ -463,10 +487,10 @@ def _unpriced(hosts: Mapping[str, HostSums]) -> tuple[UnpricedGpus, ...]:
     uuids: dict[str, set[str]] = {}
     seconds: dict[str, float] = {}
     for sums in hosts.values():
-        for (uuid, _), card in sums.cards.items():
-            if isinstance(card.per_hour, Missing):
-                uuids.setdefault(card.gpu_type, set()).add(uuid)
-                seconds[card.gpu_type] = seconds.get(card.gpu_type, 0.0) + card.seconds
+        for (uuid, _), tally in sums.gpu_tallies.items():
+            if isinstance(tally.per_hour, Missing):
+                uuids.setdefault(tally.gpu_type, set()).add(uuid)
+                seconds[tally.gpu_type] = seconds.get(tally.gpu_type, 0.0) + tally.seconds
     return tuple(UnpricedGpus(name, len(uuids[name]), seconds[name]) for name in sorted(uuids))
 
 
@@ -476,28 +500,30 @@ def _unplaced(hosts: Mapping[str, HostSums]) -> tuple[UnplacedEngines, ...]:
     for name in sorted(hosts):
         sums = hosts[name]
         if sums.unplaced:
-            unplaced.append(UnplacedEngines(name, tuple(sorted(sums.unplaced)), bool(sums.cards)))
+            unplaced.append(UnplacedEngines(name, tuple(sorted(sums.unplaced)), bool(sums.gpu_tallies)))
     return tuple(unplaced)
 
 
-def _attributed(recorded: RecordedIncidents, hosts: Mapping[str, HostSums], by: str) -> tuple[FleetIncident, ...]:
+def _grouped_incidents(
+    recorded: RecordedIncidents, hosts: Mapping[str, HostSums], by: str
+) -> tuple[FleetIncident, ...]:
     """The incidents with their groups, the most urgent and longest first."""
     incidents = []
-    for seen in recorded.incidents:
-        if seen.source == ALERT_KIND and seen.host in hosts and hosts[seen.host].judges_itself:
+    for incident in recorded.incidents:
+        if incident.source == ALERT_KIND and incident.host in hosts and hosts[incident.host].judges_itself:
             continue  # the rules on what that gpumon exports say the same again
         incidents.append(
             FleetIncident(
-                group=_group_of(seen, hosts, by),
-                host=seen.host,
-                scope=seen.scope,
-                what=seen.what,
-                level=seen.level,
-                begin=rfc3339(seen.begin_s),
-                end=rfc3339(seen.end_s),
-                seconds=seen.end_s - seen.begin_s,
-                ended=seen.ended,
-                source=seen.source,
+                group=_group_of(incident, hosts, by),
+                host=incident.host,
+                scope=incident.scope,
+                what=incident.what,
+                level=incident.level,
+                begin=rfc3339(incident.begin_s),
+                end=rfc3339(incident.end_s),
+                seconds=incident.end_s - incident.begin_s,
+                ended=incident.ended,
+                source=incident.source,
             )
         )
     incidents.sort(key=_most_urgent_first)
@@ -508,19 +534,22 @@ def _most_urgent_first(incident: FleetIncident) -> tuple[int, float, str, str]:
     return URGENCY[incident.level], -incident.seconds, incident.begin, incident.scope
 
 
-def _group_of(seen: IncidentSeen, hosts: Mapping[str, HostSums], by: str) -> str:
-    """The group of an incident: by the thing that it is on, by its label, or by its host where that has one group."""
+def _group_of(incident: IncidentSeen, hosts: Mapping[str, HostSums], by: str) -> str:
+    """The group of an incident: that of the thing it is on, that of its label, or the only one of its host.
+
+    Empty where none of them tells.
+    """
     if by == BY_HOST:
-        return seen.host
-    things: Mapping[str, str] = {}
-    if seen.host in hosts:
-        things = hosts[seen.host].things
-    if seen.key in things:
-        return things[seen.key]
+        return incident.host
+    groups_of_things: Mapping[str, str] = {}
+    if incident.host in hosts:
+        groups_of_things = hosts[incident.host].last_groups
+    if incident.key in groups_of_things:
+        return groups_of_things[incident.key]
     label = LABELS.get(by, by)
-    if seen.labels.get(label):
-        return seen.labels[label]
-    groups = set(things.values())
+    if incident.labels.get(label):
+        return incident.labels[label]
+    groups = set(groups_of_things.values())
     if len(groups) == 1:
         return groups.pop()
     return ""
@@ -534,8 +563,8 @@ def _count_incidents(
 ) -> None:
     """Add the incidents to their groups; those of groups without a GPU or an engine make a group of their own."""
     for group in groups.values():
-        judged = any(hosts[name].judges_itself for name in group.hosts)
-        group.recorded = recorded.everywhere or judged
+        has_judging_host = any(hosts[name].judges_itself for name in group.hosts)
+        group.recorded = recorded.everywhere or has_judging_host
     for incident in incidents:
         group = groups.setdefault(incident.group, GroupTally(incident.group))
         group.recorded = True

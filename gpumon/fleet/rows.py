@@ -24,6 +24,7 @@ from gpumon.fleet.parts import (
     least_within_goal,
     least_within_itl_goal,
     mean_of_known_gpus,
+    mean_weighted_by_peak,
     most_known,
     p95,
     ratio_of_sums,
@@ -31,8 +32,7 @@ from gpumon.fleet.parts import (
     sum_of,
     sum_of_known_gpus,
     tokens_per_j,
-    weighted,
-)  # fmt: skip
+)
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import getter
 from gpumon.readings.format import counted
@@ -44,15 +44,18 @@ from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import verdict_text
 
 NO_ENGINE: Final = "no engine"
-"""Name of the row of the GPUs, and hosts, that no engine is on."""
+"""Name of the row of GPUs and hosts without an engine."""
 NOT_PLACED: Final = "engine not known"
-"""Name of the row of the GPUs that engines of their host may be on: it is not known which of them are on which."""
+"""Name of the row of GPUs that engines of their host may be on: it is not known which engine is on which GPU."""
 UNPLACED_KEY: Final = "?"
+"""Key of that row."""
 _NO_GPU: Final = "no GPU"
 NO_MODEL: Final = "model not known"
+"""Name of the row, and of the group, of engines that name no model."""
 FRONT_ENDS: Final = "front ends"
 """Name of the row of routers for several models, or for one under a name that no engine has."""
-_STATES: Final = {state: place for place, state in enumerate(HostState)}
+_STATE_PLACES: Final = {state: place for place, state in enumerate(HostState)}
+"""Place among the states of a host, the best first."""
 STATE_LEVELS: Final = {
     HostState.STALE: Level.WARN,
     HostState.UNREACHABLE: Level.CRITICAL,
@@ -60,32 +63,33 @@ STATE_LEVELS: Final = {
 }
 """Level of a host of which nothing new is known."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
-
-
 _UNDECIDED: Final = URGENCY[Level.NOTE] + 0.5
-"""Place among the levels of a row without a verdict: what is known to be well comes after it."""
-_FAILED: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.ERROR})
-"""States of a GPU that somebody has to mend."""
+"""Place of a row without a verdict among the levels: a row that is known to be well comes after it."""
+_BROKEN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.ERROR})
+"""States of a GPU that somebody has to repair."""
 _FULL_KV: Final = 0.98
 """KV usage from which new requests wait."""
+_SORTED_CHARACTERS: Final = 256
+"""Characters of a name that rows are sorted by: a name from outside may be of any length."""
 
 
 class FleetRow(msgspec.Struct, frozen=True, eq=False):
-    """A host, a model, or all of it. Texts are from outside: escape before showing. Whole GPUs only, no MIG slices.
+    """A host, a model, an owner, or the whole fleet. Texts are from outside: escape before showing.
 
-    Figures over GPUs say of how many they are known (`Known`); those of engines are of the ones that answer.
+    GPUs are whole ones, no MIG slices; figures over GPUs say of how many they are known (`Known`). Figures of engines
+    are over those that answer.
     """
 
     key: str
-    """Tells rows apart for good: the host's name, or the model's as its engines have it."""
+    """Identity of the row: the host's name, the model's as its engines have it, or the owner's."""
     name: str
     labels: Mapping[str, str]
     """Labels of the host, as `HostShown.labels`; of several hosts the labels that all share."""
     hosts: tuple[str, ...]
     gpus: int | Missing
-    """Missing where nobody tells of any: what is behind an engine, or a host that does not answer, is not none."""
+    """Missing where no GPU is reported, unless the hosts' own gpumon say that there is none: engines have some."""
     gpu_types: tuple[tuple[str, int], ...]
-    """(Catalogue name, else the driver's, how many), most first."""
+    """(Catalogue name, or else the driver's; number of GPUs), most first."""
     engines: int
     silent: int
     """Engines that do not answer."""
@@ -116,22 +120,23 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     ttft_goal_ratio: Reading
     """Least share of all requests of 2 minutes that kept the TTFT goal, or the assumed one, of their engines."""
     itl_goal_ratio: Reading
-    """The same of the ITL goal; of tokens where no engine counts requests."""
+    """Least share of all requests of 2 minutes that kept the ITL goal; of tokens where no engine counts requests."""
     power_w: Known
     tokens_per_j: Reading
     """Decode tokens/s over the mean watts of the engines' GPUs."""
     idle_gpus: Known
-    """Sum of what the busy shares leave: 8 GPUs at 75 % are 2 idle ones."""
+    """Sum of the GPUs' idle shares: 8 GPUs that are 75 % busy are 2 idle ones."""
     idle_cost_per_h: Known
-    """Price x what the busy share leaves, as in a report."""
+    """Price of an hour x the idle share, as in a report."""
     cost_per_h: Known
-    """Price of an hour of its GPUs; so the next, by the prices of the gpumon that shows the fleet."""
+    """Price of an hour of its GPUs, by the prices of the gpumon that shows the fleet; so are the next two costs."""
     cost_per_million_output_tokens: Reading
     """Known for rows whose GPUs all have a price."""
     cost_per_million_all_tokens: Reading
     unused_gpu_s: Known
     """GPU-seconds without a request, or with nobody on the GPU, since the gpumon that reads them started."""
     unused_cost: Known
+    """Price of these GPU-seconds."""
     energy_j: Known
     """Since the gpumon that reads them started."""
     energy_cost: Known
@@ -139,24 +144,26 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     level: Level | None
     """Level of the worst verdict; None where there is none."""
     verdict: str
-    """The worst verdict in one line, with its scope; of a host without one why it does not answer, that it has no GPU,
-    or what is wrong with its gpumon."""
+    """The worst verdict in one line, with its scope. For a host without one: why it does not answer, that it has no
+    GPU, or what is wrong with its gpumon."""
     worst: Verdict | None
     """The worst verdict; its scope says whose it is."""
     state: HostState
-    """State of the host; of several hosts `ok` where any is."""
+    """State of the host; the best state of several hosts."""
     troubled: int
     """Hosts that are not `ok`."""
     faults: int
+    """Faults that its hosts report."""
     parts: Parts
     """The hosts, GPUs and engines that the row is worked out from."""
 
 
 class Whole(NamedTuple):
-    """A host as it counts: one that is gone has no figures."""
+    """A host as it counts in rows."""
 
     shown: HostShown
     snapshot: Snapshot
+    """The snapshot in `shown`, without figures once the host is gone."""
     served: tuple[RowEngine, ...]
 
 
@@ -171,14 +178,18 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetR
 
 
 def placed_gpus(whole: Whole) -> Iterator[RowGpu]:
-    """All GPUs of a host, without MIG slices."""
+    """All whole GPUs of a host as parts of a row; no MIG slices."""
     for gpu in whole.snapshot.gpus:
         if not gpu.parent_uuid:
-            yield RowGpu(whole.shown.name, _with_slices(gpu, whole.snapshot.gpus), gpu.mfu_ratio, gpu.mbu_ratio)
+            with_busy = _with_busy_of_slices(gpu, whole.snapshot.gpus)
+            yield RowGpu(whole.shown.name, with_busy, gpu.mfu_ratio, gpu.mbu_ratio)
 
 
-def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
-    """A GPU that MIG leaves without a busy share: what its slices do of its sevenths."""
+def _with_busy_of_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
+    """A GPU under MIG, which has no busy share of its own, with that of its slices; any other GPU as it is.
+
+    A slice counts by its sevenths of the GPU, the number in its profile: `3g.40gb` has three.
+    """
     if not isinstance(gpu.busy_ratio, Missing) or gpu.busy_ratio.reason is not Reason.UNDER_MIG:
         return gpu
     shares = []
@@ -194,10 +205,10 @@ def _with_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetRow]:
-    """A row per model that is served or trained, however its name is written; the last ones are what no engine is on,
-    and what is on GPUs that nobody can tell.
+    """A row per model that is served or trained, however its name is written. At the end come the GPUs without an
+    engine, then those of which it is not known whether one is on them.
 
-    A GPU that several models share is in the row of each, with the part of MFU and MBU that is the row's.
+    A GPU that several models share is in the row of each, with that model's part of its MFU and MBU.
     """
     wholes = wholes_of(snapshot)
     of_workers = worker_gpus(wholes)
@@ -215,25 +226,25 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Fleet
 
 
 def _left_over(wholes: Sequence[Whole], of_workers: Mapping[str, Sequence[RowGpu]]) -> tuple[_Leftover, _Leftover]:
-    """The hosts and GPUs that no engine is on, and those that engines of their host may be on."""
-    with_workers = set()
+    """Hosts and GPUs without an engine, and those that engines of their host may be on."""
+    with_workers = set()  # UUIDs of the GPUs of worker pods
     for workers in of_workers.values():
         for placed in workers:
             with_workers.add(placed.gpu.uuid)
     without_engine = _Leftover()
     unplaced = _Leftover()
     for whole in wholes:
-        idle_here = []
-        unknown_here = []
-        for placed in _free_gpus(whole, with_workers):
+        free_gpus = []
+        unplaced_gpus = []
+        for placed in _gpus_without_engine(whole, with_workers):
             if _is_unplaced(placed.gpu):
-                unknown_here.append(placed)
+                unplaced_gpus.append(placed)
             else:
-                idle_here.append(placed)
-        if unknown_here:
-            unplaced.add(whole.shown, unknown_here)
-        if idle_here or not _has_engine(whole, with_workers):
-            without_engine.add(whole.shown, idle_here)
+                free_gpus.append(placed)
+        if unplaced_gpus:
+            unplaced.add(whole.shown, unplaced_gpus)
+        if free_gpus or not _has_engine(whole, with_workers):
+            without_engine.add(whole.shown, free_gpus)
     return without_engine, unplaced
 
 
@@ -245,36 +256,36 @@ class _Leftover:
         self._gpus: list[RowGpu] = []
 
     def add(self, host: HostShown, gpus: Iterable[RowGpu]) -> None:
-        """Adds a host with those of its GPUs that are left over."""
+        """Add a host with those of its GPUs that are left over."""
         self.hosts.append(host)
         self._gpus += gpus
 
     def parts(self, prices: Mapping[str, float]) -> Parts:
-        """All of it as the parts of one row."""
+        """The hosts and GPUs as the parts of one row."""
         return Parts(tuple(self.hosts), tuple(self._gpus), (), prices)
 
 
 def _replicas_by_model(wholes: Sequence[Whole]) -> dict[tuple[str, ...], list[tuple[Whole, list[RowEngine]]]]:
     """The hosts of each model with the engines that serve it there, by the key of the model."""
     replicas: dict[tuple[str, ...], list[tuple[Whole, list[RowEngine]]]] = {}
-    models = set()
+    models = set()  # those that other engines than routers serve
     for whole in wholes:
         for served in whole.served:
             if served.engine.kind not in ROUTER_KINDS:
                 models.add(model_key(served.engine.model))
     for whole in wholes:
-        here: dict[tuple[str, ...], list[RowEngine]] = {}
+        host_engines: dict[tuple[str, ...], list[RowEngine]] = {}
         for served in whole.served:
             model = model_key(served.engine.model)
             if served.engine.kind in ROUTER_KINDS and (not model or model not in models):
                 model = (FRONT_ENDS,)
-            here.setdefault(model, []).append(served)
-        for model, engines in here.items():
+            host_engines.setdefault(model, []).append(served)
+        for model, engines in host_engines.items():
             replicas.setdefault(model, []).append((whole, engines))
     return replicas
 
 
-def _free_gpus(whole: Whole, with_workers: set[str]) -> list[RowGpu]:
+def _gpus_without_engine(whole: Whole, with_workers: set[str]) -> list[RowGpu]:
     """The GPUs of a host that no engine, and no worker of one, is known to be on."""
     in_use: set[int] = set()
     for served in whole.served:
@@ -288,7 +299,7 @@ def _free_gpus(whole: Whole, with_workers: set[str]) -> list[RowGpu]:
 
 
 def worker_gpus(wholes: Sequence[Whole]) -> dict[str, list[RowGpu]]:
-    """The GPUs of the worker pods of each multi-node engine, by its `host/key`: they do what the engine does."""
+    """`host/key` of each multi-node engine -> the GPUs of its worker pods, with the engine's MFU and MBU."""
     by_uuid = {}
     for whole in wholes:
         for gpu in whole.snapshot.gpus:
@@ -315,7 +326,7 @@ def _has_engine(whole: Whole, with_workers: set[str]) -> bool:
 
 
 def _is_unplaced(gpu: Gpu) -> bool:
-    """Whether an engine of its host may be on it, as far as anybody can tell."""
+    """Whether an engine of its host may be on a GPU: no source says which GPUs that engine has."""
     return isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
 
 
@@ -331,29 +342,31 @@ def total_row(rows: Sequence[FleetRow]) -> FleetRow:
             gpus[id(placed.gpu)] = placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
         for served in row.parts.engines:
             engines[id(served.engine)] = served
-    prices = rows[0].parts.prices if rows else {}
+    prices: Mapping[str, float] = {}
+    if rows:
+        prices = rows[0].parts.prices  # all rows have the same ones
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
     return fleet_row("", "total", parts, verdicts_on(parts, hosts=True))
 
 
 def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
     """The hosts as they count, in the order of the snapshot."""
-    figures = [_figures_of(host) for host in snapshot.hosts]
-    # A frontend may stand on another host than its workers.
-    every_engine: list[Engine] = []
-    for known in figures:
-        every_engine += known.engines
-    in_totals = {id(engine) for engine in engines_in_sums(every_engine)}
+    snapshots = [_counted_snapshot(host) for host in snapshot.hosts]
+    # Over all hosts at once: a frontend may stand on another host than its workers.
+    all_engines: list[Engine] = []
+    for own in snapshots:
+        all_engines += own.engines
+    in_totals = {id(engine) for engine in engines_in_sums(all_engines)}
     wholes = []
-    for host, known in zip(snapshot.hosts, figures, strict=True):
+    for host, own in zip(snapshot.hosts, snapshots, strict=True):
         served = []
-        for engine in known.engines:
+        for engine in own.engines:
             served.append(RowEngine(host.name, engine, id(engine) in in_totals, host.latencies.get(engine.key)))
-        wholes.append(Whole(host, known, tuple(served)))
+        wholes.append(Whole(host, own, tuple(served)))
     return wholes
 
 
-def _figures_of(host: HostShown) -> Snapshot:
+def _counted_snapshot(host: HostShown) -> Snapshot:
     """The snapshot of a host; without figures once the host is gone."""
     if host.state is HostState.GONE:
         return without_figures(host.snapshot, _UNREACHABLE)
@@ -366,38 +379,38 @@ def _model_row(
     of_workers: Mapping[str, Sequence[RowGpu]],
     prices: Mapping[str, float],
 ) -> FleetRow:
-    """The row of a model, of its engines by host."""
+    """The row of a model. `replicas`: each of its hosts with its engines there."""
     hosts: list[HostShown] = []
     gpus: list[RowGpu] = []
     engines: list[RowEngine] = []
-    for whole, served_here in replicas:
+    for whole, host_engines in replicas:
         hosts.append(whole.shown)
-        engines += served_here
-        gpus += _placed(whole, [served.engine for served in served_here])
-    elsewhere = 0
+        engines += host_engines
+        gpus += _gpus_of_engines(whole, [served.engine for served in host_engines])
+    unseen_gpus = 0
     for served in engines:
         workers = of_workers.get(f"{served.host}/{served.engine.key}", ())
         gpus += workers
-        elsewhere += max(0, _on_other_hosts(served.engine) - len(workers))
+        unseen_gpus += max(0, _gpus_on_other_hosts(served.engine) - len(workers))
     parts = Parts(tuple(hosts), tuple(gpus), tuple(engines), prices)
     names = Counter(served.engine.model for served in engines)
     name = names.most_common(1)[0][0] or NO_MODEL
     if model == (FRONT_ENDS,):
         name = FRONT_ENDS
     row = fleet_row(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
-    return _with_others(row, elsewhere)
+    return _with_unseen_gpus(row, unseen_gpus)
 
 
-def _on_other_hosts(engine: Engine) -> int:
-    """GPUs of an engine beside those of its own host: it has worker pods there."""
+def _gpus_on_other_hosts(engine: Engine) -> int:
+    """The number of an engine's GPUs beside those of its own host: it has worker pods there."""
     hardware = engine.hardware
     if not hardware.gpus or isinstance(hardware.gpu_count, Missing):
         return 0
     return max(0, round(hardware.gpu_count) - len(set(hardware.gpus)))
 
 
-def _with_others(row: FleetRow, number: int) -> FleetRow:
-    """The row with so many GPUs more, of which no figure is the row's: its figures are known of some of its GPUs."""
+def _with_unseen_gpus(row: FleetRow, number: int) -> FleetRow:
+    """The row with so many GPUs more, of which nothing is known: its figures are those of some of its GPUs."""
     if not number or isinstance(row.gpus, Missing):
         return row
     wider = {}
@@ -406,33 +419,37 @@ def _with_others(row: FleetRow, number: int) -> FleetRow:
         if isinstance(figure, Known):
             wider[name] = figure._replace(of=figure.of + number)
     types = row.gpu_types
-    if len(types) == 1:
-        types = ((types[0][0], types[0][1] + number),)
+    if len(types) == 1:  # else it is not known of which type the others are
+        ((name, known_gpus),) = types
+        types = ((name, known_gpus + number),)
     return msgspec.structs.replace(row, gpus=row.gpus + number, gpu_types=types, **wider)
 
 
-def _placed(whole: Whole, engines: Sequence[Engine]) -> Iterator[RowGpu]:
+def _gpus_of_engines(whole: Whole, engines: Sequence[Engine]) -> Iterator[RowGpu]:
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
     host = whole.shown.name
     for gpu in whole.snapshot.gpus:
         if gpu.parent_uuid:
             continue
-        here = []
+        on_gpu = []
         for engine in engines:
             if gpu.index in engine.hardware.gpus:
-                here.append(engine)
-        if not here:
+                on_gpu.append(engine)
+        if not on_gpu:
             continue
         mfu = gpu.mfu_ratio
         mbu = gpu.mbu_ratio
-        if len(gpu.engines) > len(here):
-            mfu = sum_known_figures([engine.efficiency.mfu_ratio for engine in here])
-            mbu = sum_known_figures([engine.efficiency.mbu_ratio for engine in here])
+        if len(gpu.engines) > len(on_gpu):  # engines of other models are on it, too
+            mfu = sum_known_figures([engine.efficiency.mfu_ratio for engine in on_gpu])
+            mbu = sum_known_figures([engine.efficiency.mbu_ratio for engine in on_gpu])
         yield RowGpu(host, gpu, mfu, mbu)
 
 
 def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
-    """The verdicts on the GPUs and engines of a row that is no host's; with `hosts` those on hosts, too."""
+    """The verdicts on the GPUs and engines of a row over several hosts, each with its host in its scope.
+
+    `hosts`: with those on the hosts themselves.
+    """
     keys = {(served.host, served.engine.key) for served in parts.engines}
     keys |= {(placed.host, placed.gpu.uuid) for placed in parts.gpus}
     for host in parts.hosts:
@@ -452,6 +469,9 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     hbm_peaks = _of_gpus(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle(placed.gpu) for placed in gpus]
     worst = min(verdicts, key=_badness, default=None)
+    level = None
+    if worst is not None:
+        level = worst.level
     return FleetRow(
         key=key,
         name=name,
@@ -468,8 +488,8 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         vram_total_bytes=sum_of_known_gpus(_of_gpus(gpus, "vram_total_bytes")),
         bandwidth_ratio=ratio_of_sums(_of_gpus(gpus, "bandwidth_bytes_per_s"), hbm_peaks),
         bandwidth_source=bandwidth_source(gpus),
-        mfu_ratio=weighted([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
-        mbu_ratio=weighted([placed.mbu for placed in gpus], hbm_peaks),
+        mfu_ratio=mean_weighted_by_peak([placed.mfu for placed in gpus], _of_gpus(gpus, "flops_peak_per_s")),
+        mbu_ratio=mean_weighted_by_peak([placed.mbu for placed in gpus], hbm_peaks),
         decode_tokens_per_s=sum_known_figures(_of_engines(in_totals, "decode_tokens_per_s")),
         prefill_tokens_per_s=sum_known_figures(_of_engines(in_totals, "prefill_tokens_per_s")),
         requests_per_s=sum_known_figures(_of_engines(in_totals, "requests_per_s")),
@@ -486,7 +506,7 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         **_costs(gpus, in_totals, parts.prices),
         energy_j=sum_of_known_gpus(_of_gpus(gpus, "energy_j")),
         energy_cost=sum_of_known_gpus(_of_gpus(gpus, "energy_cost")),
-        level=None if worst is None else worst.level,
+        level=level,
         verdict=_verdict_line(worst, parts),
         worst=worst,
         state=_state(hosts),
@@ -497,11 +517,11 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
 
 
 def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mapping[str, float]) -> dict[str, Any]:
-    """Unused time and prices of the GPUs, and those of the engines' tokens."""
+    """The fields of a row for unused time, prices of the GPUs, and prices of the engines' tokens."""
     hourly = [price_of_hour(placed.gpu.gpu_type, prices) for placed in gpus]
     per_hour = sum_of_known_gpus(hourly)
     whole_cost = per_hour.value
-    if per_hour.gpus < per_hour.of:
+    if per_hour.gpus < per_hour.of:  # without the price of every GPU that of the tokens is too low
         whole_cost = NO_PRICE
     unused = _of_gpus(gpus, "unused_s")
     decoded = sum_known_figures(_of_engines(in_totals, "decode_tokens_per_s"))
@@ -600,14 +620,18 @@ def _troubled_hosts(hosts: Sequence[HostShown]) -> int:
 
 
 def _without_verdict(parts: Parts) -> str:
-    """Why the only host of a row is not well, where no verdict tells; of one that answers, that it has no GPU, or what
-    is wrong with its gpumon."""
+    """Why the only host of a row is not well, where no verdict tells; empty for rows over several hosts.
+
+    For a host that answers: that it has no GPU, or what is wrong with its gpumon.
+    """
     if len(parts.hosts) != 1:
         return ""
     (host,) = parts.hosts
     faults = [fault.text for fault in host.snapshot.faults]
     if host.state is not HostState.OK:
-        return faults[-1] if faults else ""
+        if faults:
+            return faults[-1]
+        return ""
     if has_nothing(host):
         if faults:
             return f"{_NO_GPU}: {faults[-1]}"
@@ -630,7 +654,7 @@ def _no_gpus(parts: Parts) -> Missing:
 
 
 def _badness(verdict: Verdict) -> int:
-    """The most urgent first; that nothing can be told says less than that all is well."""
+    """Sort key of verdicts, the worst first. One that nothing can be said comes last: after one that all is well."""
     if verdict.code is Limit.UNKNOWN:
         return len(Level)
     return URGENCY[verdict.level]
@@ -649,7 +673,7 @@ def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:
 
 
 def _waste(row: FleetRow) -> tuple[Reading, ...]:
-    """As coarse as it is noisy, so that hosts of nearly equal waste do not change places at each refresh."""
+    """Price and number of idle GPUs, rounded: hosts of nearly equal waste must not change places at each refresh."""
     cost = row.idle_cost_per_h.value
     if not isinstance(cost, Missing):
         cost = float(f"{cost:.2g}")
@@ -660,8 +684,8 @@ def _waste(row: FleetRow) -> tuple[Reading, ...]:
 
 
 def _level(row: FleetRow) -> tuple[Reading, ...]:
-    """The worst level, then who waits, then waste."""
-    levels = [*_signs(row)]
+    """Urgency, then waiting requests, then waste: the sort key of the levels."""
+    levels = [*_instant_levels(row)]
     if row.level is not None and not _is_undecided(row):
         levels.append(row.level)
     urgency = float(len(Level))
@@ -673,13 +697,13 @@ def _level(row: FleetRow) -> tuple[Reading, ...]:
 
 
 def _is_undecided(row: FleetRow) -> bool:
-    """Whether no verdict tells how a row does: it has none yet, or signals are missing."""
+    """Whether no verdict says how a row does: it has none yet, or signals are missing."""
     return row.worst is None or row.worst.code is Limit.UNKNOWN
 
 
-def _signs(row: FleetRow) -> Iterator[Level]:
-    """Levels of what readings show at once. A verdict needs to see it for a while, and somebody looks before that."""
-    if any(placed.gpu.state in _FAILED for placed in row.parts.gpus):
+def _instant_levels(row: FleetRow) -> Iterator[Level]:
+    """Levels of troubles that readings show at once: verdicts take a while, and somebody looks before that."""
+    if any(placed.gpu.state in _BROKEN for placed in row.parts.gpus):
         yield Level.CRITICAL
     if row.silent or row.exporters_down:
         yield Level.WARN
@@ -692,14 +716,14 @@ def _signs(row: FleetRow) -> Iterator[Level]:
 
 
 def _queue(row: FleetRow) -> float:
-    """Requests that wait, as coarse as they are noisy; 0 where nobody tells."""
+    """Waiting requests to one digit, so that rows keep their places; 0 where they are not known."""
     if isinstance(row.waiting, Missing):
         return 0.0
     return float(f"{row.waiting:.1g}")
 
 
 def worst_level(rows: Sequence[FleetRow]) -> Level:
-    """Critical where a host is; else a warning, as all that `count_troubles` counts."""
+    """The worst level of the troubles that `count_troubles` counts: critical where a host is, else a warning."""
     for row in rows:
         if row.state is not HostState.GONE and row.level is Level.CRITICAL:
             return Level.CRITICAL
@@ -716,16 +740,15 @@ def count_troubles(rows: Sequence[FleetRow]) -> list[str]:
             levels[row.level] += 1
             silent += row.silent
             exporters_down += row.exporters_down
-    kinds = [
-        (levels[Level.CRITICAL], "host", " critical"),
-        (levels[Level.WARN], "host", " with warnings"),
-        (silent, "silent engine", ""),
-        (exporters_down, "exporter", " down"),
-    ]
     troubles = []
-    for number, noun, how in kinds:
-        if number:
-            troubles.append(f"{counted(number, noun)}{how}")
+    if levels[Level.CRITICAL]:
+        troubles.append(f"{counted(levels[Level.CRITICAL], 'host')} critical")
+    if levels[Level.WARN]:
+        troubles.append(f"{counted(levels[Level.WARN], 'host')} with warnings")
+    if silent:
+        troubles.append(counted(silent, "silent engine"))
+    if exporters_down:
+        troubles.append(f"{counted(exporters_down, 'exporter')} down")
     return troubles
 
 
@@ -744,35 +767,35 @@ SORTS: Final[dict[str, Callable[[FleetRow], tuple[Reading, ...]]]] = {
     "itl": lambda row: (row.itl_p95_s.value,),
     "kv": lambda row: (row.kv_usage_ratio,),
 }
-"""Name of a sort -> what it goes by, the largest first; a figure that is missing comes last."""
+"""Name of a sort -> the figures of a row that it goes by, the largest first; a missing figure comes last."""
 
 
 def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[FleetRow]:
     """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
 
-    By whatever figure, what nothing is known of comes before all that has figures: somebody has to look there.
+    Hosts without figures come first in every order but that by name: somebody has to look there.
     """
     figures = SORTS[sort]
 
-    def place(row: FleetRow) -> tuple[object, ...]:
-        if sort == "name" or row.state is HostState.PARTIAL:
-            blank = 0
-        else:
-            blank = -_STATES[row.state]
-        return (blank, *(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
+    def sort_key(row: FleetRow) -> tuple[object, ...]:
+        blankness = -_STATE_PLACES[row.state]
+        if sort == "name" or row.state is HostState.PARTIAL:  # a partial host has figures
+            blankness = 0
+        return (blankness, *(_missing_last(figure) for figure in figures(row)), natural_order(row.name), row.key)
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=sort_key)
 
 
-def _last(figure: Reading) -> tuple[bool, float]:
+def _missing_last(figure: Reading) -> tuple[bool, float]:
+    """Sort key of a figure: the largest first, a missing one last."""
     if isinstance(figure, Missing):
         return (True, 0.0)
     return (False, -figure)
 
 
-def by_name(name: str) -> tuple[tuple[bool, int, str], ...]:
-    """Puts `gpu2` before `gpu10`."""
-    parts = re.split(r"(\d+)", name.lower()[:256])
+def natural_order(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """Sort key of a name, by the values of the numbers in it: `gpu2` comes before `gpu10`."""
+    parts = re.split(r"(\d+)", name.lower()[:_SORTED_CHARACTERS])
     result = []
     for part in parts:
         if part:

@@ -1,4 +1,4 @@
-"""Which hosts and rows are shown: words and `label=glob` as a user types them."""
+"""Selections of hosts and rows, as a user types them: words and `label=glob`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
 from gpumon.triage.render import BRIEF, LIMIT_NAMES, NARROW
 
 _MOST_CHARACTERS: Final = 500
-KINDS: Final = ("host", "model", "engine", "gpu", "verdict")
-"""Names that a term may go by beside labels."""
-_VERDICT: Final = KINDS[-1]
+"""Longest selection, in characters."""
+_VERDICT: Final = "verdict"
+KINDS: Final = ("host", "model", "engine", "gpu", _VERDICT)
+"""Names that stand before the = of a term, beside labels."""
 _TERM: Final = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
+"""One term after spaces; within quotes it may have spaces."""
 _LABELLED: Final = re.compile(r"([A-Za-z_][\w.\-/]*)(!?=)(.*)", re.DOTALL)
-_WHOLE: Final = re.compile(r"[*?\[]")
+"""A term with a label: the label, = or !=, and the value."""
+_GLOB_CHARACTERS: Final = re.compile(r"[*?\[]")
+_QUOTED: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'")
+"""A text in quotes, in the first group or the second one."""
 
 
 class SelectionError(ValueError):
@@ -27,20 +32,23 @@ class SelectionError(ValueError):
 
 
 class _Term(NamedTuple):
+    """One condition of a selection."""
+
     label: str
-    """Empty: a bare word, which any name may match."""
-    wanted: bool
+    """A label, or one of `KINDS`. Empty: a bare word, which any name may match."""
+    must_match: bool
     """False for `!=`."""
     pattern: Callable[[str], object]
+    """Matches a text in lower case."""
 
 
 class _Texts(NamedTuple):
-    """Texts that a term is held against, lower case."""
+    """Texts of a row that terms are matched with, in lower case."""
 
     labels: Mapping[str, tuple[str, ...]]
     """The values of each label on the row; an empty one where something has no such label."""
     by_kind: Mapping[str, tuple[str, ...]]
-    """`host`, `model`, `engine` and `gpu`: the names of those there; `verdict`: those of what is not well."""
+    """Kind (`KINDS`) -> the names of these things on the row; `verdict`: names of what is not well there."""
 
 
 class Selection:
@@ -56,9 +64,8 @@ class Selection:
 
         `label=glob` and `label!=glob` go by a label of the host or of what is on it, or by `host`, `model`, `engine` or
         `gpu`: the names of its things, one of which has to match (or none of which may); `verdict=kv` by what is not
-        well.
-        A bare word is a part of one of those names;
-        with `*`, `?` or `[` in it, it is a glob. Quotes hold words with spaces together.
+        well. A bare word is a part of one of these names, or a glob if it has `*`, `?` or `[` in it. Quotes hold words
+        with spaces together.
         """
         text = text.strip()
         if len(text) > _MOST_CHARACTERS:
@@ -78,7 +85,7 @@ class Selection:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that it goes by, but those that everything has (`KINDS`)."""
+        """The labels in its terms, without `KINDS`."""
         labels = []
         for term in self._terms:
             if term.label and term.label.lower() not in KINDS:
@@ -86,7 +93,7 @@ class Selection:
         return tuple(dict.fromkeys(labels))
 
     def matches(self, row: HostShown | FleetRow) -> bool:
-        """Whether a host, or a row, is among what was asked for."""
+        """Whether a host or a row is selected."""
         if not self._terms:
             return True
         if isinstance(row, FleetRow):
@@ -96,7 +103,7 @@ class Selection:
         return all(_matches(term, texts) for term in self._terms)
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
-        """The hosts of a fleet that match."""
+        """The selected hosts of a fleet."""
         hosts = []
         for host in snapshot.hosts:
             if self.matches(host):
@@ -105,38 +112,52 @@ class Selection:
 
 
 def _term(text: str) -> _Term:
+    """The term that a text is. Raises SelectionError."""
     labelled = _LABELLED.fullmatch(text)
     if labelled is None:
-        if text.startswith(("=", "!=")) or (("=" in text) and text[0] not in "\"'"):
-            raise SelectionError(f"no label stands before the = in {text[:40]}: write label=value, such as host=gpu0*")
-        word = _unquoted(text)
-        return _Term("", True, _glob(word if _WHOLE.search(word) else f"*{word}*"))
-    label, how, value = labelled.groups()
+        return _bare_word(text)
+    label, operator, value = labelled.groups()
     value = _unquoted(value)
-    if value.startswith(("=", "~")):
-        raise SelectionError(f"{label}{how}{value[:40]}: only = and != are known, with * and ? in the value")
-    return _Term(label, how == "=", _glob(value))
+    if value.startswith(("=", "~")):  # == and =~ of other languages
+        raise SelectionError(f"{label}{operator}{value[:40]}: only = and != are known, with * and ? in the value")
+    return _Term(label, must_match=operator == "=", pattern=_glob(value))
+
+
+def _bare_word(text: str) -> _Term:
+    """The term of a text without a label. Raises SelectionError where one is missing before a =."""
+    is_quoted = text[0] in "\"'"
+    if "=" in text and not is_quoted:
+        raise SelectionError(f"no label stands before the = in {text[:40]}: write label=value, such as host=gpu0*")
+    glob = _unquoted(text)
+    if not _GLOB_CHARACTERS.search(glob):
+        glob = f"*{glob}*"
+    return _Term("", must_match=True, pattern=_glob(glob))
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"\"([^\"]*)\"|'([^']*)'", lambda quoted: quoted[1] or quoted[2] or "", text)
+    """The text without its quotes."""
+    return _QUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
 
 
 def _glob(glob: str) -> Callable[[str], object]:
+    """A function that matches a whole text in lower case with a glob."""
     return re.compile(translate(glob.lower())).match
 
 
 def _matches(term: _Term, texts: _Texts) -> bool:
+    """Whether a row with these texts fulfils a term."""
     if not term.label:
         return _matches_any_name(term, texts)
     names = texts.by_kind.get(term.label.lower())
-    if names is None or term.label in texts.labels:
-        names = (*texts.labels.get(term.label, ("",)), *(names or ()))
-    return any(term.pattern(text) for text in names) is term.wanted
+    if names is None:
+        names = texts.labels.get(term.label, ("",))
+    elif term.label in texts.labels:  # a label may be named as a kind is
+        names = (*texts.labels[term.label], *names)
+    return any(term.pattern(text) for text in names) is term.must_match
 
 
 def _matches_any_name(term: _Term, texts: _Texts) -> bool:
-    """Whether a bare word is in the name of anything; what is wrong with a thing is no name of it."""
+    """Whether a bare word is in the name of anything. Verdicts are left out: they are no names."""
     for kind, names in texts.by_kind.items():
         if kind != _VERDICT and any(term.pattern(name) for name in names):
             return True
@@ -144,11 +165,14 @@ def _matches_any_name(term: _Term, texts: _Texts) -> bool:
 
 
 def _label_values(
-    labels: Mapping[str, str], hosts: Sequence[HostShown], wanted: Iterable[str]
+    labels: Mapping[str, str], hosts: Sequence[HostShown], asked: Iterable[str]
 ) -> dict[str, tuple[str, ...]]:
-    """The labels of a row, and the owners by each of the wanted ones that it has not."""
+    """The values of a row's own labels and of those that a selection asks for, in lower case.
+
+    For a label that the row itself does not have they are the owners of what is on its hosts.
+    """
     values: dict[str, tuple[str, ...]] = {name: (value.lower(),) for name, value in labels.items()}
-    for label in wanted:
+    for label in asked:
         if label in values and label not in OF_SCRAPED_PODS:
             continue
         owners: set[str] = set()
@@ -158,10 +182,10 @@ def _label_values(
     return values
 
 
-def _texts_of_host(host: HostShown, wanted: Iterable[str]) -> _Texts:
+def _texts_of_host(host: HostShown, asked_labels: Iterable[str]) -> _Texts:
     snapshot = host.snapshot
     return _Texts(
-        _label_values(host.labels, (host,), wanted),
+        _label_values(host.labels, (host,), asked_labels),
         {
             "host": (host.name.lower(), *_lower([snapshot.host.name])),
             "model": _lower(engine.model for engine in snapshot.engines),
@@ -172,10 +196,10 @@ def _texts_of_host(host: HostShown, wanted: Iterable[str]) -> _Texts:
     )
 
 
-def _texts_of_row(row: FleetRow, wanted: Iterable[str]) -> _Texts:
+def _texts_of_row(row: FleetRow, asked_labels: Iterable[str]) -> _Texts:
     parts = row.parts
     return _Texts(
-        _label_values(row.labels, parts.hosts, wanted),
+        _label_values(row.labels, parts.hosts, asked_labels),
         {
             "host": _lower(row.hosts),
             "model": _lower(row.models),
@@ -203,7 +227,7 @@ def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
 
 
 def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:
-    """The verdicts on the hosts of a row, as far as they are about it."""
+    """The verdicts about a row: on its GPUs, on its engines and on its hosts as a whole."""
     keys = {placed.gpu.uuid for placed in row.parts.gpus}
     keys |= {served.engine.key for served in row.parts.engines}
     for host in row.parts.hosts:
@@ -213,16 +237,16 @@ def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:
 
 
 def _verdict_names(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """Names of what is not well; where all is, of that."""
-    bad = []
-    good = []
+    """Names of the limits that are not well; where all is well, the names for that."""
+    troubled = []
+    well = []
     for verdict in verdicts:
         if verdict.level is Level.OK:
-            good.append(verdict.code)
+            well.append(verdict.code)
         else:
-            bad.append(verdict.code)
+            troubled.append(verdict.code)
     names = []
-    for limit in dict.fromkeys(bad or good):
+    for limit in dict.fromkeys(troubled or well):
         names += [limit.value, LIMIT_NAMES[limit], NARROW[limit], BRIEF[limit]]
     return _lower(names)
 

@@ -12,7 +12,7 @@ from gpumon.readings.snapshot import FaultShown, Snapshot
 
 
 class HostState(str, Enum):
-    """How fresh what is known of a host is, the best first."""
+    """Freshness of what is known of a host, the best first."""
 
     OK = "ok"
     PARTIAL = "partial"
@@ -26,7 +26,7 @@ class HostState(str, Enum):
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """An engine's observations in the window of its quantiles; None where it has no such histogram, or no window."""
+    """An engine's TTFT and ITL histograms in the window of its quantiles; None where there is none, or no window."""
 
     ttft: HistogramReading | None = None
     itl: HistogramReading | None = None
@@ -61,10 +61,10 @@ class FleetSnapshot(msgspec.Struct, frozen=True, eq=False):
     interval_s: float
     """Seconds between two scrapes, as most hosts have it."""
     hosts: tuple[HostShown, ...] = ()
-    """By name; those that are gone among them, for some minutes."""
+    """By name. A host that is gone stays among them for some minutes."""
     faults: tuple[FaultShown, ...] = ()
     queries: int = 0
-    """Requests that it took."""
+    """Requests that the answer took."""
     cost_s: float = 0.0
     """Seconds from the first request to the last answer."""
     answered: bool = True

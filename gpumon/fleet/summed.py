@@ -1,4 +1,4 @@
-"""A fleet with its rows and their sum. A host whose figures cannot be put together costs its own row."""
+"""A fleet with its rows and their sum. A host whose figures cannot be summed costs its own row alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ class Summed(NamedTuple):
 
 
 def summed(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
-    """The rows. Whatever the figures of a host are, the others have theirs: `fleet` says which host has none."""
+    """The rows over a fleet.
+
+    A host whose figures break the sums is blank in them: the `fleet` of the result has it so, with a notice.
+    """
     try:
         return _rows(fleet, prices)
-    except Exception:  # which host it was is looked for below
-        return _rows(_sound(fleet, prices), prices)
+    except Exception:  # `_without_unsummable` finds the host
+        return _rows(_without_unsummable(fleet, prices), prices)
 
 
 def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
@@ -39,21 +42,21 @@ def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
     return Summed(fleet, hosts, by_model(fleet, prices), total_row(hosts))
 
 
-def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
+def _without_unsummable(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
     """The fleet without the figures of hosts that cannot be summed, and a notice of each."""
-    wrong: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for host in fleet.hosts:
-        why = _why_not(host, prices)
-        if why:
-            wrong[host.name] = why
-    if not wrong:  # each alone is well: no sum of them is
+        reason = _failure(host, prices)
+        if reason:
+            reasons[host.name] = reason
+    if not reasons:  # each alone can be summed: not all of them together
         for host in fleet.hosts:
-            wrong[host.name] = "its figures cannot be added to those of the others"
+            reasons[host.name] = "its figures cannot be added to those of the others"
     hosts = []
     notices = []
     for host in fleet.hosts:
-        if host.name in wrong:
-            notice = FaultShown(clean(host.name), _FAILED.format(wrong[host.name]), fleet.time)
+        if host.name in reasons:
+            notice = FaultShown(clean(host.name), _FAILED.format(reasons[host.name]), fleet.time)
             notices.append(notice)
             hosts.append(_blank(host, notice))
         else:
@@ -61,8 +64,8 @@ def _sound(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
     return msgspec.structs.replace(fleet, hosts=tuple(hosts), faults=(*fleet.faults, *notices))
 
 
-def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:
-    """Why the figures of a host cannot be put together; empty where they can."""
+def _failure(host: HostShown, prices: Mapping[str, float]) -> str:
+    """Why the figures of a host alone cannot be summed; empty where they can."""
     try:
         _rows(FleetSnapshot("", 0.0, 0.0, (host,)), prices)
     except Exception as error:  # figures come from another host: whatever they break, only that host is blank
@@ -70,8 +73,8 @@ def _why_not(host: HostShown, prices: Mapping[str, float]) -> str:
     return ""
 
 
-def _blank(host: HostShown, why: FaultShown) -> HostShown:
-    """The host with nothing but what is wrong."""
+def _blank(host: HostShown, notice: FaultShown) -> HostShown:
+    """The host with nothing but the notice of what is wrong."""
     nothing = Snapshot(
         time=host.snapshot.time,
         wall_s=host.snapshot.wall_s,
@@ -79,6 +82,6 @@ def _blank(host: HostShown, why: FaultShown) -> HostShown:
         interval_s=host.snapshot.interval_s,
         host=Host(host.name, "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED),
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
-        faults=(why,),
+        faults=(notice,),
     )
     return msgspec.structs.replace(host, snapshot=nothing, state=HostState.STALE, latencies={})

@@ -1,4 +1,4 @@
-"""Tallies of a report: what one GPU, and what one group of GPUs and engines, comes to over a stretch of time."""
+"""Tallies of a fleet's report: sums over time for one GPU, and for one group of GPUs and engines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,28 @@ from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 
 UNPLACED: Final = Missing(Reason.NO_GPU)
+"""Cost of tokens of engines whose GPUs are not known."""
 
 
 class GpuTally:
-    """One GPU while it was in one group."""
+    """Sums over the time that one GPU was in one group."""
 
     __slots__ = (
-        *("busy", "energy_cost", "energy_j", "energy_s", "gpu_type", "index", "mbu", "mbu_s", "mfu", "mfu_s"),
-        *("models", "per_hour", "seconds", "unused", "unused_s"),
+        "busy",
+        "energy_cost",
+        "energy_j",
+        "energy_s",
+        "gpu_type",
+        "index",
+        "mbu",
+        "mbu_s",
+        "mfu",
+        "mfu_s",
+        "models",
+        "per_hour",
+        "seconds",
+        "unused",
+        "unused_s",
     )
 
     def __init__(self, index: int, gpu_type: str, per_hour: Reading) -> None:
@@ -30,11 +44,12 @@ class GpuTally:
         """Price of an hour."""
         self.seconds = 0.0
         self.unused = 0.0
-        """Seconds in which it was unused, of the `unused_s` of which that is known."""
+        """Seconds in which it was unused."""
         self.unused_s = 0.0
+        """Seconds of which it is known whether it was unused; so `mfu_s`, `mbu_s` and `energy_s` of their figures."""
         self.busy = TimeMean()
         self.mfu = TimeMean()
-        """Weighted with seconds x peak; `mfu_s` are the seconds. So `mbu`."""
+        """Weighted with seconds x peak; so `mbu`."""
         self.mfu_s = 0.0
         self.mbu = TimeMean()
         self.mbu_s = 0.0
@@ -42,6 +57,7 @@ class GpuTally:
         self.energy_s = 0.0
         self.energy_cost: Reading = 0.0
         self.models: dict[str, None] = {}
+        """Names of the models on it, in the order in which they came."""
 
     @property
     def cost(self) -> Reading:
@@ -57,7 +73,7 @@ class GpuTally:
 
 
 class GroupTally:
-    """GPUs and engines of one group, or of all."""
+    """Sums over the GPUs and engines of one group, or of all groups."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,31 +81,32 @@ class GroupTally:
         self.gpus: dict[tuple[str, str], None] = {}
         """Host and UUID of each GPU."""
         self.tokens: dict[str, float] = {}
+        """Field of the report (`TOKEN_FIELDS`) -> tokens that engines counted."""
         self.goodput = GoodputSum()
         self.shared = False
-        """Some of its engines ran on GPUs that are counted to another group."""
+        """Whether some of its engines ran on GPUs that are counted to another group."""
         self.unplaced = False
-        """It is not known on which GPUs some of its engines ran."""
+        """Whether it is not known on which GPUs some of its engines ran."""
         self.incidents = 0
         self.critical = 0
         self.incident_s = 0.0
         self.recorded = False
-        """Incidents of some of its hosts are recorded."""
-        self._cards: list[GpuTally] = []
+        """Whether incidents of some of its hosts are recorded."""
+        self._gpu_tallies: list[GpuTally] = []
 
-    def add_gpu(self, host: str, uuid: str, card: GpuTally) -> None:
-        """Take in a GPU while it was in this group."""
+    def add_gpu(self, host: str, uuid: str, tally: GpuTally) -> None:
+        """Add the time of a GPU in this group."""
         self.hosts.add(host)
         self.gpus[host, uuid] = None
-        self._cards.append(card)
+        self._gpu_tallies.append(tally)
 
     def add_tokens(self, tokens: Mapping[str, float]) -> None:
-        """Take in what engines counted."""
+        """Add tokens that engines counted, by field of the report."""
         for field, count in tokens.items():
             self.tokens[field] = self.tokens.get(field, 0.0) + count
 
     def add_group(self, other: GroupTally) -> None:
-        """Take in what the engines of another group served; its GPUs are added one by one."""
+        """Add the engines and incidents of another group; its GPUs are added one by one (`add_gpu`)."""
         self.hosts |= other.hosts
         self.add_tokens(other.tokens)
         self.goodput.add_sum(other.goodput)
@@ -99,7 +116,7 @@ class GroupTally:
         self.incident_s += other.incident_s
 
     def period(self) -> GroupPeriod:
-        """The group as it is told."""
+        """The group as a record of the report."""
         return GroupPeriod(
             name=self.name,
             hosts=len(self.hosts),
@@ -108,88 +125,91 @@ class GroupTally:
             **self._use(),
             **self._money(),
             goodput=self.goodput.period(),
-            incidents=self._recorded(float(self.incidents)),
-            critical_incidents=self._recorded(float(self.critical)),
-            incident_s=self._recorded(self.incident_s),
+            incidents=self._if_recorded(float(self.incidents)),
+            critical_incidents=self._if_recorded(float(self.critical)),
+            incident_s=self._if_recorded(self.incident_s),
         )
 
     def _hours(self) -> dict[str, Any]:
-        """GPU-seconds, and of how many of them each figure is known."""
-        cards = self._cards
+        """GPU-seconds, and for each figure those of which it is known."""
+        tallies = self._gpu_tallies
         return {
-            "gpu_s": _seconds(cards),
-            "unused_gpu_s": self._unused(),
-            "unused_known_s": sum(card.unused_s for card in cards),
-            "busy_known_s": sum(card.busy.seconds for card in cards),
-            "mfu_known_s": sum(card.mfu_s for card in cards),
-            "mbu_known_s": sum(card.mbu_s for card in cards),
-            "energy_known_s": sum(card.energy_s for card in cards),
-            "priced_s": _seconds(card for card in cards if not isinstance(card.per_hour, Missing)),
+            "gpu_s": _seconds(tallies),
+            "unused_gpu_s": self._unused_s(),
+            "unused_known_s": sum(tally.unused_s for tally in tallies),
+            "busy_known_s": sum(tally.busy.seconds for tally in tallies),
+            "mfu_known_s": sum(tally.mfu_s for tally in tallies),
+            "mbu_known_s": sum(tally.mbu_s for tally in tallies),
+            "energy_known_s": sum(tally.energy_s for tally in tallies),
+            "priced_s": _seconds(tally for tally in tallies if not isinstance(tally.per_hour, Missing)),
         }
 
     def _use(self) -> dict[str, Any]:
         """Means over the GPU-seconds."""
         return {
-            "busy_ratio": _mean(card.busy for card in self._cards),
-            "mfu_ratio": _mean(card.mfu for card in self._cards),
-            "mbu_ratio": _mean(card.mbu for card in self._cards),
+            "busy_ratio": _mean(tally.busy for tally in self._gpu_tallies),
+            "mfu_ratio": _mean(tally.mfu for tally in self._gpu_tallies),
+            "mbu_ratio": _mean(tally.mbu for tally in self._gpu_tallies),
         }
 
     def _money(self) -> dict[str, Any]:
         """Tokens, energy, prices, and their quotients."""
-        cards = self._cards
+        tallies = self._gpu_tallies
         tokens = {field: self.tokens.get(field, NOT_EXPOSED) for field in TOKEN_FIELDS}
-        made = sum_of_known([tokens["decode_tokens"], tokens["trained_tokens"]])
-        cost = _known_sum((card.cost for card in cards), NO_PRICE)
-        whole_cost = self._whole_cost(cost)
-        energy_j = self._energy()
-        whole_energy_j = energy_j
-        if any(card.energy_s < card.seconds for card in cards):
-            whole_energy_j = NOT_EXPOSED
+        produced = sum_of_known([tokens["decode_tokens"], tokens["trained_tokens"]])
+        cost = _known_sum((tally.cost for tally in tallies), NO_PRICE)
+        cost_of_tokens = self._cost_of_tokens(cost)
+        energy_j = self._energy_j()
+        energy_of_tokens_j = energy_j
+        if any(tally.energy_s < tally.seconds for tally in tallies):  # tokens of all the time / energy of a part of it
+            energy_of_tokens_j = NOT_EXPOSED
         return {
             **tokens,
             "energy_j": energy_j,
-            "energy_cost": _known_sum((card.energy_cost for card in cards if card.energy_s), NO_ENERGY_PRICE),
+            "energy_cost": _known_sum((tally.energy_cost for tally in tallies if tally.energy_s), NO_ENERGY_PRICE),
             "cost": cost,
-            "unused_cost": _known_sum((card.unused_cost for card in cards), NO_PRICE),
-            "cost_per_million_tokens": times(quotient(whole_cost, made), MILLION),
-            "cost_per_million_all_tokens": times(quotient(whole_cost, all_tokens(tokens)), MILLION),
-            "tokens_per_cost": divide(made, whole_cost, NO_PRICE),
-            "tokens_per_j": quotient(made, whole_energy_j),
+            "unused_cost": _known_sum((tally.unused_cost for tally in tallies), NO_PRICE),
+            "cost_per_million_tokens": times(quotient(cost_of_tokens, produced), MILLION),
+            "cost_per_million_all_tokens": times(quotient(cost_of_tokens, all_tokens(tokens)), MILLION),
+            "tokens_per_cost": divide(produced, cost_of_tokens, NO_PRICE),
+            "tokens_per_j": quotient(produced, energy_of_tokens_j),
         }
 
-    def _recorded(self, figure: float) -> Reading:
+    def _if_recorded(self, figure: float) -> Reading:
+        """A figure of incidents; missing if no incidents of this group are recorded, as then 0 says nothing."""
         if self.recorded:
             return figure
         return NOT_EXPOSED
 
-    def _unused(self) -> Reading:
-        known = [card for card in self._cards if card.unused_s]
+    def _unused_s(self) -> Reading:
+        """Unused seconds of the GPUs of which they are known."""
+        known = [tally for tally in self._gpu_tallies if tally.unused_s]
         if known:
-            return sum(card.unused for card in known)
+            return sum(tally.unused for tally in known)
         return NOT_SUPPORTED
 
-    def _energy(self) -> Reading:
-        """The energy of the GPUs that tell it."""
-        if any(card.energy_s for card in self._cards):
-            return sum(card.energy_j for card in self._cards)
+    def _energy_j(self) -> Reading:
+        """The energy of the GPUs that count it."""
+        if any(tally.energy_s for tally in self._gpu_tallies):
+            return sum(tally.energy_j for tally in self._gpu_tallies)
         return NOT_SUPPORTED
 
-    def _whole_cost(self, cost: Reading) -> Reading:
-        """The cost that all tokens of the group had; missing where some GPUs of its engines are not in it."""
+    def _cost_of_tokens(self, cost: Reading) -> Reading:
+        """The cost of the group's GPUs, if it is that of all its tokens: missing where GPUs of its engines are not in
+        it, or have no price."""
         if self.shared:
             return SHARED_GPU
-        if self.unplaced or not self._cards:
+        if self.unplaced or not self._gpu_tallies:
             return UNPLACED
-        return plus(cost, *(times(card.per_hour, 0.0) for card in self._cards))
+        return plus(cost, *(times(tally.per_hour, 0.0) for tally in self._gpu_tallies))  # adds 0, or a missing price
 
 
-def _seconds(cards: Iterable[GpuTally]) -> float:
-    return sum(card.seconds for card in cards)
+def _seconds(tallies: Iterable[GpuTally]) -> float:
+    return sum(tally.seconds for tally in tallies)
 
 
 def _mean(means: Iterable[TimeMean]) -> Reading:
-    """The mean over all that the means are made of."""
+    """The mean over everything that these means are over."""
     whole = TimeMean()
     for mean in means:
         whole.add_mean(mean)

@@ -1,4 +1,4 @@
-"""A fleet as one machine: what sizing asks of a snapshot, over the GPUs and engines of all hosts."""
+"""A fleet as one machine, for sizing: one snapshot with the GPUs and engines of all hosts."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def whole_fleet(fleet: FleetSnapshot) -> Snapshot:
 
 
 def _indices(host: HostShown, first: int) -> dict[int, int]:
-    """Index on the host -> index in the fleet; a MIG slice has that of its parent."""
-    own = dict.fromkeys(gpu.index for gpu in host.snapshot.gpus)
-    return {index: first + at for at, index in enumerate(own)}
+    """Index on the host -> index in the fleet, from `first` on; a MIG slice has that of its parent."""
+    host_indices = dict.fromkeys(gpu.index for gpu in host.snapshot.gpus)
+    return {index: first + place for place, index in enumerate(host_indices)}
 
 
 def _gpus(host: HostShown, first: int) -> Iterator[Gpu]:
+    """The GPUs of a host under their host and their indices in the fleet."""
     indices = _indices(host, first)
     for gpu in host.snapshot.gpus:
         names = tuple(f"{host.name}/{name}" for name in gpu.engines)
@@ -53,6 +54,7 @@ def _gpus(host: HostShown, first: int) -> Iterator[Gpu]:
 
 
 def _engines(host: HostShown, first: int) -> Iterator[Engine]:
+    """The engines of a host under their names and URLs in the fleet."""
     indices = _indices(host, first)
     for engine in host.snapshot.engines:
         gpus = tuple(indices[index] for index in engine.hardware.gpus if index in indices)

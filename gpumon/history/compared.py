@@ -16,7 +16,7 @@ from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.when import Stretch
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 USUAL_SPAN_S: Final = 300.0
 """Length of a span where only its end is given."""
@@ -79,12 +79,12 @@ def _following(span: Stretch, other: Stretch, length_s: float) -> Stretch:
     return Stretch(span.begin_s, min(end_s, other.begin_s))
 
 
-def compare_spans(past: FrameStore, make: Make, before: Stretch, after: Stretch) -> BeforeAfter:
+def compare_spans(past: FrameStore, make: MakeDeriver, before: Stretch, after: Stretch) -> BeforeAfter:
     """Both spans of a past. Reads a disk, and takes up to some seconds."""
     return before_after(_taken(past, make, before), _taken(past, make, after))
 
 
-def _taken(past: FrameStore, make: Make, stretch: Stretch) -> TakenSpan:
+def _taken(past: FrameStore, make: MakeDeriver, stretch: Stretch) -> TakenSpan:
     """Everything that was seen in a span."""
     span = TakenSpan(stretch.begin_s, stretch.end_s)
     derivation = Derivation(past, make)
@@ -129,7 +129,7 @@ class GoingComparison:
     """Compares two spans of a past again and again while time goes on: what was derived for the comparison before is
     kept, so that one at every tick derives what is new alone. Belongs to one thread."""
 
-    def __init__(self, past: FrameStore, make: Make) -> None:
+    def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._make = make
         self._begin_anew()
@@ -149,7 +149,7 @@ class GoingComparison:
 class _GoingSpan:
     """One of the two spans, with the moments that were derived of it."""
 
-    def __init__(self, past: FrameStore, make: Make) -> None:
+    def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._derivation = Derivation(past, make)
         self._moments: deque[_Taken] = deque()

@@ -14,7 +14,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, Verdict
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 from gpumon.triage.triage import rank
 
 WARM_UP_S: Final = 180.0
@@ -41,7 +41,7 @@ class DerivedMoment(NamedTuple):
 class Derivation:
     """Goes on from a moment of a past, frame by frame. What does not go on from the frame before starts anew."""
 
-    def __init__(self, past: FrameStore, make: Make) -> None:
+    def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._make = make
         self._log: _Log | None = None

@@ -14,7 +14,7 @@ from gpumon.history.timeline import MINUTE_S, Worker, history_before
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 SHOWN_EVERY_S: Final = 0.1
 """Snapshots are sent no more often: what lies between two of them goes into the charts only."""
@@ -27,7 +27,7 @@ _PAUSE_S: Final = 10.0
 class Player:
     """Plays from one moment to the end, and stays there."""
 
-    def __init__(self, past: FrameStore, make: Make, history: History, sink: Callable[[Snapshot], None]) -> None:
+    def __init__(self, past: FrameStore, make: MakeDeriver, history: History, sink: Callable[[Snapshot], None]) -> None:
         """`history` is filled for the charts; `sink` gets the snapshots. Both in the event loop."""
         self._past = past
         self._make = make

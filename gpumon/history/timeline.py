@@ -20,7 +20,7 @@ from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.when import Stretch
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 if TYPE_CHECKING:
     from gpumon.history.compared import GoingComparison
@@ -260,7 +260,7 @@ class DerivedTimeline:
     """
 
     def __init__(
-        self, past: FrameStore, make: Make, write: Callable[[str], None], history: History | None = None
+        self, past: FrameStore, make: MakeDeriver, write: Callable[[str], None], history: History | None = None
     ) -> None:
         """`make` gives a fresh deriver and triage, `write` writes the past into a file.
 

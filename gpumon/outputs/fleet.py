@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
-from gpumon.fleet.rows import FleetRow, by_name, count_troubles, sort_fleet_rows, worst_level
+from gpumon.fleet.rows import FleetRow, count_troubles, natural_order, sort_fleet_rows, worst_level
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
@@ -156,7 +156,7 @@ def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
 
 def _by_urgency(verdict_of_host: tuple[str, Verdict]) -> tuple[Any, ...]:
     host, verdict = verdict_of_host
-    return (URGENCY[verdict.level], by_name(host))
+    return (URGENCY[verdict.level], natural_order(host))
 
 
 def _grouped(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpumon.sources.ownership import Ownership
     from gpumon.sources.source import Round, Source
     from gpumon.triage.alerts import Alerts
-    from gpumon.triage.fresh import Make
+    from gpumon.triage.fresh import MakeDeriver
 
 
 def start_worker(options: Options) -> Popen[bytes] | None:
@@ -46,7 +46,7 @@ async def open_hardware(
 ) -> Source | None:
     """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile.
 
-    `with_past`: the simulated server gets a past, which `build` is to be told, too. `worker`: that of `start_worker`.
+    `with_past`: the simulated server gets a past; give it to `build`, too. `worker`: what `start_worker` returned.
     """
     if options.demo:
         from gpumon.sources.simulator.scenarios import DEMO, scenario
@@ -80,7 +80,8 @@ def build(
 ) -> Collector:
     """The collector of this run, not started. Nothing is connected to yet.
 
-    `with_past`: the simulated server's past is there to be relived, in place of its warm-up. `push`: webhooks.
+    `with_past`: the simulated server has a past (`open_hardware`), to be relived in place of its warm-up. `push`: the
+    webhooks.
 
     It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
     """
@@ -88,33 +89,37 @@ def build(
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.host import ProcMeter
 
-    pages, files = _feeds(config, hardware)
-    polled = [*_endpoints(config, hardware), *pages]
+    page_feeds, file_feeds = _feeds(config, hardware)
+    polled = [*_endpoints(config, hardware), *page_feeds]
     listed = {source.reading.key: source.endpoint for source in polled}
-    for feed in files:
+    for feed in file_feeds:
         listed[feed.reading.key] = feed.endpoint
     exporters = _exporters(config, options)
-    owner = None
+    ownership = None
     discovery = None
     if not options.demo:
-        owner, discovery = _discovery(config, polled, listed, hardware)
+        ownership, discovery = _discovery(config, polled, listed, hardware)
     commands, alerts = _alerting(config)
     deriver, triage = maker(config, hardware)()
     if options.for_fleet:
         from gpumon.triage.triage import FIRST_HOLD_S
 
         triage.first_hold_s = FIRST_HOLD_S
-    facts = EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters))
+    facts = EngineFacts(listed, config.model, ownership, nvml=bool(hardware or exporters))
     past = None
     if with_past:
         past = _past(hardware, polled, facts)
     see_gpus = None
     if discovery is not None:
         see_gpus = discovery.see
+    host_meter: HostMeter = ProcMeter()
+    simulated_meter = getattr(hardware, "host_meter", None)
+    if simulated_meter is not None:
+        host_meter = simulated_meter(host_meter)
     return Collector(
-        _present(hardware, *exporters, *polled, *files, discovery),
+        _present(hardware, *exporters, *polled, *file_feeds, discovery),
         deriver,
-        getattr(hardware, "host_meter", _unchanged)(ProcMeter()),
+        host_meter,
         facts,
         interval_s=config.general.interval_s,
         simulated=options.demo,
@@ -132,7 +137,7 @@ def build(
 
 
 def _endpoints(config: Config, hardware: Source | None) -> Iterator[EndpointSource]:
-    """The engines that the config or the simulated server lists; a URL with a `*` is one of a fleet's."""
+    """Sources of the engines that the config or the simulated server lists; a URL with `*` is for a fleet's engines."""
     from gpumon.sources.endpoint import EndpointSource
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
@@ -153,7 +158,7 @@ def _present(*sources: Source | None) -> list[Source]:
 def _troubles(
     commands: AlertCommands, keepers: Sequence[TickKeeper], push: Push | None
 ) -> list[Callable[[float], Fault | None]]:
-    """The faults to ask for at each tick: those of the alerts' commands, of webhooks, and of keepers that have some."""
+    """Functions that are asked at each tick for a fault: of the alerts' commands, of webhooks, and of keepers."""
     troubles: list[Callable[[float], Fault | None]] = [commands.fault]
     if push is not None:
         troubles += push.troubles
@@ -172,11 +177,11 @@ def _discovery(
     from gpumon.sources.discovery.source import discover
     from gpumon.sources.ownership import Ownership
 
-    owner = Ownership()
-    discovery = discover(config, polled, listed, owner, hardware)
+    ownership = Ownership()
+    discovery = discover(config, polled, listed, ownership, hardware)
     if discovery is None:
         return None, None
-    return owner, discovery
+    return ownership, discovery
 
 
 def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
@@ -207,6 +212,7 @@ def _memory(options: Options, hardware: Source | None, discovery: EngineDiscover
 
 
 def _exporters(config: Config, options: Options) -> list[Source]:
+    """The dcgm-exporter of the config, if it names one."""
     if not config.dcgm.url or options.demo:
         return []
     from gpumon.sources.dcgm import DcgmSource
@@ -221,23 +227,17 @@ def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
 
     rules = []
     for alert in config.alert:
-        rules.append(
-            AlertRule(
-                alert.name or alert.when,
-                parse(alert.when),
-                alert.for_s,
-                alert.clear_s,
-                alert.bell,
-                alert.title,
-                alert.command,
-            )
+        rule = AlertRule(
+            name=alert.name or alert.when,
+            condition=parse(alert.when),
+            for_s=alert.for_s,
+            clear_s=alert.clear_s,
+            bell=alert.bell,
+            title=alert.title,
+            command=alert.command,
         )
+        rules.append(rule)
     return AlertCommands(), Alerts(tuple(rules))
-
-
-def _unchanged(meter: HostMeter) -> HostMeter:
-    """The meter of this host, where no simulated server puts another in its place."""
-    return meter
 
 
 def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
@@ -250,7 +250,7 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
     return feeds_of(msgspec.structs.replace(config, feed=feeds))
 
 
-def maker(config: Config, hardware: object = None) -> Make:
+def maker(config: Config, hardware: object = None) -> MakeDeriver:
     """A maker of derivers and triages, for the collector and for the timelines over what it keeps.
 
     `hardware` may be a simulated server, which has thresholds of its own.
@@ -281,5 +281,5 @@ def failed_worker(snapshot: Snapshot) -> str:
 
 
 def has_nothing_to_show(snapshot: Snapshot) -> bool:
-    """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
+    """Whether there is neither a GPU nor an engine to show."""
     return not snapshot.gpus and not snapshot.engines

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 
 class Calibrator:
-    """Sees every snapshot that is shown. It imports what it needs late: the screen's first paint does not wait."""
+    """Learns from every snapshot that is shown, and gives sizing its catalogues.
+
+    It imports what it needs late, so that the screen's first paint does not wait for it.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._newest: Snapshot | None = None
         self._profiles: Mapping[str, Observed] = {}
-        self._own: dict[str, LlmSpec] = {}
+        self._own_models: dict[str, LlmSpec] = {}
+        """Model name -> its dimensions, of the engines that were seen so far."""
         self._reading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -38,7 +42,7 @@ class Calibrator:
             self._reading.cancel()
 
     def take(self, snapshot: Snapshot) -> None:
-        """Look at one snapshot."""
+        """Learn from one snapshot."""
         self._newest = snapshot
         self.calibration.take(snapshot)
 
@@ -50,6 +54,7 @@ class Calibrator:
         return Calibration()
 
     async def _read_profiles(self) -> None:
+        """Read the imported profiles from their files, in a thread."""
         from gpumon.config.profile_store import profiles
 
         self._profiles = await asyncio.to_thread(profiles, os.environ)
@@ -66,8 +71,9 @@ class Calibrator:
         gpus = gpu_catalogue(self._config.gpu)
         types: list[str] = []
         if newest is not None:
-            self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
+            # An engine that is gone leaves its dimensions to what was measured on it.
+            self._own_models |= own_models(newest)
             types += [name for name, _ in have(newest)]
-        own = OwnModels(self._own, self._config.model)
+        own = OwnModels(self._own_models, self._config.model)
         prices = sizing_prices(self._config, gpus, types)
         return Catalogues(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

@@ -1,4 +1,4 @@
-"""Two spans of hosts that a Prometheus scrapes, side by side."""
+"""Two spans of time of hosts that a Prometheus scrapes, side by side."""
 
 from __future__ import annotations
 
@@ -7,68 +7,68 @@ from typing import TYPE_CHECKING, Final
 
 from gpumon.efficiency.before_after import before_after
 from gpumon.efficiency.span import TakenSpan
-from gpumon.fleet.course import HostCourse
+from gpumon.fleet.pipeline import HostPipeline
 from gpumon.history.derivation import WARM_UP_S
 from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.when import Stretch
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 if TYPE_CHECKING:
     from gpumon.session.live_fleet import FleetFrames
 
 Progress = Callable[[int, int], None]
-"""Looks that are done, and all of them."""
-_MOMENTS: Final = 60
-"""Moments that are asked for of each span."""
+"""Is called with (looks done, looks in all); a look is one host in one span."""
+_SPAN_MOMENTS: Final = 60
+"""Moments that are asked for of each span, at most."""
 _WARM_UP_MOMENTS: Final = 4
-"""Moments before a span that fill the windows of rates."""
+"""Fewest moments before a span, to fill the windows of rates."""
 
 
-def _untold(done: int, of: int) -> None:
-    """Progress that nobody waits for."""
+def _ignore_progress(done: int, total: int) -> None:
+    """Take progress that nobody is shown."""
 
 
-async def compared_hosts(
+async def compare_hosts(
     source: FleetFrames,
-    make: Make,
+    make: MakeDeriver,
     hosts: Sequence[str],
     scrape_s: float,
     spans: tuple[Stretch, Stretch],
-    progress: Progress = _untold,
+    progress: Progress = _ignore_progress,
 ) -> BeforeAfter:
-    """Both spans of these hosts, which are scraped every `scrape_s`. Raises ApiFault.
+    """Read both spans of these hosts, which are scraped every `scrape_s`, and compare them. Raises ApiFault.
 
-    `progress` is told before each look how many looks at a host are done, and of how many.
+    `progress` is called before each look.
     """
     before, after = spans
     looks = 2 * len(hosts)
-    taken_before = await _taken(source, make, hosts, scrape_s, before, lambda done: progress(done, looks))
-    taken_after = await _taken(source, make, hosts, scrape_s, after, lambda done: progress(len(hosts) + done, looks))
+    span_before = await _read_span(source, make, hosts, scrape_s, before, lambda done: progress(done, looks))
+    span_after = await _read_span(source, make, hosts, scrape_s, after, lambda done: progress(len(hosts) + done, looks))
     progress(looks, looks)
-    return before_after(taken_before, taken_after)
+    return before_after(span_before, span_after)
 
 
-async def _taken(
+async def _read_span(
     source: FleetFrames,
-    make: Make,
+    make: MakeDeriver,
     hosts: Sequence[str],
     scrape_s: float,
     stretch: Stretch,
     progress: Callable[[int], None],
 ) -> TakenSpan:
-    """Everything that the hosts' series have of a span."""
+    """Read one span of all hosts. `progress` is called before each host with the number of hosts that are done."""
     span = TakenSpan(stretch.begin_s, stretch.end_s)
-    step_s = max(scrape_s, stretch.seconds / _MOMENTS)
+    step_s = max(scrape_s, stretch.seconds / _SPAN_MOMENTS)
     begin_s = stretch.begin_s - max(WARM_UP_S, _WARM_UP_MOMENTS * step_s)
     times: set[float] = set()
     for done, host in enumerate(hosts):
         progress(done)
-        course = HostCourse(make, charted=False)
+        pipeline = HostPipeline(make, charted=False)
         name = ""
-        if len(hosts) > 1:
+        if len(hosts) > 1:  # with one host alone, engines and GPUs are named without it
             name = host
         for at_s, frame in await source.past(host, begin_s, stretch.end_s, step_s):
-            moment = course.take(frame, at_s, max(frame.interval_s, step_s))
+            moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
             if at_s >= stretch.begin_s:
                 span.take(moment.snapshot, at_s, frame.engines, name)
                 times.add(at_s)

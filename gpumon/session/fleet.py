@@ -1,4 +1,4 @@
-"""The session of a fleet, and of single hosts of it."""
+"""The sessions of a fleet and of its single hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FleetSession(Session[FleetSnapshot]):
-    """The snapshots of a fleet; sessions of its hosts."""
+    """The session of a fleet, from which those of its hosts come."""
 
     def __init__(self, config: Config, source: Callable[[], FleetFrames] | None = None) -> None:
         """`source` makes the source of the frames; None: the hosts or the Prometheus of the config."""
@@ -34,16 +34,20 @@ class FleetSession(Session[FleetSnapshot]):
             return ""
         try:
             split = urlsplit(with_scheme(self._config.prometheus.url))
-            return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
+            port = split.port
         except ValueError:
             return without_secrets(self._config.prometheus.url)
+        host = split.hostname or ""
+        if port:
+            return f"{host}:{port}"
+        return host
 
-    def host(self, name: str, seen: Snapshot | None = None) -> HostSession:
-        """One host, for the screen of one machine; `seen`: as it was shown last."""
+    def host(self, name: str, last_shown: Snapshot | None = None) -> HostSession:
+        """The session of one host, for the screen of one machine; `last_shown`: the host as it was shown last."""
         from gpumon.session.fleet_host import HostOfFleet
 
-        return HostSession(self._config, HostOfFleet(name, self.fleet, seen))
+        return HostSession(self._config, HostOfFleet(name, self.fleet, last_shown))
 
     def past(self, name: str) -> Timeline | None:
-        """The past of one host, to look for something in."""
+        """The past of one host, to search in without opening the host."""
         return self.host(name).timeline

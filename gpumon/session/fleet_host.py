@@ -14,20 +14,20 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.course import HostCourse, HostMoment
+from gpumon.fleet.pipeline import HostMoment, HostPipeline
 from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Family, Limit
 from gpumon.readings.when import Stretch
-from gpumon.session.turns import Turns
+from gpumon.session.turns import YieldToLoop
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.past import together
+from gpumon.sources.prometheus.past import gather_queries
 
 if TYPE_CHECKING:
     from gpumon.session.live_fleet import LiveFleet
@@ -41,41 +41,42 @@ _MOST_WAITING: Final = 8
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
 _STALE: Final = Missing(Reason.STALE)
 _CHART_S: Final = 1800.0
-"""How far back charts are filled when a host is opened."""
-AHEAD_S: Final = 600.0
-"""How far a stretch goes beyond the moment that it was asked for."""
+"""Seconds of the past with which charts are filled when a host is opened."""
 CHART_STEPS: Final = 120
-"""Moments of that: a chart is hardly wider, and each costs some milliseconds while somebody waits."""
+"""Moments in these seconds: a chart is hardly wider, and each costs some milliseconds while somebody waits."""
 FINE_STEPS: Final = 60
-"""The newest so many scrapes are taken one by one: windows and verdicts of now stand on them."""
+"""Newest scrapes that are taken one by one: windows and verdicts of now stand on them."""
+AHEAD_S: Final = 600.0
+"""Seconds of the past that are read beyond the moment that was asked for."""
 WARM_S: Final = 180.0
-"""Moments at a stretch's begin that only fill windows: rules look back so far."""
-_MOST_FRAMES: Final = 480
-"""Before the moment: where scrapes are often, the charts go back less far."""
+"""Seconds at the begin of what was read that only fill windows: rules look back so far."""
+_MOST_BEFORE: Final = 480
+"""Scrapes that are read before the moment that was asked for: where they are often, charts go back less far."""
 MOST_AHEAD: Final = 100
-"""After it. Together they are fewer than one range query gives."""
+"""Scrapes that are read beyond that moment. With those before it they are fewer than one range query gives."""
 MOST_STRETCHES: Final = 2
+"""Stretches of the past that are kept: the one on the screen, and the one before."""
 MOST_LOOKED: Final = 4
 """Stretches that are looked through for a change before there is said to be none."""
+_MOVED_S: Final = 1e-3
+"""A moment that is not further than this from where one stands is where one stands: it is no next change."""
 
 
-class Span(NamedTuple):
-    """A part of a past, and how far its moments are apart."""
+class QuerySpan(NamedTuple):
+    """The span of one range query, in Unix times, and the seconds between its moments."""
 
     start_s: float
     end_s: float
     step_s: float
 
 
-def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
+def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[QuerySpan]:
     """Spans that fill the charts: the newest scrapes one by one, older ones as coarsely as charts show them."""
     step_s = max(scrape_s, _CHART_S / CHART_STEPS)
     fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
     if fine_s - step_s > start_s and step_s > scrape_s:
-        coarse = [Span(start_s, fine_s - step_s, step_s)]
-    else:
-        coarse = []
-    return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
+        return [QuerySpan(start_s, fine_s - step_s, step_s), QuerySpan(fine_s, end_s, scrape_s)]
+    return [QuerySpan(start_s, end_s, scrape_s)]
 
 
 def with_fleet_name(snapshot: Snapshot, name: str) -> Snapshot:
@@ -85,53 +86,62 @@ def with_fleet_name(snapshot: Snapshot, name: str) -> Snapshot:
     return msgspec.structs.replace(snapshot, host=msgspec.structs.replace(snapshot.host, name=name))
 
 
-def charted(history: History, moment: HostMoment, interval_s: float) -> None:
-    """Put a moment's points and events into a history."""
+def append_moment(history: History, moment: HostMoment, interval_s: float) -> None:
+    """Append a moment's points and events to a history."""
     history.append(moment.snapshot.wall_s, moment.points, interval_s)
     for event in moment.snapshot.events:
         history.mark(event)
 
 
-class _Stretch(NamedTuple):
-    """The moments around one that was asked for."""
+class _CachedStretch(NamedTuple):
+    """The moments around one that was asked for, derived and kept."""
 
     span_s: tuple[float, float]
-    """From where on its windows are full, and how far it was asked for."""
+    """Unix times: from where on its windows are full, and up to where it was read."""
     walls: Sequence[float]
+    """Unix time of each of the moments."""
     moments: Sequence[HostMoment]
     history: History
+    """Series of these moments, for the charts."""
 
     def holds(self, wall_s: float) -> bool:
+        """Whether a time is in the part of it whose windows are full."""
         return self.span_s[0] <= wall_s <= self.span_s[1]
 
     def moment(self, place: int) -> PastMoment:
+        """The moment at a place in `moments`."""
         return PastMoment(self.moments[place].snapshot, self.history)
 
     def changes(self) -> list[int]:
         """Places at which something happened."""
         first = bisect_right(self.walls, self.span_s[0])
         changes = []
-        for at in range(max(1, first), len(self.walls)):
-            if _differs(self.moments[at - 1], self.moments[at]):
-                changes.append(at)
+        for place in range(max(1, first), len(self.walls)):
+            if _differs(self.moments[place - 1], self.moments[place]):
+                changes.append(place)
         return changes
 
 
 class FleetHostPast:
     """The `Timeline` of a host: each stretch of it is asked for once, and derived a moment at a time."""
 
-    def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
-        """`seen`: a moment that is known."""
+    def __init__(self, name: str, fleet: LiveFleet, last_shown: Snapshot | None) -> None:
+        """`last_shown`: a moment that is known without a query."""
         self._name = name
         self._fleet = fleet
         self._source = fleet.source
         self._make = fleet.make
-        self.span = fleet.span
-        self._seen = seen
-        self._stretches: deque[_Stretch] = deque(maxlen=MOST_STRETCHES)
-        self._one = asyncio.Lock()
+        self._last_shown = last_shown
+        self._stretches: deque[_CachedStretch] = deque(maxlen=MOST_STRETCHES)
+        self._read_lock = asyncio.Lock()
+        """Held while a stretch is read, so that two who ask for the same one read it once."""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for."""
+        return self._fleet.span()
 
     def _step_s(self) -> float:
+        """Seconds between two scrapes of this host."""
         return chart_step_s(self._fleet, self._name)
 
     async def at(self, wall_s: float) -> PastMoment | None:
@@ -139,8 +149,8 @@ class FleetHostPast:
         stretch = await self._stretch(wall_s)
         if stretch is not None:
             return stretch.moment(max(0, bisect_right(stretch.walls, wall_s) - 1))
-        if self._seen is not None and abs(self._seen.wall_s - wall_s) <= self._step_s():
-            return PastMoment(self._seen, History())
+        if self._last_shown is not None and abs(self._last_shown.wall_s - wall_s) <= self._step_s():
+            return PastMoment(self._last_shown, History())
         return None
 
     async def step(self, wall_s: float, frames: int) -> PastMoment | None:
@@ -151,9 +161,11 @@ class FleetHostPast:
         place = bisect_right(stretch.walls, wall_s) - 1 + frames
         if 0 <= place < len(stretch.walls) and stretch.holds(stretch.walls[place]):
             return stretch.moment(place)
-        return await self.at(wall_s + frames * self._step_s()) or stretch.moment(
-            min(max(place, 0), len(stretch.walls) - 1)
-        )
+        beyond = await self.at(wall_s + frames * self._step_s())
+        if beyond is not None:
+            return beyond
+        nearest = min(max(place, 0), len(stretch.walls) - 1)
+        return stretch.moment(nearest)
 
     async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """The next (1) or the previous (-1) moment at which something happened; None where none is near."""
@@ -162,13 +174,19 @@ class FleetHostPast:
             stretch = await self._stretch(at_s)
             if stretch is None:
                 return None
-            found = []
-            for at in stretch.changes():
-                if (stretch.walls[at] - wall_s) * step > 1e-3:
-                    found.append(at)
-            if found:
-                return stretch.moment(min(found) if step > 0 else max(found))
-            at_s = stretch.span_s[1] + self._step_s() if step > 0 else stretch.span_s[0] - self._step_s()
+            places = []
+            for place in stretch.changes():
+                if (stretch.walls[place] - wall_s) * step > _MOVED_S:
+                    places.append(place)
+            if places and step > 0:
+                return stretch.moment(min(places))
+            if places:
+                return stretch.moment(max(places))
+            start_s, end_s = stretch.span_s
+            if step > 0:
+                at_s = end_s + self._step_s()
+            else:
+                at_s = start_s - self._step_s()
             span = self.span()
             if span is None or not span[0] <= at_s <= span[1]:
                 return None
@@ -177,62 +195,68 @@ class FleetHostPast:
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
         """Two spans that end at these times. Raises ValueError where they cannot be compared."""
         from gpumon.history.compared import USUAL_SPAN_S, spans_of
-        from gpumon.session.compared import compared_hosts
+        from gpumon.session.compared import compare_hosts
 
-        held = self.span()
-        if held is None:
+        kept = self.span()
+        if kept is None:
             raise ValueError("nothing is kept yet")
-        moments = (Stretch(before_s, before_s), Stretch(after_s, after_s))
-        spans = spans_of(*moments, USUAL_SPAN_S, Stretch(*held))
+        spans = spans_of(Stretch(before_s, before_s), Stretch(after_s, after_s), USUAL_SPAN_S, Stretch(*kept))
         try:
-            return await compared_hosts(self._source, self._make, (self._name,), self._step_s(), spans)
+            return await compare_hosts(self._source, self._make, (self._name,), self._step_s(), spans)
         except ApiFault as fault:
             raise ValueError(f"prometheus: {fault.text}") from None
 
     def end_comparing(self) -> None:
-        """A Prometheus is asked anew each time."""
+        """Nothing to release: a Prometheus is asked anew each time."""
 
     async def write(self, path: str) -> None:  # noqa: ARG002 - the signature of Timeline
-        """Raises OSError: the Prometheus keeps it."""
+        """Raises OSError always: the Prometheus keeps the past."""
         raise OSError("a fleet's past is in its Prometheus, and is not written into a recording")
 
-    async def _stretch(self, wall_s: float) -> _Stretch | None:
+    async def _stretch(self, wall_s: float) -> _CachedStretch | None:
         """The moments around a time; None where there are none."""
-        async with self._one:
+        async with self._read_lock:
             span = self.span()
             if span is None:
                 return None
-            wall_s = min(max(wall_s, span[0]), span[1])
-            stretch_there = next((stretch for stretch in self._stretches if stretch.holds(wall_s)), None)
-            if stretch_there is None:
-                stretch_there = await self._read_stretch(wall_s, span[1])
-                if stretch_there is not None:
-                    self._stretches.append(stretch_there)
-            return stretch_there
+            first_s, newest_s = span
+            wall_s = min(max(wall_s, first_s), newest_s)
+            for stretch in self._stretches:
+                if stretch.holds(wall_s):
+                    return stretch
+            stretch_read = await self._read_stretch(wall_s, newest_s)
+            if stretch_read is not None:
+                self._stretches.append(stretch_read)
+            return stretch_read
 
-    async def _read_stretch(self, wall_s: float, newest_s: float) -> _Stretch | None:
+    async def _read_stretch(self, wall_s: float, newest_s: float) -> _CachedStretch | None:
+        """Ask for the moments around a time, and derive them; None where there are none."""
         step_s = self._step_s()
-        start_s = wall_s - min(_CHART_S, _MOST_FRAMES * step_s)
+        start_s = wall_s - min(_CHART_S, _MOST_BEFORE * step_s)
         end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
         frames = await self._source.past(self._name, start_s, end_s, step_s)
-        course = HostCourse(self._make)
+        pipeline = HostPipeline(self._make)
         history = History()
-        turns = Turns()
+        yielding = YieldToLoop()
         walls: list[float] = []
         moments: list[HostMoment] = []
         for at_s, frame in frames:
-            one = course.take(frame, at_s, max(frame.interval_s, step_s))
-            moments.append(one._replace(snapshot=with_fleet_name(one.snapshot, self._name)))
+            moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
+            moment = moment._replace(snapshot=with_fleet_name(moment.snapshot, self._name))
+            moments.append(moment)
             walls.append(at_s)
-            charted(history, moments[-1], step_s)
-            await turns.give()
+            append_moment(history, moment, step_s)
+            await yielding.if_due()
         if walls:
-            return _Stretch((start_s + WARM_S, end_s), walls, moments, history)
+            return _CachedStretch((start_s + WARM_S, end_s), walls, moments, history)
         return None
 
 
 def _differs(before: HostMoment, now: HostMoment) -> bool:
-    """Whether something happened; of what its own gpumon worked out events are not known, but verdicts are."""
+    """Whether something happened between two moments.
+
+    Where the host's own gpumon worked them out, they come without events: then verdicts tell.
+    """
     if now.snapshot.events:
         return True
     return _standing_codes(before) != _standing_codes(now)
@@ -248,24 +272,28 @@ class HostOfFleet:
 
     playback: Playback | None = None
 
-    def __init__(self, name: str, fleet: LiveFleet, seen: Snapshot | None) -> None:
-        """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
+    def __init__(self, name: str, fleet: LiveFleet, last_shown: Snapshot | None) -> None:
+        """`last_shown`: the host as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
-        self.timeline: Timeline | None = FleetHostPast(name, fleet, seen)
+        self.timeline: Timeline | None = FleetHostPast(name, fleet, last_shown)
         self.filling = False
         self._name = name
         self._fleet = fleet
         self._source = fleet.source
-        self._course = HostCourse(fleet.make)
+        self._pipeline = HostPipeline(fleet.make)
         self._waiting: deque[FleetFrame] = deque(maxlen=_MOST_WAITING)
+        """Answers that are not derived yet, the oldest first."""
         self._wake = asyncio.Event()
         self._last: Snapshot | None = None
-        self._seen = seen
-        self._show: Callable[[Snapshot], None] = _nobody
-        self._learn: Callable[[Snapshot], None] = _nobody
+        """The newest snapshot, as it was derived."""
+        self._last_shown = last_shown
+        self._show: Callable[[Snapshot], None] = _ignore
+        self._learn: Callable[[Snapshot], None] = _ignore
+        self._taken_s = float("-inf")
+        """Unix time of the newest moment that was derived."""
         self._charted_s = float("-inf")
-        self._taken_s = self._charted_s
-        self._fault: Fault | None = None
+        """Unix time of the newest snapshot in the history. It is no scrape's if the host's own gpumon made it."""
+        self._past_fault: Fault | None = None
         """Why the past could not be had."""
 
     @property
@@ -274,15 +302,15 @@ class HostOfFleet:
         return self._fleet.interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change that, of the whole fleet."""
+        """Change the seconds between two refreshes of the whole fleet."""
         self._fleet.set_interval(seconds)
 
     def refresh(self) -> None:
-        """Ask for the whole fleet now."""
+        """Refresh the whole fleet now."""
         self._fleet.refresh()
 
     def engine_log(self, engine: Engine) -> EngineLog | str:
-        """The log of an engine where the host is this one; else the command to run there."""
+        """The log of an engine if the fleet's host is this machine; else the command that shows it there."""
         if self._name.partition(".")[0] == socket.gethostname().partition(".")[0]:
             from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
 
@@ -298,108 +326,114 @@ class HostOfFleet:
         return f"the log of {engine.name} is on another host: ssh -t {host} gpumon, then its log there"
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
-        """Show what is known of it at once."""
+        """Follow the host, and show at once what is known of it."""
         self._show = show
         self._learn = learn
-        self._fault = None
+        self._past_fault = None
         self.filling = True
         self._waiting.clear()
         self._fleet.follow(self._name, self._offer)
         shown = self._fleet.snapshot.host(self._name)
         if shown is not None:
             self._last = shown.snapshot
-            show(self._told(shown.snapshot))
-        elif self._seen is not None:
-            self._last = _gone(self._seen, self._fleet.snapshot.wall_s, self._seen.wall_s)
-            show(self._told(self._last))
+            show(self._as_shown_now(self._last))
+        elif self._last_shown is not None:
+            self._last = _gone(self._last_shown, self._fleet.snapshot.wall_s, self._last_shown.wall_s)
+            show(self._as_shown_now(self._last))
 
     async def end(self) -> None:
-        """Let go of the host."""
-        self._show = _nobody
+        """Follow the host no more."""
+        self._show = _ignore
         self._fleet.leave(self._offer)
 
     def _offer(self, frame: FleetFrame) -> None:
-        """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
+        """Queue an answer until the past is read; show a failure at once, as reading the past may hang, too."""
         if frame.answered:
             self._waiting.append(frame)
             self._wake.set()
         elif self._last is not None:
-            self._show(self._told(self._last))
+            self._show(self._as_shown_now(self._last))
 
     async def run(self) -> None:
-        """Show it with its past, then as refreshes come."""
+        """Show the host with its past, then as refreshes come."""
         newest = self._fleet.newest
         if newest is not None:
             await self._read_past(newest.wall_s)
-            self.filling = False
             self._waiting.appendleft(newest)
             self._wake.set()
+        self.filling = False  # without any answer there is no past to ask for: the charts begin with the first one
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
                 snapshot = self._take(self._waiting.popleft())
                 if snapshot is not None:
-                    self._show(self._told(snapshot))
+                    self._show(self._as_shown_now(snapshot))
 
     async def _read_past(self, end_s: float) -> None:
         """Fill the charts, the windows, and what verdicts stand on."""
-        turns = Turns()
+        yielding = YieldToLoop()
         spans = chart_spans(max(end_s - _CHART_S, self._taken_s), end_s, chart_step_s(self._fleet, self._name))
         try:
-            found = await together(*(self._source.past(self._name, *span) for span in spans))
+            pasts = await gather_queries(*(self._source.past(self._name, *span) for span in spans))
         except ApiFault as fault:
-            self._fault = Fault("past", f"the charts begin now: {fault.text}", end_s)
+            self._past_fault = Fault("past", f"the charts begin now: {fault.text}", end_s)
             return
-        for span, frames in zip(spans, found, strict=True):
+        for span, frames in zip(spans, pasts, strict=True):
             for at_s, host in frames:
                 self._add(host, at_s, span.step_s)
-                await turns.give()
+                await yielding.if_due()
 
     def _take(self, frame: FleetFrame) -> Snapshot | None:
         """The snapshot after an answer; None where nothing is new in it."""
         if frame.wall_s < self._taken_s:
             return None
-        host = _of(frame, self._name)
+        host = _host_named(frame, self._name)
         if host is not None:
             self._add(host, frame.wall_s, self._fleet.interval_s)
         elif self._last is not None:
-            self._last = _gone(self._last, frame.wall_s, self._taken_s if self._taken_s > 0.0 else frame.wall_s)
+            since_s = frame.wall_s
+            if self._taken_s > 0.0:  # it was in an answer before
+                since_s = self._taken_s
+            self._last = _gone(self._last, frame.wall_s, since_s)
         return self._last
 
     def _add(self, host: HostFrame, wall_s: float, interval_s: float) -> None:
-        """One moment of it, in their order."""
+        """Derive one moment of the host and chart it; moments that are not newer than the last one are skipped."""
         if wall_s <= self._taken_s + _SAME_S:  # the past ends with the newest answer, and has more of it
             return
         self._taken_s = wall_s
-        moment = self._course.take(host, wall_s, max(host.interval_s, interval_s))
+        moment = self._pipeline.take(host, wall_s, max(host.interval_s, interval_s))
         self._last = moment.snapshot
         if moment.points and moment.snapshot.wall_s > self._charted_s:
             self._charted_s = moment.snapshot.wall_s
-            charted(self.history, moment, max(host.interval_s, interval_s))
+            append_moment(self.history, moment, max(host.interval_s, interval_s))
         self._learn(moment.snapshot)
 
-    def _told(self, last: Snapshot) -> Snapshot:
-        """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and
-        with what is wrong with that beside its own faults."""
+    def _as_shown_now(self, last: Snapshot) -> Snapshot:
+        """A snapshot of the host as it may be shown now: with the faults of the fleet and of its past beside its own,
+        and without figures once the Prometheus was silent for too long."""
         fleet = self._fleet.snapshot
-        said = () if fleet.answered else fleet.faults
-        own = last.faults
-        if self._fault is not None:
-            own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
+        fleet_faults: tuple[FaultShown, ...] = ()
+        if not fleet.answered:
+            fleet_faults = fleet.faults
+        own_faults = last.faults
+        past = self._past_fault
+        if past is not None:
+            own_faults = (*own_faults, shown_fault(past.source, past.text, past.since_wall_s))
+        shown = with_fleet_name(last, self._name)
         if fleet.late:
-            shown = without_figures(last, _STALE, self._fleet.silent_s)
-        else:
-            shown = last
-        return msgspec.structs.replace(with_fleet_name(shown, self._name), faults=(*said, *own))
+            shown = without_figures(shown, _STALE, self._fleet.silent_s)
+        return msgspec.structs.replace(shown, faults=(*fleet_faults, *own_faults))
 
 
-def _nobody(snapshot: Snapshot) -> None:
-    """Takes what nobody waits for."""
+def _ignore(snapshot: Snapshot) -> None:
+    """Take a snapshot that nobody waits for."""
 
 
 def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
-    """A host that the Prometheus has nothing of at `wall_s`, and had until `since_s`."""
+    """The snapshot of a vanished host: that the Prometheus has nothing of at `wall_s`, and had something until
+    `since_s`."""
     return msgspec.structs.replace(
         without_figures(last, _UNREACHABLE),
         wall_s=wall_s,
@@ -409,14 +443,15 @@ def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
 
 
 def chart_step_s(fleet: LiveFleet, name: str) -> float:
-    """Seconds between two scrapes of a host."""
+    """Seconds between two scrapes of a host, at least 1; where they are not known, between two refreshes."""
     host = None
     if fleet.newest is not None:
-        host = _of(fleet.newest, name)
+        host = _host_named(fleet.newest, name)
     if host is not None:
         return max(1.0, host.interval_s)
     return fleet.interval_s
 
 
-def _of(frame: FleetFrame, name: str) -> HostFrame | None:
+def _host_named(frame: FleetFrame, name: str) -> HostFrame | None:
+    """The host of a name in a frame; None if it has none."""
     return next((host for host in frame.hosts if host.name == name), None)

@@ -77,23 +77,24 @@ class HostSession(Session[Snapshot]):
 
 
 class ThisHost:
-    """A collector, built when the screen stands, in a thread; or the simulated server."""
+    """This host, or the simulated server: a collector, which is built in a thread once the screen stands."""
 
     playback: Playback | None = None
     filling = False
 
     def __init__(self, config: Config, options: Options, worker: Popen[bytes] | None = None) -> None:
-        """`worker`: that of the GPUs' driver, where it is started already (`build.start_worker`)."""
+        """`worker`: the worker process of the GPUs' driver, where it is started already (`build.start_worker`)."""
         self.history = History()
         self.opening = False
+        """Whether the GPUs alone were shown so far."""
         self._worker = worker
         self.timeline: Timeline | None = None
         self._config = config
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
-        self._serving: dict[str, EngineOrigin] = {}
-        """Servers whose log was looked at and that discovery does not follow, by key of their engine."""
+        self._logged_origins: dict[str, EngineOrigin] = {}
+        """Key of an engine -> where it runs: of engines whose log was looked at and that discovery does not follow."""
 
     @property
     def interval_s(self) -> float:
@@ -103,13 +104,13 @@ class ThisHost:
         return self._collector.interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change the cadence."""
+        """Change the seconds between two ticks."""
         self._interval_s = seconds
         if self._collector is not None:
             self._collector.set_interval(seconds)
 
     def refresh(self) -> None:
-        """Tick now."""
+        """Take a tick now."""
         if self._collector is not None:
             self._collector.refresh()
 
@@ -124,19 +125,19 @@ class ThisHost:
         memory = None
         if self._collector is not None:
             memory = self._collector.memory
-        origins = self._serving
+        origins = self._logged_origins
 
-        def origin() -> EngineOrigin:
+        def find_origin() -> EngineOrigin:
             if isinstance(memory, LastSeenKeeper):
-                known = memory.origin(engine.key, engine.url)
-                if known.pid:
-                    return known
+                remembered = memory.origin(engine.key, engine.url)
+                if remembered.pid:
+                    return remembered
             serving = serving_origin(engine.url)
             if serving.pid:
                 origins[engine.key] = serving
             return origins.get(engine.key, NO_ORIGIN)
 
-        return EngineLogReader(origin)
+        return EngineLogReader(find_origin)
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Take) -> None:
         """Build the collector and start it; the GPUs are shown before that if the driver has answered by then."""
@@ -144,8 +145,8 @@ class ThisHost:
         self._worker = None
         if hardware is not None and not self._options.demo:
             await self._show_gpus(hardware, show)
-        collector = await asyncio.to_thread(self._built, hardware)
-        if self._interval_s != collector.interval_s:
+        collector = await asyncio.to_thread(self._build, hardware)
+        if self._interval_s != collector.interval_s:  # it was changed while the collector was built
             collector.set_interval(self._interval_s)
         self._collector = collector
 
@@ -158,8 +159,8 @@ class ThisHost:
         await collector.start(take, early=True)
 
     async def _show_gpus(self, hardware: Source, show: Callable[[Snapshot], None]) -> None:
-        """Show the GPUs alone, without what is read of this host and its engines: that takes a tenth of a second more,
-        most of it imports."""
+        """Show the GPUs alone: what is read of this host and its engines takes a tenth of a second more, most of it
+        imports."""
         from gpumon.session.opening import opening_snapshot
 
         snapshot = await opening_snapshot(hardware, self._config)
@@ -167,8 +168,8 @@ class ThisHost:
             self.opening = True
             show(snapshot)
 
-    def _built(self, hardware: Source | None) -> Collector:
-        """The collector, with the frames of the last minutes that this run keeps."""
+    def _build(self, hardware: Source | None) -> Collector:
+        """Build the collector, with a timeline over the frames that this run keeps in memory."""
         config = self._config
         keepers = []
         if config.recorder.minutes:

@@ -19,19 +19,21 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.quantities import E2E
 from gpumon.session.lateness import Lateness
 from gpumon.session.session import Take
-from gpumon.session.turns import Turns
+from gpumon.session.turns import YieldToLoop
 
 if TYPE_CHECKING:
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
-    from gpumon.triage.fresh import Make
+    from gpumon.triage.fresh import MakeDeriver
 
-_LEAST_S: Final = 1.0
-"""Shortest time between two refreshes."""
-_RATES: Final = 2
-"""Moments that rates need."""
+_LEAST_INTERVAL_S: Final = 1.0
+"""Shortest time between two refreshes, in seconds."""
+_MOST_END_S: Final = 0.25
+"""Seconds that connections may take to close: who quits does not wait for longer."""
+_FEWEST_BEFORE: Final = 2
+"""Fewest moments that are asked for before the first one: rates need them."""
 MOST_BEFORE: Final = 7
-"""Moments at most: each costs as much as a refresh."""
+"""Most moments that are asked for before the first one: each costs as much as a refresh."""
 
 
 class FleetFrames(Protocol):
@@ -41,10 +43,16 @@ class FleetFrames(Protocol):
         """The fleet at a Unix time (None: now); what does not work is in the frame."""
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
-        """One host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
+        """The frames of one host from one Unix time to another, each with its time, the oldest first.
+
+        There is one for each step at which the host is known. Raises ApiFault.
+        """
 
     def look_at(self, host: str) -> None:
-        """Ask of this host, from the next frame on, for all that there is; "": of none."""
+        """Ask for everything that this host has, from the next frame on, and of the others for what rows show.
+
+        "": no host is looked at any more.
+        """
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
@@ -56,35 +64,38 @@ class FleetFrames(Protocol):
         """Unix time of the oldest moment that can be asked for, where the newest one is of `newest_s`."""
 
     async def settle(self) -> None:
-        """Wait for what one answer alone cannot have."""
+        """Wait until the source has what a single answer lacks: the day before, or the rates of polled hosts."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 class LiveFleet:
     """The snapshots of a fleet (`SnapshotSource`), at every refresh; and those of moments of its past."""
 
     def __init__(self, config: Config, source: Callable[[], FleetFrames] | None = None) -> None:
-        """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
+        """`source` makes the source of the frames; None: the hosts or the Prometheus of the config."""
         self.snapshot: FleetSnapshot = NOTHING_YET
         self.newest: FleetFrame | None = None
+        """The newest answer that has hosts; None: there was none yet."""
         self._config = config
-        self._made = source or (lambda: _source(config))
+        self._make_source = source or (lambda: _source(config))
         self._source: FleetFrames | None = None
-        self._make: Make | None = None
+        self._make: MakeDeriver | None = None
         self._fleet: Fleet | None = None
         if config.host:
-            self._interval_s = max(_LEAST_S, config.general.interval_s)
+            self._interval_s = max(_LEAST_INTERVAL_S, config.general.interval_s)
         else:
             self._interval_s = config.prometheus.interval_s
-        self._takers: list[Callable[[FleetFrame], None]] = []
+        self._followers: list[Callable[[FleetFrame], None]] = []
         self._asking = 0
+        """Questions that are not answered yet."""
         self._learned_s = 0.0
+        """Unix time of the newest snapshot that sizing learned from."""
         self._wake = asyncio.Event()
-        self._show: Callable[[FleetSnapshot], None] = _nobody
-        self._learn: Take = _nobody
-        self._late = Lateness(self._grow_late)
+        self._show: Callable[[FleetSnapshot], None] = _ignore
+        self._learn: Take = _ignore
+        self._lateness = Lateness(self._mark_late)
 
     @property
     def interval_s(self) -> float:
@@ -94,16 +105,16 @@ class LiveFleet:
     @property
     def silent_s(self) -> float:
         """Seconds since the moment of the newest answer."""
-        return self._late.silent_s
+        return self._lateness.silent_s
 
     @property
     def asking(self) -> bool:
-        """Whether the Prometheus is being asked right now."""
+        """Whether a question to the source is open right now."""
         return self._asking > 0
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two refreshes."""
-        self._interval_s = max(_LEAST_S, seconds)
+        self._interval_s = max(_LEAST_INTERVAL_S, seconds)
         if self._fleet is not None:
             self._fleet.interval_s = self._interval_s
         self.refresh()
@@ -113,31 +124,34 @@ class LiveFleet:
         self._wake.set()
 
     def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
-        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
-        self._takers.append(take)
+        """Give every answer to `take`, which must not block; from now on with everything that this host has."""
+        self._followers.append(take)
         if self._source is not None:
             self._source.look_at(host)
         self.refresh()
 
     def leave(self, take: Callable[[FleetFrame], None]) -> None:
-        """Give it no more."""
+        """Give it no answers any more."""
         with contextlib.suppress(ValueError):
-            self._takers.remove(take)
-        if not self._takers and self._source is not None:
+            self._followers.remove(take)
+        if not self._followers and self._source is not None:
             self._source.look_at("")
 
     async def open(self) -> None:
-        """Make what asks and what derives, in a thread: catalogues are read. Raises ConfigError."""
+        """Make the source and the fleet, once, in a thread: catalogues are read. Raises ConfigError."""
         if self._source is None:
-            self._make, self._fleet, self._source = await asyncio.to_thread(self._built)
+            self._make, self._fleet, self._source = await asyncio.to_thread(self._build)
 
-    def _built(self) -> tuple[Make, Fleet, FleetFrames]:
-        """It imports what it needs here: the screen's first paint does not wait for it."""
+    def _build(self) -> tuple[MakeDeriver, Fleet, FleetFrames]:
+        """Build the maker of derivers, the fleet and the source of the frames.
+
+        Imports are here, so that the screen's first paint does not wait for them.
+        """
         from gpumon.fleet.fleet import Fleet
         from gpumon.session.build import maker
 
         make = maker(self._config)
-        return make, Fleet(make, self._interval_s), self._made()
+        return make, Fleet(make, self._interval_s), self._make_source()
 
     async def begin(self, show: Callable[[FleetSnapshot], None], learn: Take) -> None:
         """Get ready: `show` gets every snapshot, `learn` each that sizing may learn from."""
@@ -145,13 +159,13 @@ class LiveFleet:
         self._learn = learn
 
     async def end(self) -> None:
-        """Stop asking, and let go of connections."""
-        self._show = _nobody
-        self._learn = _nobody
-        self._late.stop()
+        """Stop asking, and close connections."""
+        self._show = _ignore
+        self._learn = _ignore
+        self._lateness.stop()
         if self._source is not None:
             with contextlib.suppress(Exception):  # a connection that ends badly has ended
-                await asyncio.wait_for(self._source.close(), 0.25)
+                await asyncio.wait_for(self._source.close(), _MOST_END_S)
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
@@ -169,18 +183,24 @@ class LiveFleet:
         fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
         at_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
         for frame in await asyncio.gather(*map(self._frame, at_s)):
-            await _take(fleet, frame)
+            await _take_frame(fleet, frame)
         if fleet.snapshot.wall_s:
             return fleet.snapshot
         return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
 
     async def first_after(self, none_s: float, there_s: float) -> float:
-        """The beginning of the fleet's history, to a refresh: none at `none_s`, some at `there_s` (Unix times)."""
+        """Unix time of the beginning of the fleet's history, to a refresh, found by bisection.
+
+        There is no host at `none_s`, and some at `there_s` (Unix times).
+        """
         await self.open()
-        while there_s - none_s > max(_LEAST_S, self.snapshot.interval_s):
+        while there_s - none_s > max(_LEAST_INTERVAL_S, self.snapshot.interval_s):
             middle_s = (none_s + there_s) / 2.0
             frame = await self._frame(middle_s)
-            none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
+            if frame.hosts:
+                there_s = middle_s
+            else:
+                none_s = middle_s
         return there_s
 
     @property
@@ -190,7 +210,7 @@ class LiveFleet:
         return self._source
 
     @property
-    def make(self) -> Make:
+    def make(self) -> MakeDeriver:
         """Maker of derivers and triages; there is none before the first `open`."""
         assert self._make is not None, "nothing was asked yet"
         return self._make
@@ -206,7 +226,7 @@ class LiveFleet:
         self.refresh()
 
     async def refreshed(self) -> FleetSnapshot:
-        """Ask once; the first answer comes with what was before it, so that there are rates."""
+        """Ask once, and return the snapshot; the first one has the moments before it, so that there are rates."""
         await self.open()
         first = self.newest is None
         assert self._source is not None
@@ -215,7 +235,7 @@ class LiveFleet:
         frame = await self._frame(None)
         if first and frame.hosts:
             await self._take_before(frame)
-        await self._taken(frame)
+        await self._take_answer(frame)
         await self._learn_from(self.snapshot)
         return self.snapshot
 
@@ -227,30 +247,30 @@ class LiveFleet:
             self._wake.clear()
             frame = await self._frame(None)
             first = self.newest is None and bool(frame.hosts)
-            self._show(await self._taken(frame))
-            if first and await self._take_before(frame):
-                self._show(await self._taken(frame))
+            self._show(await self._take_answer(frame))
+            if first and await self._take_before(frame):  # the same answer again, now with rates
+                self._show(await self._take_answer(frame))
             await self._learn_from(self.snapshot)
             now_s = time.monotonic()
-            slot_s = max(slot_s + self._interval_s, now_s)
+            slot_s = max(slot_s + self._interval_s, now_s)  # an answer that took too long moves the slots
             timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
                 timer.cancel()
-            slot_s = min(slot_s, time.monotonic())
+            slot_s = min(slot_s, time.monotonic())  # a refresh before its time is the new begin of the slots
 
     async def _take_before(self, frame: FleetFrame) -> bool:
-        """Begin a fleet with the moments before a frame; False where the Prometheus has none of them."""
+        """Begin the fleet anew with the moments before a frame; returns False if the source has none of them."""
         from gpumon.fleet.fleet import Fleet
 
         assert self._make is not None
         step_s = max(frame.interval_s, self._interval_s)
         fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
-        before = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
-        for one in await asyncio.gather(*map(self._frame, before)):
-            if one.hosts:
-                await _take(fleet, one)
+        times_s = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
+        for earlier in await asyncio.gather(*map(self._frame, times_s)):
+            if earlier.hosts:
+                await _take_frame(fleet, earlier)
                 await self._learn_from(fleet.snapshot)
         if fleet.snapshot.wall_s:
             fleet.interval_s = self._interval_s
@@ -258,6 +278,7 @@ class LiveFleet:
         return bool(fleet.snapshot.wall_s)
 
     async def _frame(self, at_s: float | None) -> FleetFrame:
+        """Ask the source for one moment (None: now); a bug in it becomes a fault of an unanswered frame."""
         assert self._source is not None
         self._asking += 1
         try:
@@ -269,60 +290,61 @@ class LiveFleet:
         finally:
             self._asking -= 1
 
-    async def _taken(self, frame: FleetFrame) -> FleetSnapshot:
-        """Take an answer in, and give it to those that follow single hosts."""
+    async def _take_answer(self, frame: FleetFrame) -> FleetSnapshot:
+        """Take an answer in, give it to those that follow single hosts, and return the snapshot after it."""
         assert self._fleet is not None
-        await _take(self._fleet, frame)
+        await _take_frame(self._fleet, frame)
         self.snapshot = self._fleet.snapshot
         if frame.answered:
-            self._late.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
+            self._lateness.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
         if frame.hosts:
             self.newest = frame
-        for take in tuple(self._takers):
+        for take in tuple(self._followers):  # one that is given a frame may leave
             take(frame)
         return self.snapshot
 
     async def _learn_from(self, snapshot: FleetSnapshot) -> None:
-        """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
+        """Let sizing learn from a snapshot, unless it knows a newer one: moments before the first answer come first."""
         from gpumon.fleet.whole import whole_fleet
 
-        if self._learn is _nobody:
+        if self._learn is _ignore:  # then the fleet need not be put together
             return
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
             with contextlib.suppress(ValueError, TypeError, ArithmeticError, LookupError):  # figures of peers
                 self._learn(await asyncio.to_thread(whole_fleet, snapshot))
 
-    def _grow_late(self, wall_s: float) -> None:
-        """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
+    def _mark_late(self, wall_s: float) -> None:
+        """Blank what is shown: there was no answer since `wall_s`, and maybe no failure either, whatever hangs."""
         fault = self._silence(wall_s)
         if self._fleet is not None and not self.snapshot.late:
-            self._fleet.grow_late(fault)
+            self._fleet.mark_late(fault)
             self.snapshot = self._fleet.snapshot
             self._show(self.snapshot)
-        for take in tuple(self._takers):
+        for take in tuple(self._followers):
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
 
     def _silence(self, wall_s: float) -> Fault:
-        """The fault where nothing came since `wall_s`, by the source that was asked."""
+        """The fault that nothing came since `wall_s` (Unix time), worded for the source that is asked."""
         if self._config.host:
             text = f"no refresh since {rfc3339(wall_s)}: this machine has no time for gpumon, or gpumon hangs"
             return Fault("gpumon", text, wall_s)
         return Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
 
 
-def _nobody(snapshot: object) -> None:
-    """Takes what nobody waits for."""
+def _ignore(snapshot: object) -> None:
+    """Take a snapshot that nobody waits for."""
 
 
-async def _take(fleet: Fleet, frame: FleetFrame) -> None:
-    """Take a frame in, a host at a time, so that nobody waits for long."""
-    turns = Turns()
+async def _take_frame(fleet: Fleet, frame: FleetFrame) -> None:
+    """Take a frame in, a host at a time, so that keys do not wait for long."""
+    yielding = YieldToLoop()
     for _ in fleet.steps(frame):
-        await turns.give()
+        await yielding.if_due()
 
 
 def _source(config: Config) -> FleetFrames:
+    """The source of the frames: the hosts of the config, or else its Prometheus."""
     if config.host:
         from gpumon.sources.remote import RemoteHosts
 
@@ -330,13 +352,17 @@ def _source(config: Config) -> FleetFrames:
     from gpumon.sources.prometheus.queries import FLEET_BUCKETS
     from gpumon.sources.prometheus.source import FleetSource as Prometheus
 
-    buckets = FLEET_BUCKETS if config.goals.e2e_p95_ms is None else FLEET_BUCKETS | {E2E}
+    buckets = FLEET_BUCKETS
+    if config.goals.e2e_p95_ms is not None:
+        buckets = buckets | {E2E}
     return Prometheus(config.prometheus, config.model, config.endpoint, buckets=buckets)
 
 
 def step_before(step_s: float, hold_s: float) -> float:
-    """Seconds between the moments that are asked for before the first one: `step_s`, unless it took more than
-    `MOST_BEFORE` of them until verdicts stand."""
+    """Seconds between the moments that are asked for before the first one.
+
+    That is `step_s`, or more where `MOST_BEFORE` moments would not reach back `hold_s`, after which verdicts stand.
+    """
     return max(step_s, hold_s / (MOST_BEFORE - 1))
 
 
@@ -345,6 +371,6 @@ def moments_before(wall_s: float, step_s: float, hold_s: float) -> list[float]:
 
     The first one has no rates; from the second one on verdicts hold, and stand after `hold_s`: at `wall_s`.
     """
-    apart_s = step_before(step_s, hold_s)
-    number = max(_RATES, 1 + math.ceil(hold_s / apart_s))
-    return [wall_s - at * apart_s for at in range(number, 0, -1)]
+    step_s = step_before(step_s, hold_s)
+    number = max(_FEWEST_BEFORE, 1 + math.ceil(hold_s / step_s))
+    return [wall_s - steps * step_s for steps in range(number, 0, -1)]

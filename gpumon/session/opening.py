@@ -16,14 +16,14 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Source
 
-_MOST_WAIT_S: Final = 0.1
-"""A driver that takes longer does not hold up the rest."""
+_DRIVER_WAIT_S: Final = 0.1
+"""Seconds to wait for the driver: a slower one does not hold up the rest."""
 
 
 async def opening_snapshot(hardware: Source, config: Config) -> Snapshot | None:
     """The GPUs alone, without engines and verdicts; None where the driver has not answered within a moment."""
     try:
-        part = await asyncio.wait_for(hardware.poll(time.monotonic()), _MOST_WAIT_S)
+        part = await asyncio.wait_for(hardware.poll(time.monotonic()), _DRIVER_WAIT_S)
     except asyncio.TimeoutError:
         return None
     if not part.gpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from gpumon.config.schema import Config
 from gpumon.readings.snapshot import Snapshot
@@ -20,6 +20,8 @@ S_co = TypeVar("S_co", covariant=True)
 """Snapshot of a host, or of a fleet."""
 Take = Callable[[Snapshot], None]
 """Takes a snapshot of one machine, or of a fleet as one machine."""
+_MOST_END_S: Final = 0.25
+"""Seconds that a source's work may take to end once it is cancelled: who quits does not wait for longer."""
 
 
 class SnapshotSource(Protocol[S_co]):
@@ -36,10 +38,10 @@ class SnapshotSource(Protocol[S_co]):
         """Take a snapshot now."""
 
     async def begin(self, show: Callable[[S_co], None], learn: Take) -> None:
-        """Get ready, soon. `show` gets each snapshot to be shown, `learn` each that sizing may learn from."""
+        """Get ready, and return soon. `show` takes each snapshot to be shown, `learn` those that sizing learns from."""
 
     async def run(self) -> None:
-        """Bring snapshots until it is cancelled; raises what ends it otherwise."""
+        """Bring snapshots until it is cancelled; raises whatever else ends it."""
 
     async def end(self) -> None:
         """Let go of everything, within a fraction of a second."""
@@ -57,7 +59,10 @@ class Session(Generic[S]):
 
     @cached_property
     def prices(self) -> Mapping[str, float]:
-        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+        """Prices for the costs on the screen: catalogue name of a GPU -> price of one hour, "" for all others.
+
+        Empty where none are known.
+        """
         from gpumon.config.prices import running_prices
         from gpumon.sources.packaged import gpu_catalogue
 
@@ -98,9 +103,9 @@ class Session(Generic[S]):
         self._task = asyncio.create_task(self._source.run())
 
     async def ended(self) -> None:
-        """Wait until it is stopped; raises what ended it otherwise."""
+        """Wait until it is stopped; raises whatever else ended it."""
         if self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.shield(self._task)  # a waiter that is cancelled must not end it
 
     async def stop(self) -> None:
         """Stop it, if it ever started."""
@@ -110,5 +115,5 @@ class Session(Generic[S]):
         self._task = None
         if task is not None:
             task.cancel()
-            await asyncio.wait({task}, timeout=0.25)
+            await asyncio.wait({task}, timeout=_MOST_END_S)
         await self._source.end()

@@ -7,19 +7,19 @@ import time
 from typing import Final
 
 _SLICE_S: Final = 0.005
-"""The event loop gets its turn after so long."""
+"""Seconds of work after which the event loop gets its turn."""
 ROUNDS: Final = 10
 """Rounds of the event loop in a turn: a key passes through up to so many callbacks before its line is redrawn."""
 
 
-class Turns:
-    """Lets the event loop have its turn in long work."""
+class YieldToLoop:
+    """Interrupts long work on the event loop, so that what waits there gets its turn."""
 
     def __init__(self) -> None:
         self._since_s = time.monotonic()
 
-    async def give(self) -> None:
-        """Give way, if `_SLICE_S` has passed since the last time."""
+    async def if_due(self) -> None:
+        """Give way to the event loop, if the work has gone on for `_SLICE_S` since the last time."""
         if time.monotonic() - self._since_s < _SLICE_S:
             return
         for _ in range(ROUNDS):

@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.sizing.peaks import PeakLoad, credible, turned_away_of
-from gpumon.sizing.profile import Observed, seen_of
+from gpumon.sizing.profile import Observed, best_profile
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
 
@@ -194,7 +194,7 @@ def _workload(
     model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: PeakLoad | None, notes: list[str]
 ) -> Workload:
     """The workload of a model as its engines show it."""
-    seen = seen_of(model, observed)
+    seen = best_profile(model, observed)
     in_flight = _in_flight(engines, peak)
     if in_flight is None:
         target = _usual_load(engines, seen)

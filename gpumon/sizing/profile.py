@@ -146,7 +146,7 @@ def merge_points(points: Sequence[Point]) -> Point:
     return Point(running=running, weight=weight, **figures)
 
 
-def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
+def best_profile(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
     """The best profile of a model among `observed`, in their order: one on known GPUs goes before others, as without
     their number the memory of an instance is not known; then one that has points; then the one taken `before`."""
 

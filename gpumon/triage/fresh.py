@@ -7,5 +7,5 @@ from collections.abc import Callable
 from gpumon.efficiency.deriver import Deriver
 from gpumon.triage.triage import Triage
 
-Make = Callable[[], tuple[Deriver, Triage]]
+MakeDeriver = Callable[[], tuple[Deriver, Triage]]
 """Gives a fresh deriver and triage."""

@@ -10,7 +10,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
 from gpumon.session.build import maker
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 from tests.history.frames import WALL_S, served
 from tests.records import replace
 
@@ -70,7 +70,7 @@ def fleet_frame(at: int, hosts: int = 3, *, seeds: int = 3) -> FleetFrame:
     return FleetFrame(WALL_S + at * EVERY_S + 3.0, float(EVERY_S), tuple(found), queries=7, cost_s=0.1)
 
 
-def make() -> Make:
+def make() -> MakeDeriver:
     """Derivers and triages of the usual thresholds."""
     return maker(Config())
 

@@ -105,7 +105,7 @@ def test_what_was_not_answered_for_too_long_has_no_figures():
     fleet = Fleet(make())
     before = fed(fleet_frame(0), fleet_frame(1), without(fleet_frame(2), "gpu02"), fleet=fleet)
     why = Fault("prometheus", "no answer since\x1b", before.wall_s)
-    fleet.grow_late(why)
+    fleet.mark_late(why)
     late = fleet.snapshot
     assert (late.answered, late.late, late.wall_s) == (False, True, before.wall_s)
     assert [fault.text for fault in late.faults] == ["no answer since\\x1b"]
@@ -113,7 +113,7 @@ def test_what_was_not_answered_for_too_long_has_no_figures():
     assert {rate for host in late.hosts for rate in decodes(host.snapshot)} == {Missing(Reason.STALE)}
     assert isinstance(total_row(by_host(late, {})).decode_tokens_per_s, Missing)
     assert isinstance(total_row(by_host(late, {})).busy_ratio.value, Missing)
-    fleet.grow_late(why)
+    fleet.mark_late(why)
     assert len(fleet.snapshot.faults) == 1
     again = fed(fleet_frame(3), fleet=fleet)
     assert (again.answered, again.late, again.faults) == (True, False, ())

@@ -8,7 +8,6 @@ import pytest
 
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
-from gpumon.fleet.course import HostCourse
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, ReportGrouping
 from gpumon.fleet.period import (
     ALERT_KIND,
@@ -21,6 +20,7 @@ from gpumon.fleet.period import (
     ReportedTime,
     fleet_period,
 )
+from gpumon.fleet.pipeline import HostPipeline
 from gpumon.fleet.snapshot import HostShown
 from gpumon.outputs.fleet_period import markdown, report
 from gpumon.readings.fleet import HostFrame
@@ -42,7 +42,7 @@ NOTHING = RecordedIncidents()
 
 def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False) -> Iterator[HostLook]:
     """Looks at a host every 15 s; None: nothing was scraped. With `ready` as its own gpumon would export it."""
-    course = HostCourse(make(), charted=False)
+    pipeline = HostPipeline(make(), charted=False)
     for at, frame in enumerate(frames):
         if frame is None:
             continue
@@ -50,7 +50,7 @@ def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False)
         shown = HostShown(
             name=name,
             labels=frame.labels,
-            snapshot=course.take(frame, at_s, STEP_S).snapshot,
+            snapshot=pipeline.take(frame, at_s, STEP_S).snapshot,
             worker_gpus=frame.worker_gpus,
             owners=frame.owners,
             ready=ready,

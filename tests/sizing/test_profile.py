@@ -9,7 +9,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
-from gpumon.sizing.profile import Observed, Origin, Point, seen_of
+from gpumon.sizing.profile import Observed, Origin, Point, best_profile
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.versions import Newest, Version
 from tests.each_row import each_row
@@ -54,11 +54,11 @@ def observed(name: str, gpus: int = 0, points: int = 0) -> Observed:
 
 def test_the_number_of_gpus_goes_before_points_and_these_before_what_was_taken():
     unplaced, placed, measured, other = observed("u", 0, 3), observed("p", 2), observed("m", 2, 1), observed("o", 2, 1)
-    assert seen_of("llama", (unplaced, placed)) is placed
-    assert seen_of("llama", (unplaced, placed, measured)) is measured
-    assert seen_of("llama", (measured, other), other) is other
-    assert seen_of("llama", (unplaced, other, measured), unplaced) is other
-    assert seen_of("qwen", (unplaced, placed)) is None
+    assert best_profile("llama", (unplaced, placed)) is placed
+    assert best_profile("llama", (unplaced, placed, measured)) is measured
+    assert best_profile("llama", (measured, other), other) is other
+    assert best_profile("llama", (unplaced, other, measured), unplaced) is other
+    assert best_profile("qwen", (unplaced, placed)) is None
 
 
 def test_a_row_that_began_without_gpus_follows_the_engine_that_has_some():

@@ -27,7 +27,7 @@ MODELS = {
 SOURCES = ("measured", "rescaled", "roofline")
 
 
-def seen_of(kind: str) -> Observed:
+def best_profile(kind: str) -> Observed:
     """An engine that is 15 % slower than the roofline, with a pool 3 % off the formula."""
     model, tp, gpu = MODELS[kind]
     asked = Workload(model, 1.0, prompt_tokens=1000.0, answer_tokens=500.0, prefix_hit_ratio=0.3, tp=tp)
@@ -54,7 +54,7 @@ def scenario_of(kind: str, source: str) -> Scenario:
     here = {"measured": gpu, "rescaled": H200 if gpu == H100 else "B200 SXM 180GB", "roofline": gpu}[source]
     workload = Workload(
         model, 4000.0, tp=tp, prompt_tokens=1000.0, answer_tokens=500.0, prefix_hit_ratio=0.3,
-        seen=None if source == "roofline" else seen_of(kind),
+        seen=None if source == "roofline" else best_profile(kind),
     )  # fmt: skip
     return Scenario(
         itl_p95_ms=60.0, ttft_p95_ms=2000.0, assume_ttft=True, server=(Server(here, gpus=16),), workload=(workload,)

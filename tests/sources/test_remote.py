@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from gpumon import __version__
 from gpumon.config.schema import Config, Host
 from gpumon.efficiency.deriver import bare
-from gpumon.fleet.course import state_of
 from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.pipeline import state_of
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import report

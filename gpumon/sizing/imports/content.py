@@ -1,4 +1,4 @@
-"""All files of an import: their runs, what is wrong with them, and what no profile is made of."""
+"""The files of an import together: their runs, their problems, and the parts that no profile is made of."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class ImportContent:
     def __init__(self) -> None:
         self.runs: list[BenchmarkRun] = []
         self.gpu_sheets: list[Document] = []
+        """Model Analyzer's files on the GPUs of its runs."""
         self.problems: list[ImportProblem] = []
         self.left_out: list[ImportProblem] = []
         """Parts that no profile is made of, and why."""
@@ -35,14 +36,16 @@ class ImportContent:
             self.problems += error.problems
 
     def _add(self, document: Document) -> None:
+        """Add the runs of a document. Raises ImportRefused."""
+        # The file of the server alone has no configs: it measured no model.
         if is_gpu_sheet(document) and "Model Config Path" in document.header:
             self.gpu_sheets.append(document)
-        taken = runs_of(document)
-        self.runs += taken.runs
-        self.left_out += taken.left_out
+        document_runs = runs_of(document)
+        self.runs += document_runs.runs
+        self.left_out += document_runs.left_out
 
     def _read_config(self, file: str, data: bytes) -> None:
-        """A config of inference-perf names the model of the stages in its folder."""
+        """Note the model that a config of inference-perf names: it is that of the stages in its folder."""
         model = clean(inference_perf.model_of(data), 200)
         if model:
             self._models[FilePlace(file).folder] = model
@@ -50,16 +53,19 @@ class ImportContent:
             self.left_out.append(ImportProblem(FilePlace(file), "", "names no model (server.model_name)"))
 
     def check(self, first: FilePlace) -> None:
-        """Raise ImportRefused for everything that is wrong; for files without a run, with what was left out of them."""
+        """Raise ImportRefused for all problems, or if there is no run: then `first`, the first file, is blamed."""
         if self.problems:
             raise ImportRefused(self.problems)
         if self.runs:
             return
-        beside = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
-        raise ImportRefused((ImportProblem(first, "", "holds no measurement of a model", beside), *self.left_out))
+        allowed = ""
+        if self.gpu_sheets:
+            allowed = "metrics-model-inference.csv beside it"
+        no_run = ImportProblem(first, "", "holds no measurement of a model", allowed)
+        raise ImportRefused((no_run, *self.left_out))
 
     def named_runs(self) -> list[BenchmarkRun]:
-        """The runs, those of inference-perf with the model that the config in their folder names."""
+        """The runs; those of inference-perf with the model that the config in their folder names."""
         runs = list[BenchmarkRun]()
         for run in self.runs:
             model = self._models.get(run.place.folder, "")

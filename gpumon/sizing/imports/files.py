@@ -1,4 +1,4 @@
-"""Files of load tests as records: JSON, JSON lines or CSV, told by content; errors name file, line and field."""
+"""Files of load tests as records: JSON, JSON lines or CSV, recognised by content; errors name file, line and field."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
 _MOST_PROBLEMS: Final = 10
-_MOST: Final = 1e15
+"""Lines of an error message that name problems."""
+_LARGEST_NUMBER: Final = 1e15
+"""Largest figure that is taken: no load test has one near it, and its products stay finite."""
+_LARGEST_COUNT: Final = 1e9
 _SECONDS: Final = {
     "ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "µs": 1e-6, "microseconds": 1e-6, "ms": 1e-3, "milliseconds": 1e-3,
     "s": 1.0, "sec": 1.0, "seconds": 1.0,
 }  # fmt: skip
+"""Name of a unit of time -> its seconds."""
 _SPACES: Final = re.compile(r"\s*")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+"""A number with thousands separators."""
 _ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))
-_SUMMARY: Final = "the summary of a load test, not its requests"
+"""Texts that stand for no value, in lower case."""
+_EXPECTED_FILE: Final = "the summary of a load test, not its requests"
 
 
 class FilePlace(NamedTuple):
@@ -42,7 +48,10 @@ class FilePlace(NamedTuple):
         line = ""
         if self.line:
             line = f":{self.line}"
-        return f"{clean(self.file, 200)}{line}{f' {self.part}' if self.part else ''}"
+        part = ""
+        if self.part:
+            part = f" {self.part}"
+        return f"{clean(self.file, 200)}{line}{part}"
 
     @property
     def folder(self) -> str:
@@ -56,59 +65,77 @@ class FilePlace(NamedTuple):
 
     def inside(self, part: str) -> FilePlace:
         """A place deeper in the same document."""
-        return self._replace(part=f"{self.part}.{part}" if self.part else part)
+        if self.part:
+            part = f"{self.part}.{part}"
+        return self._replace(part=part)
 
 
 class ImportProblem(NamedTuple):
-    """One thing that is wrong."""
+    """One thing that is wrong with a file."""
 
     place: FilePlace
     field: str
+    """Name of the field; empty: the place as a whole."""
     reason: str
+    """What is wrong, such as `is missing`."""
     allowed: str = ""
+    """What would be right; empty where that needs no words."""
 
     def __str__(self) -> str:
         field = ""
         if self.field:
             field = f"{clean(self.field, 80)}: "
-        return f"{self.place}: {field}{self.reason}{f'; allowed: {self.allowed}' if self.allowed else ''}"
+        allowed = ""
+        if self.allowed:
+            allowed = f"; allowed: {self.allowed}"
+        return f"{self.place}: {field}{self.reason}{allowed}"
 
 
 def lines_of(problems: Iterable[ImportProblem]) -> list[str]:
-    """A line per problem, alike ones of a file in one, at most ten; then how many more there are."""
+    """The problems in lines, ten at most, then the number of further lines.
+
+    Problems of a file that differ in their place alone are one line.
+    """
     alike: dict[tuple[str, ...], list[ImportProblem]] = {}
     for problem in problems:
         alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
     lines = list[str]()
-    for first, *more in alike.values():
-        lines.append(f"{first} (and {len(more)} more like it)" if more else f"{first}")
+    for first, *others in alike.values():
+        line = str(first)
+        if others:
+            line = f"{first} (and {len(others)} more like it)"
+        lines.append(line)
     if len(lines) > _MOST_PROBLEMS:
         return [*lines[:_MOST_PROBLEMS], f"and {len(lines) - _MOST_PROBLEMS} more"]
     return lines
 
 
 class ImportRefused(Exception):  # noqa: N818 - as `Refused` of the config
-    """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
+    """None of the files is imported; the message has the problems in lines (`lines_of`)."""
 
     def __init__(self, problems: Iterable[ImportProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(lines_of(self.problems)))
 
 
-def refused(place: FilePlace, field: str, reason: str, allowed: str = "") -> ImportRefused:
+def refusal(place: FilePlace, field: str, reason: str, allowed: str = "") -> ImportRefused:
     """The error for one problem."""
     return ImportRefused((ImportProblem(place, field, reason, allowed),))
 
 
 class Record:
-    """Fields by name. A field that is null, empty or `N/A` is not there; numbers may be written as text."""
+    """Fields of a JSON object, or of a row, by name.
+
+    A field that is null, empty or `N/A` counts as absent. Numbers may be written as text.
+    """
 
     def __init__(self, fields: Mapping[str, Any], place: FilePlace) -> None:
         self.fields = fields
         self.place = place
+        """Where the record stands, for errors."""
 
     def value(self, name: str) -> Any:
-        """The value of a field; None where there is none."""
+        """The value of a field; None if it is absent."""
         value = self.fields.get(name)
         if isinstance(value, str) and value.strip().lower() in _ABSENT:
             return None
@@ -118,7 +145,7 @@ class Record:
         return self.value(name) is not None
 
     def text(self, *names: str) -> str:
-        """The first of these fields that is there, safe to print; empty where none is. Lists: their only entry."""
+        """The first of these fields that is there, safe to print; empty if none is. A list counts by its only entry."""
         for name in names:
             value = self.value(name)
             if isinstance(value, list) and len(value) == 1:
@@ -128,61 +155,73 @@ class Record:
         return ""
 
     def number(self, *names: str, scale: float = 1.0, least: float = 0.0) -> float | None:
-        """The first of these fields that is there, times `scale`. Raises ImportRefused below `least`, or for none."""
-        name = next((name for name in names if name in self), None)
+        """The first of these fields that is there, times `scale`.
+
+        None if none is there; raises ImportRefused if it is no number, or below `least`.
+        """
+        name = self._present(names)
         if name is None:
             return None
         value = self.value(name)
         number = to_number(value)
-        if number is None or not least <= number <= _MOST:
-            if number is None:
-                allowed = "a number"
-            else:
-                allowed = f"a number from {least:g} to {_MOST:g}"
-            raise refused(self.place, name, f"is {_shown(value)}", allowed)
+        if number is None:
+            raise refusal(self.place, name, f"is {_printable(value)}", "a number")
+        if not least <= number <= _LARGEST_NUMBER:
+            allowed = f"a number from {least:g} to {_LARGEST_NUMBER:g}"
+            raise refusal(self.place, name, f"is {_printable(value)}", allowed)
         return number * scale
 
-    def wanted(self, *names: str, scale: float = 1.0, least: float = 0.0) -> float:
-        """Like `number`, but it has to be there."""
+    def _present(self, names: Iterable[str]) -> str | None:
+        """The first of the names that has a field; None if none has."""
+        return next((name for name in names if name in self), None)
+
+    def required_number(self, *names: str, scale: float = 1.0, least: float = 0.0) -> float:
+        """Like `number`, but raises ImportRefused if none of the fields is there."""
         value = self.number(*names, scale=scale, least=least)
         if value is None:
-            raise refused(self.place, names[0], "is missing")
+            raise refusal(self.place, names[0], "is missing")
         return value
 
     def count(self, *names: str) -> int:
-        """A whole number; 0 where it is not there."""
+        """The first of these fields that is there, a whole number; 0 if none is. Raises ImportRefused for others."""
         value = self.number(*names) or 0.0
-        if value != round(value) or value > 1e9:
-            raise refused(self.place, names[0], f"is {value:g}", "a whole number up to 1e9")
+        if value != round(value) or value > _LARGEST_COUNT:
+            name = self._present(names) or names[0]
+            raise refusal(self.place, name, f"is {value:g}", "a whole number up to 1e9")
         return int(value)
 
     def flag(self, name: str) -> bool | None:
-        """A yes or no; None where it is not there."""
+        """A boolean; None if it is absent. Raises ImportRefused for anything else."""
         value = self.value(name)
-        known = {"true": True, "false": False}.get(str(value).lower())
-        if value is not None and known is None:
-            raise refused(self.place, name, f"is {_shown(value)}", "true or false")
-        return known
+        if value is None:
+            return None
+        text = str(value).lower()
+        if text not in ("true", "false"):
+            raise refusal(self.place, name, f"is {_printable(value)}", "true or false")
+        return text == "true"
 
     def seconds(self, name: str, unit: str) -> float | None:
-        """A time in `unit`. Raises ImportRefused where the unit is not known: never a guess."""
+        """A time in seconds, which the field has in `unit`; None if it is absent.
+
+        Raises ImportRefused for a unit that is not known: it is never guessed.
+        """
+        if name not in self:
+            return None
         factor = _SECONDS.get(unit.strip().lower())
-        if factor is None and name in self:
-            raise refused(self.place, "unit", f"has the unit {_shown(unit)}", ", ".join(_SECONDS))
-        return self.number(name, scale=factor or 1.0)
+        if factor is None:
+            raise refusal(self.place, "unit", f"has the unit {_printable(unit)}", ", ".join(_SECONDS))
+        return self.number(name, scale=factor)
 
     def part(self, *path: str) -> Record:
-        """The record that stands under a path; an empty one where there is none."""
-        value: Any = self.fields
+        """The record at a path of names inside this one; an empty one if there is none."""
+        fields = self.fields
         for name in path:
-            if isinstance(value, Mapping):
-                value = value.get(name)
-            else:
-                value = None
-        return Record(value if isinstance(value, Mapping) else {}, self.place.inside(".".join(path)))
+            inner = fields.get(name)
+            fields = inner if isinstance(inner, Mapping) else {}
+        return Record(fields, self.place.inside(".".join(path)))
 
     def per_request(self, name: str, requests: float | None) -> float | None:
-        """A total over all requests as the mean of one; None where either is not there, or 0."""
+        """A total over all `requests` as the mean of one; None where either is absent, or 0."""
         total = self.number(name)
         if total and requests:
             return total / requests
@@ -190,48 +229,50 @@ class Record:
 
 
 class Document(NamedTuple):
-    """One JSON object (`records` has one), or a CSV file with its rows by the names of its header."""
+    """One JSON object, or a CSV file."""
 
     place: FilePlace
     fields: Mapping[str, Any]
+    """Fields of the JSON object; empty for a CSV file."""
     header: tuple[str, ...] = ()
+    """Names of the columns of a CSV file; empty for a JSON object."""
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Line and cells of each row below the header that has a cell."""
 
     def records(self) -> Iterator[Record]:
-        """The object, or each row. Raises ImportRefused for a row of another length than the header."""
+        """The JSON object as one record, or each row as one. Raises ImportRefused for a row of another length."""
         if not self.header:
             yield Record(self.fields, self.place)
         for line, cells in self.rows:
             yield self.row(line, cells, self.header)
 
     def row(self, line: int, cells: tuple[str, ...], header: tuple[str, ...]) -> Record:
-        """A row by the names of a header. Raises ImportRefused where their lengths differ."""
+        """A row as a record, by the names of a header. Raises ImportRefused where their lengths differ."""
         place = self.place._replace(line=line)
         if len(cells) != len(header):
-            raise refused(place, "", f"has {len(cells)} cells", f"{len(header)}, as the header has")
+            raise refusal(place, "", f"has {len(cells)} cells", f"{len(header)}, as the header has")
         return Record(dict(zip(header, cells, strict=True)), place)
 
 
 def documents(file: str, data: bytes) -> tuple[Document, ...]:
-    """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises ImportRefused."""
+    """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises ImportRefused, also for an empty file."""
     place = FilePlace(file)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise refused(place, "", "is no text in UTF-8", "text; a packed file has to be unpacked first") from None
+        raise refusal(place, "", "is no text in UTF-8", "text; a packed file has to be unpacked first") from None
     if "\0" in text:
-        raise refused(place, "", "holds binary data", "text in UTF-8")
-    begins = text.lstrip()[:1]
-    if not begins:
-        raise refused(place, "", "is empty")
-    if begins in "{[":
-        read = tuple(islice(_json(place, text), MOST_RECORDS + 1))
+        raise refusal(place, "", "holds binary data", "text in UTF-8")
+    first_character = text.lstrip()[:1]
+    if not first_character:
+        raise refusal(place, "", "is empty")
+    if first_character in "{[":
+        found_documents = tuple(islice(_json(place, text), MOST_RECORDS + 1))
     else:
-        read = (_sheet(place, text),)
-    if len(read) > MOST_RECORDS or any(len(document.rows) > MOST_RECORDS for document in read):
-        raise refused(place, "", f"has more than {MOST_RECORDS} records", _SUMMARY)
-    return read
+        found_documents = (_sheet(place, text),)
+    if len(found_documents) > MOST_RECORDS or any(len(document.rows) > MOST_RECORDS for document in found_documents):
+        raise refusal(place, "", f"has more than {MOST_RECORDS} records", _EXPECTED_FILE)
+    return found_documents
 
 
 def _json(place: FilePlace, text: str) -> Iterator[Document]:
@@ -240,55 +281,64 @@ def _json(place: FilePlace, text: str) -> Iterator[Document]:
     end = 0
     line = 1
     while end < len(text):
+        begin = end
         spaces = _SPACES.match(text, end)
-        begin = spaces.end() if spaces else end
+        if spaces:
+            begin = spaces.end()
         line += text.count("\n", end, begin)
         if begin == len(text):
             return
-        here = place._replace(line=line)
-        value, end = _decoded(decoder, text, begin, here)
+        value_place = place._replace(line=line)
+        value, end = _decode(decoder, text, begin, value_place)
         line += text.count("\n", begin, end)
         if isinstance(value, list):
             for number, entry in enumerate(value):
-                yield _object(here.inside(f"[{number}]"), entry)
+                yield _object(value_place.inside(f"[{number}]"), entry)
         else:
-            yield _object(here, value)
+            yield _object(value_place, value)
 
 
-def _decoded(decoder: json.JSONDecoder, text: str, begin: int, here: FilePlace) -> tuple[Any, int]:
-    """The JSON value that begins there, and where it ends. Raises ImportRefused."""
+def _decode(decoder: json.JSONDecoder, text: str, begin: int, place: FilePlace) -> tuple[Any, int]:
+    """The JSON value that begins at `begin`, and the offset of its end. Raises ImportRefused."""
     try:
         return decoder.raw_decode(text, begin)
     except RecursionError:
-        raise refused(here, "", "is nested too deeply") from None
+        raise refusal(place, "", "is nested too deeply") from None
     except json.JSONDecodeError as failure:
-        where = here._replace(line=failure.lineno)
-        raise refused(where, "", f"is no JSON (or is cut off): {failure.msg}") from None
-    except ValueError:
-        raise refused(here, "", "holds a number of too many digits") from None
+        line_place = place._replace(line=failure.lineno)
+        raise refusal(line_place, "", f"is no JSON (or is cut off): {failure.msg}") from None
+    except ValueError:  # Python converts no integer of more than 4,300 digits
+        raise refusal(place, "", "holds a number of too many digits") from None
 
 
 def _object(place: FilePlace, value: Any) -> Document:
     """A document of one JSON object. Raises ImportRefused for anything else."""
     if not isinstance(value, dict):
-        raise refused(place, "", "is no JSON object", "an object, or a list of objects")
+        raise refusal(place, "", "is no JSON object", "an object, or a list of objects")
     return Document(place, value)
 
 
 def _sheet(place: FilePlace, text: str) -> Document:
+    """A CSV file: the first row that has a cell is its header. Raises ImportRefused."""
+    # Split at line feeds alone: `splitlines` would split at other characters of a cell, too, such as U+2028.
     reader = csv.reader((f"{line}\n" for line in text.split("\n")), strict=True)
     rows = list[tuple[int, tuple[str, ...]]]()
     try:
+        # Empty rows are no records, so that as many of them may stand between; but reading has to end.
         for cells in islice(reader, 2 * MOST_RECORDS):
             stripped = tuple(cell.strip() for cell in cells)
-            rows += [(reader.line_num, stripped)] if any(stripped) else []
+            if any(stripped):
+                rows.append((reader.line_num, stripped))
     except csv.Error as failure:
-        raise refused(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
-    return Document(place, {}, rows[0][1], tuple(rows[1:]))
+        raise refusal(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
+    if not rows:
+        raise refusal(place, "", "is empty")
+    _, header = rows[0]
+    return Document(place, {}, header, tuple(rows[1:]))
 
 
 def to_number(value: Any) -> float | None:
-    """A number, or a text that is one: `"1,916.33"` has thousands separators. None for anything else and for NaN."""
+    """The value of a number, or of a text such as `"1,916.33"`; None for anything else, and for NaN."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -304,6 +354,8 @@ def to_number(value: Any) -> float | None:
     return number
 
 
-def _shown(value: object) -> str:
-    """A value from a file, cut and safe to print."""
-    return clean(repr(value) if isinstance(value, str) else str(value), 80)
+def _printable(value: object) -> str:
+    """A value from a file, cut and safe to print; a text in quotes."""
+    if isinstance(value, str):
+        return clean(repr(value), 80)
+    return clean(str(value), 80)

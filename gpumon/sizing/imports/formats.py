@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.sizing.imports import genai_perf, inference_perf
-from gpumon.sizing.imports.files import Document, ImportProblem, Record, refused, to_number
+from gpumon.sizing.imports.files import Document, ImportProblem, Record, refusal, to_number
 from gpumon.sizing.imports.guidellm import benchmarks, is_guidellm, read_benchmark
 from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed, fields_by_name, precision
 
@@ -47,7 +47,7 @@ def runs_of(document: Document) -> DocumentRuns:
     formats = CSV_FORMATS if document.header else JSON_FORMATS
     fitting = next((candidate for candidate in formats if candidate.recognises(document)), None)
     if fitting is None:
-        raise refused(document.place, "", "is the result of no load test that gpumon knows", KNOWN)
+        raise refusal(document.place, "", "is the result of no load test that gpumon knows", KNOWN)
     document_runs = DocumentRuns([], [])
     for record in fitting.records(document):
         _take(fitting, record, document_runs)
@@ -115,7 +115,7 @@ def _bench(record: Record) -> BenchmarkRun:
         open_loop=offered is None,
         prompt_tokens=record.per_request("total_input_tokens", done),
         answer_tokens=record.per_request("total_output_tokens", done),
-        tokens_per_s=record.wanted("output_throughput"),
+        tokens_per_s=record.required_number("output_throughput"),
         requests_per_s=record.number("request_throughput"),
         kv_pool_tokens=server.number("max_total_num_tokens"),
         tokens_per_step=record.number("spec_decode_acceptance_length", "accept_length"),
@@ -145,10 +145,10 @@ def _check_answered(record: Record) -> None:
     answered = record.number("total_output_tokens_retokenized")
     if not tokens or answered is None:
         return
-    done = record.wanted("completed")
+    done = record.required_number("completed")
     if answered <= _ABORTED * done < tokens:
         reason = f"is {answered:.0f} for {done:.0f} requests that asked for {tokens:.0f} tokens"
-        raise refused(record.place, "total_output_tokens_retokenized", f"{reason}: the server aborted them")
+        raise refusal(record.place, "total_output_tokens_retokenized", f"{reason}: the server aborted them")
 
 
 def _settings(record: Record) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _inferencex(record: Record) -> BenchmarkRun:
         weight_precision=precision(record.text("precision")),
         variant=_inferencex_variant(record, drafts),
         time=record.text("date"),
-        offered=record.wanted("conc", "max_concurrency"),
+        offered=record.required_number("conc", "max_concurrency"),
         tokens_per_s=tokens_per_s,
         requests_per_s=record.number("request_throughput") or (tokens_per_s / answer if answer else None),
         power_w=power * gpus if power and gpus else None,
@@ -221,9 +221,9 @@ def _inferencex_tokens_per_s(record: Record, gpus: int) -> float:
     """Output tokens/s of all GPUs; newer files have those of one GPU."""
     per_gpu = record.number("output_tput_per_gpu")
     if per_gpu is None:
-        return record.wanted("output_throughput")
+        return record.required_number("output_throughput")
     if not gpus:
-        raise refused(record.place, "tp", "is missing: the throughput is one per GPU")
+        raise refusal(record.place, "tp", "is missing: the throughput is one per GPU")
     return per_gpu * gpus
 
 
@@ -277,8 +277,8 @@ def _aiconfigurator(record: Record) -> BenchmarkRun:
     pp = record.count("pp")
     dp = record.count("dp")
     ep = record.count("moe_ep")
-    answer = record.wanted("osl", least=1.0)
-    tokens_per_s = record.wanted("tokens/s")
+    answer = record.required_number("osl", least=1.0)
+    tokens_per_s = record.required_number("tokens/s")
     return BenchmarkRun(
         place=record.place,
         tool=f"aiconfigurator {record.text('backend')} {record.text('version')}".strip(),
@@ -290,11 +290,11 @@ def _aiconfigurator(record: Record) -> BenchmarkRun:
         pp=pp,
         weight_precision=precision(record.text("gemm")),
         kv_precision=precision(record.text("kvcache")),
-        offered=record.wanted("concurrency", least=1.0),
-        prompt_tokens=record.wanted("isl"),
+        offered=record.required_number("concurrency", least=1.0),
+        prompt_tokens=record.required_number("isl"),
         answer_tokens=answer,
-        itl_s=record.wanted("tpot", scale=1e-3),
-        ttft_s=record.wanted("ttft", scale=1e-3),
+        itl_s=record.required_number("tpot", scale=1e-3),
+        ttft_s=record.required_number("ttft", scale=1e-3),
         e2e_s=record.number("request_latency", scale=1e-3),
         tokens_per_s=tokens_per_s,
         requests_per_s=record.number("seq/s") or tokens_per_s / answer,
@@ -320,10 +320,10 @@ def _nim(record: Record) -> BenchmarkRun:
         # An instance of these benchmarks is one tensor-parallel group.
         tp=record.count("task_inputs-tp") or record.count("task_inputs-n_gpus"),
         weight_precision=precision(record.text("task_inputs-precision")),
-        offered=record.wanted("input_config-concurrency", least=1.0),
+        offered=record.required_number("input_config-concurrency", least=1.0),
         prompt_tokens=record.number("input_config-synthetic_input_tokens_mean", "num_input_token-avg"),
         answer_tokens=record.number("input_config-output_tokens_mean", "num_output_token-avg"),
-        tokens_per_s=record.wanted("output_token_throughput-avg"),
+        tokens_per_s=record.required_number("output_token_throughput-avg"),
         requests_per_s=record.number("request_throughput-avg"),
         **figures,
     )
@@ -383,7 +383,7 @@ def gpu_usage(sheets: Iterable[Document]) -> dict[tuple[str, ...], dict[str, Any
 def _analyzer(record: Record) -> BenchmarkRun:
     batch = record.number("Batch", least=1.0) or 1.0
     offered = record.number("Concurrency", least=1.0)
-    requests_per_s = record.wanted("Throughput (infer/sec)") / batch
+    requests_per_s = record.required_number("Throughput (infer/sec)") / batch
     figures = fields_by_name(record, _ANALYZER_MS, 1e-3)
     little = offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0
     parts = (record.text("Model Config Path"), f"batch{batch:.0f}" if batch > 1.0 else "")

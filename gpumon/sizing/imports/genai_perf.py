@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from gpumon.sizing.imports.files import Document, FilePlace, Record, refused
+from gpumon.sizing.imports.files import Document, FilePlace, Record, refusal
 from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_completed
 
 TIMES: Final = {"itl_s": "inter_token_latency", "ttft_s": "time_to_first_token", "e2e_s": "request_latency"}
@@ -46,7 +46,7 @@ def read_run(record: Record) -> BenchmarkRun:
     """The run of a JSON summary."""
     for name, wrong in (("was_cancelled", True), ("is_complete", False)):
         if record.flag(name) is wrong:
-            raise refused(record.place, name, f"is {str(wrong).lower()}: the run is not complete")
+            raise refusal(record.place, name, f"is {str(wrong).lower()}: the run is not complete")
     done = record.part("request_count").number("avg")
     check_completed(record.place, done, record.part("error_request_count").number("avg"))
     load = _load(record)

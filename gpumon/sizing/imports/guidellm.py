@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpumon.sizing.imports.files import Document, Record, refused
+from gpumon.sizing.imports.files import Document, Record, refusal
 from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, check_completed
 
 _NEWEST: Final = 2
@@ -32,12 +32,12 @@ def is_guidellm(document: Document) -> bool:
 def benchmarks(document: Document) -> Iterator[Record]:
     """Each benchmark, with what the whole report tells of all of them."""
     if not document.fields["benchmarks"]:
-        raise refused(document.place, "benchmarks", "is empty")
+        raise refusal(document.place, "benchmarks", "is empty")
     report = {name: document.fields.get(name) for name in ("metadata", "args")}
     for number, benchmark in enumerate(document.fields["benchmarks"]):
         place = document.place.inside(f"benchmarks[{number}]")
         if not isinstance(benchmark, Mapping):
-            raise refused(place, "", "is no object")
+            raise refusal(place, "", "is no object")
         yield Record({**report, **benchmark}, place)
 
 
@@ -47,7 +47,7 @@ def read_benchmark(record: Record) -> BenchmarkRun:
     meta = record.part("metadata")
     totals = metrics.part("request_totals")
     if not metrics.fields:
-        raise refused(record.place, "metrics", "is missing")
+        raise refusal(record.place, "metrics", "is missing")
     # Requests that the end of a timed run cut off are `incomplete`: they say nothing against it.
     check_completed(record.place, totals.number("successful"), totals.number("errored"))
     strategy = record.part("config", "strategy")

@@ -10,9 +10,9 @@ from gpumon.sizing.imports.files import Document, Record
 from gpumon.sizing.imports.runs import BenchmarkRun, LeftOut, check_completed
 
 TOOL: Final = "inference-perf"
-_SAME: Final = 0.15
+_AGREEMENT: Final = 0.15
 """Share by which the two ways to the time per output token may differ."""
-_CLOSED: Final = "not streamed: the file has no TTFT and no time per token"
+_NOT_STREAMED: Final = "not streamed: the file has no TTFT and no time per token"
 _LOAD: Final = re.compile(rb"^load:[ \t]*\r?$", re.MULTILINE)
 _SERVER: Final = re.compile(rb"^server:[ \t]*\r?\n((?:[ \t]+\S.*(?:\n|$))+)", re.MULTILINE)
 _MODEL: Final = re.compile(rb"^[ \t]+model_name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
@@ -34,19 +34,19 @@ def is_sessions(document: Document) -> bool:
 
 
 def is_config(data: bytes) -> bool:
-    """Whether this is `config.yaml` of a run."""
+    """Whether this is the `config.yaml` of a run."""
     return _LOAD.search(data) is not None and _SERVER.search(data) is not None
 
 
 def model_of(config: bytes) -> str:
     """The model that a run's `config.yaml` names; empty where it names none."""
     server = _SERVER.search(config)
-    model = None
-    if server is not None:
-        model = _MODEL.search(server[1])
-    if model is not None:
-        return model[1].decode("utf-8", "replace")
-    return ""
+    if server is None:
+        return ""
+    model = _MODEL.search(server[1])
+    if model is None:
+        return ""
+    return model[1].decode("utf-8", "replace")
 
 
 def read_stage(record: Record) -> BenchmarkRun:
@@ -77,7 +77,7 @@ def read_stage(record: Record) -> BenchmarkRun:
         ttft_p95_s=latency.part("time_to_first_token").number("p95"),
         e2e_s=e2e_s,
         e2e_p95_s=latency.part("request_latency").number("p95"),
-        tokens_per_s=throughput.wanted("output_tokens_per_sec"),
+        tokens_per_s=throughput.required_number("output_tokens_per_sec"),
         requests_per_s=throughput.number("requests_per_sec"),
         notes=notes,
     )
@@ -94,7 +94,7 @@ def _check_is_stage(record: Record, load: Record, successes: Record) -> None:
 
 
 def _mean(successes: Record, *names: str) -> float | None:
-    """The mean of the first of these distributions that is there."""
+    """The mean of the first of these distributions that is there; None if none is."""
     for name in names:
         mean = successes.part(name).number("mean")
         if mean is not None:
@@ -103,7 +103,10 @@ def _mean(successes: Record, *names: str) -> float | None:
 
 
 def _cached_share(prompts: Record) -> float | None:
-    """Share of the prompt tokens that the server took from its cache; 0 is written, too, where it does not tell."""
+    """Share of the prompt tokens that the server took from its cache.
+
+    None where it is not known, and for 0: the file has 0, too, where the server does not say.
+    """
     total = prompts.number("total")
     cached = prompts.number("cached")
     if cached and total and cached <= total:
@@ -114,28 +117,31 @@ def _cached_share(prompts: Record) -> float | None:
 def _time_per_token(
     latency: Record, e2e_s: float | None, ttft_s: float | None, answer: float | None
 ) -> tuple[float | None, float | None, tuple[str, ...]]:
-    """Mean and p95 of the time per output token after the first, and what has to be said about them.
+    """Mean and p95 of the time per output token after the first, and notes on them.
 
-    Versions of 2025 count two tokens for one in `time_per_output_token`; latency, TTFT and length of the answer agree.
+    Versions of 2025 count two tokens for one in `time_per_output_token`. So it is compared with the time that follows
+    from latency, TTFT and length of the answer, which is taken where they differ.
     """
     per_token = latency.part("time_per_output_token")
-    written_s = per_token.number("mean")
+    reported_s = per_token.number("mean")
     p95_s = per_token.number("p95")
     if ttft_s is None:
-        return written_s, p95_s, (_CLOSED,)
-    itl_s = _after_first_s(e2e_s, ttft_s, answer)
-    if written_s is None or itl_s is None or written_s <= 0.0 or abs(written_s - itl_s) <= _SAME * itl_s:
-        return written_s, p95_s, ()
+        return reported_s, p95_s, (_NOT_STREAMED,)
+    itl_s = _derived_itl_s(e2e_s, ttft_s, answer)
+    if itl_s is None or reported_s is None or reported_s <= 0.0:
+        return reported_s, p95_s, ()
+    if abs(reported_s - itl_s) <= _AGREEMENT * itl_s:
+        return reported_s, p95_s, ()
     note = (
-        f"not taken: time_per_output_token, which is {written_s / itl_s:.1g} of "
+        f"not taken: time_per_output_token, which is {reported_s / itl_s:.1g} of "
         f"(request latency - TTFT) / (answer - 1); that is taken"
     )
     if p95_s is not None:
-        p95_s = p95_s * itl_s / written_s
+        p95_s = p95_s * itl_s / reported_s
     return itl_s, p95_s, (note,)
 
 
-def _after_first_s(e2e_s: float | None, ttft_s: float, answer: float | None) -> float | None:
+def _derived_itl_s(e2e_s: float | None, ttft_s: float, answer: float | None) -> float | None:
     """Mean time per token after the first, by latency, TTFT and length of the answer; None where these are unknown."""
     if e2e_s is None or answer is None or answer <= 1.0:
         return None

@@ -17,7 +17,7 @@ from gpumon.sizing.imports.files import (
     ImportProblem,
     ImportRefused,
     lines_of,
-    refused,
+    refusal,
 )
 from gpumon.sizing.imports.formats import gpu_usage
 from gpumon.sizing.imports.points import problems_of_run, profile_of_runs
@@ -102,10 +102,10 @@ def _check_size(files: Mapping[str, bytes]) -> None:
     """Raises ImportRefused for no files, or too many or too large ones."""
     first = FilePlace(next(iter(files), "(no file)"))
     if not files or len(files) > MOST_FILES:
-        raise refused(first, "", f"{len(files)} files", f"1 to {MOST_FILES} at a time")
+        raise refusal(first, "", f"{len(files)} files", f"1 to {MOST_FILES} at a time")
     if sum(map(len, files.values())) > MOST_IMPORT_BYTES:
         allowed = "summaries of load tests, not their requests"
-        raise refused(first, "", f"all files together are larger than {MOST_IMPORT_BYTES / 1e6:.0f} MB", allowed)
+        raise refusal(first, "", f"all files together are larger than {MOST_IMPORT_BYTES / 1e6:.0f} MB", allowed)
 
 
 def _without_copies(runs: Sequence[BenchmarkRun], notes: list[str]) -> list[BenchmarkRun]:
@@ -143,7 +143,7 @@ def _loaded(runs: Sequence[BenchmarkRun], given: Given) -> list[BenchmarkRun]:
     if len(given.concurrency) != len(asking):
         reason = f"{len(given.concurrency)} values for {len(asking)} runs that do not tell theirs"
         place = runs[asking[0] if asking else 0].place
-        raise refused(place, "--concurrency", reason, "one value per such run, in the order of the files")
+        raise refusal(place, "--concurrency", reason, "one value per such run, in the order of the files")
     values = dict(zip(asking, given.concurrency, strict=True))
     return [msgspec.structs.replace(run, offered=values.get(index, run.offered)) for index, run in enumerate(runs)]
 
@@ -155,7 +155,7 @@ def _filled(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None, not
         in_file = getattr(run, name)
         typed = getattr(given, name)
         if in_file and typed and in_file != typed:
-            raise refused(run.place, name, f"is {in_file} in the file, {typed} in {option}")
+            raise refusal(run.place, name, f"is {in_file} in the file, {typed} in {option}")
         options[name] = in_file or typed
     return msgspec.structs.replace(
         run,

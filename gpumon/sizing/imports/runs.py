@@ -1,4 +1,4 @@
-"""One operating point of a load test, and what readers of several formats share.
+"""One run of a load test, and helpers of the readers of all formats.
 
 Readers give seconds, tokens/s, requests/s, bytes and watts. They raise ImportRefused for a run that was cancelled or
 lost requests, and LeftOut for one that is no instance that can be planned with.
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.sizing.imports.files import FilePlace, ImportProblem, Record, refused
+from gpumon.sizing.imports.files import FilePlace, ImportProblem, Record, refusal
 
-LEAST_COMPLETED: Final = 0.95
+_LEAST_COMPLETED: Final = 0.95
 """Share of the requests that have to succeed: a run that lost more did not carry its load."""
 TAILS: Final = {"itl_s": "itl_p95_s", "ttft_s": "ttft_p95_s", "e2e_s": "e2e_p95_s"}
 """Field of a mean -> field of its p95."""
@@ -28,10 +28,11 @@ _PRECISIONS: Final = (
     (re.compile(r"float16|fp16|half"), "fp16"),
     (re.compile(r"float32|fp32"), "fp32"),
 )
+"""(pattern in a name of a number format, gpumon's name of it): the first that is found counts, the narrowest first."""
 
 
 class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One operating point, in seconds, tokens/s, requests/s, bytes, watts. None and empty: the file does not say."""
+    """One operating point, in seconds, tokens/s, requests/s, bytes and watts. None, 0, empty: the file does not say."""
 
     place: FilePlace
     tool: str
@@ -47,9 +48,11 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     kv_precision: str = ""
     time: str = ""
     offered: float | None = None
+    """Requests in flight that the client held open."""
     open_loop: bool = False
-    """The load was a rate: in flight is what Little's law says."""
+    """Whether the load was a rate: then Little's law says how many requests were in flight."""
     prompt_tokens: float | None = None
+    """Mean per request; so `answer_tokens`."""
     answer_tokens: float | None = None
     itl_s: float | None = None
     """Per output token after the first (the TPOT formula)."""
@@ -74,7 +77,7 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     settings: str = ""
     """Options of the server that change how fast it is: `max-num-batched-tokens8192-block-size16`."""
     key: tuple[str, ...] = ()
-    """Name that a second file about the same measurement has for it."""
+    """Name of the measurement in a second file about it (`gpu_usage`)."""
     notes: tuple[str, ...] = ()
 
 
@@ -87,21 +90,27 @@ class LeftOut(Exception):  # noqa: N818 - nothing is wrong with the file
 
 
 def precision(text: str) -> str:
-    """The name that gpumon has for a number format, e.g. of `fp8_block`, `bfloat16`, `w4a16`; empty where none fits."""
+    """gpumon's name of a number format such as `fp8_block`, `bfloat16` or `w4a16`; empty where none fits."""
     lowered = text.lower()
-    return next((name for pattern, name in _PRECISIONS if pattern.search(lowered)), "")
+    for pattern, name in _PRECISIONS:
+        if pattern.search(lowered):
+            return name
+    return ""
 
 
-def check_completed(place: FilePlace, done: float | None, failed: float | None, asked: float | None = None) -> None:
-    """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did."""
+def check_completed(place: FilePlace, done: float | None, failed: float | None, sent: float | None = None) -> None:
+    """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did.
+
+    `done`, `failed` and `sent` are numbers of requests, as far as the file has them.
+    """
     if done == 0.0:
-        raise refused(place, "completed", "is 0: no request succeeded")
-    total = max(asked or 0.0, (done or 0.0) + (failed or 0.0))
-    if done is not None and done < LEAST_COMPLETED * total:
+        raise refusal(place, "completed", "is 0: no request succeeded")
+    total = max(sent or 0.0, (done or 0.0) + (failed or 0.0))
+    if done is not None and done < _LEAST_COMPLETED * total:
         reason = f"{done:.0f} of {total:.0f} requests succeeded"
-        raise refused(place, "completed", reason, f"at least {LEAST_COMPLETED:.0%}")
+        raise refusal(place, "completed", reason, f"at least {_LEAST_COMPLETED:.0%}")
 
 
 def fields_by_name(record: Record, names: Mapping[str, tuple[str, ...]], scale: float = 1.0) -> dict[str, Any]:
-    """Field of a run -> the first of the names that the record may have for it."""
-    return {field: record.number(*known, scale=scale) for field, known in names.items()}
+    """Field of a run -> its number in the record times `scale`. `names`: the names that it may have there."""
+    return {field: record.number(*of_record, scale=scale) for field, of_record in names.items()}

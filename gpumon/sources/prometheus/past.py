@@ -70,10 +70,10 @@ class PrometheusPast:
         they are most of what would have to be read.
         """
         if self._own and self._is_whole(own := await self._range(self._queries.own)):
-            scraped, up = await together(self._range(self._queries.scraped), self._range(self._queries.up))
+            scraped, up = await gather_queries(self._range(self._queries.scraped), self._range(self._queries.up))
             self._answers = [scraped, up, [], [], [], own]
         else:
-            self._answers = await together(*map(self._range, self._queries))
+            self._answers = await gather_queries(*map(self._range, self._queries))
 
     async def _range(self, promql: str) -> list[Matrix]:
         return await self._api.query_range(promql, self._start_s, self._end_s, self.step_s)
@@ -132,7 +132,7 @@ def _backwards(matrices: list[Matrix]) -> list[Matrix]:
     return matrices
 
 
-async def together(*asked: Coroutine[object, object, T]) -> list[T]:
+async def gather_queries(*asked: Coroutine[object, object, T]) -> list[T]:
     """All answers; where one fails the others are given up, so that nothing is still asked afterwards."""
     tasks = [asyncio.ensure_future(work) for work in asked]
     try:

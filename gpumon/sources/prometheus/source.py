@@ -22,7 +22,7 @@ from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
-from gpumon.sources.prometheus.past import PrometheusPast, instances_of, most_steps, together
+from gpumon.sources.prometheus.past import PrometheusPast, gather_queries, instances_of, most_steps
 from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
     FLEET_BUCKETS,
@@ -249,7 +249,7 @@ class FleetSource:
         names = self._memory.names_of(host)
         match = self._config.match
         seconds = end_s - start_s
-        up, exporters = await together(
+        up, exporters = await gather_queries(
             self._targets_between(start_s, end_s),
             self.api.query(exporters_of_range(names, match, seconds), end_s),
         )
@@ -305,7 +305,7 @@ class FleetSource:
                 refused.append(fault)
                 return []
 
-        up, engines, started, gpus, own, *more = await together(*map(tolerant, others))
+        up, engines, started, gpus, own, *more = await gather_queries(*map(tolerant, others))
         if refused and not (engines or gpus or own):
             raise refused[0]
         self.api.warnings |= {f"a part is missing: {fault.text}": None for fault in refused}
@@ -378,7 +378,7 @@ class FleetSource:
         """Look at the GPUs' day before: since when they are idle, and the Xid that stands. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         try:
-            busy, first, xids, changed = await together(
+            busy, first, xids, changed = await gather_queries(
                 *(self._query(query, at_s) for query in before(self._config.match))
             )
         except ApiFault:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.rows import STATE_LEVELS, FleetRow, by_name
+from gpumon.fleet.rows import STATE_LEVELS, FleetRow, natural_order
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
 from gpumon.readings.missing import number
@@ -65,7 +65,7 @@ def _healthy(host: HostShown) -> int:
 
 def _place(problem: HostProblem) -> tuple[object, ...]:
     """The most urgent first, of these what has a verdict."""
-    return URGENCY[problem.level], problem.verdict is None, by_name(problem.host.name)
+    return URGENCY[problem.level], problem.verdict is None, natural_order(problem.host.name)
 
 
 def _problems(row: FleetRow) -> Iterator[HostProblem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import STATE_LEVELS, FleetRow, by_name
+from gpumon.fleet.rows import STATE_LEVELS, FleetRow, natural_order
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
@@ -193,7 +193,7 @@ def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
 
 def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
     """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
-    hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=by_name)
+    hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=natural_order)
     names = [clean(name, 40) for name in hosts]
     more = ""
     if len(names) > _MOST_NAMED:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.sizing.profile import Observed, Origin, seen_of
+from gpumon.sizing.profile import Observed, Origin, best_profile
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.fields import FieldPlace
 
@@ -52,7 +52,7 @@ class Follows(NamedTuple):
         live = workload.seen is None or workload.seen.origin is Origin.LIVE
         if not self.figures or not live or workload.profile:
             return workload
-        seen = seen_of(workload.model, newest.observed, workload.seen)
+        seen = best_profile(workload.model, newest.observed, workload.seen)
         if seen is None or seen == workload.seen:
             return workload
         return replace(workload, seen=seen)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpumon.sizing.peaks import PeakLoad
-from gpumon.sizing.profile import Observed, seen_of
+from gpumon.sizing.profile import Observed, best_profile
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field, typed_value
@@ -26,7 +26,7 @@ GOALS_MS: Final[dict[str, tuple[float | None, ...]]] = {
 
 def add(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
     """Add one more workload, and put the cursor on it."""
-    seen = seen_of(workload.model, observed)
+    seen = best_profile(workload.model, observed)
     if seen is not None and not workload.profile:
         workload = replace(workload, seen=seen)
     state.opened = False

@@ -86,6 +86,7 @@ def test_a_bad_record_is_named(content: bytes, text: str) -> None:
 FOREIGN: list[tuple[bytes, str]] = [
     (b"", "run.dat: is empty"),
     (b"  \n ", "is empty"),
+    (b",,,\n", "run.dat: is empty"),
     (gzip.compress(b"{}"), "is no text in UTF-8; allowed: text; a packed file has to be unpacked"),
     (b"Metric,avg\n\0", "holds binary data"),
     (b"{", "is no JSON (or is cut off)"),

@@ -17,13 +17,13 @@ from gpumon.readings.merge import unique
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.triage.fresh import Make
+from gpumon.triage.fresh import MakeDeriver
 
 _STALE: Final = Missing(Reason.STALE)
 
 
 class HostMoment(NamedTuple):
-    """A moment of a host."""
+    """What is derived of a host at one moment."""
 
     snapshot: Snapshot
     points: dict[str, float]
@@ -31,12 +31,12 @@ class HostMoment(NamedTuple):
     state: HostState
 
 
-class HostCourse:
+class HostPipeline:
     """Takes the frames of one host in their order. Knows no clock: all times are the frames' Unix times."""
 
-    def __init__(self, make: Make, *, charted: bool = True, judged: bool = True) -> None:
+    def __init__(self, make: MakeDeriver, *, charted: bool = True, judged: bool = True) -> None:
         """`charted`: whether there are points for charts, which cost as much as a tenth of a moment. `judged`: whether
-        there are verdicts, which moments that are far apart give none of."""
+        there are verdicts; moments that are far apart give none."""
         self._make = make
         self._charted = charted
         self._judged = judged
@@ -44,11 +44,12 @@ class HostCourse:
         self._totals = SumsOfThings()
         self._seq = 0
         self._last_s = float("-inf")
+        """Unix time of the last frame."""
 
     def take(self, host: HostFrame, wall_s: float, interval_s: float) -> HostMoment:
-        """The host at `wall_s`, where frames come every `interval_s`, which is not shorter than its scrapes.
+        """Derive the host at `wall_s`. Frames come every `interval_s`, which is not shorter than its scrape interval.
 
-        A frame of before the last one (a clock was set back) begins anew.
+        A frame of before the last one (a clock was set back) begins anew. A failure costs this host's figures alone.
         """
         if wall_s < self._last_s:
             self.deriver, self._triage = self._make()
@@ -58,9 +59,10 @@ class HostCourse:
         try:
             if host.ready is None:
                 return self._derived(host, frame)
+            ready = host.ready
             if host.engines:
-                return self._ready(host, self._with_engines(host.ready, frame), wall_s, interval_s)
-            return self._ready(host, host.ready, wall_s, interval_s)
+                ready = self._with_engines(ready, frame)
+            return self._ready(host, ready, wall_s, interval_s)
         except Exception as error:  # what one host's series lead to costs its own row
             self.deriver, self._triage = self._make()
             text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
@@ -81,12 +83,13 @@ class HostCourse:
         )
 
     def _derived(self, host: HostFrame, frame: Frame) -> HostMoment:
-        """Snapshot and points that are derived here from a host's series."""
+        """The moment, derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
         snapshot = self._judge(frame, derived.snapshot)
         return HostMoment(snapshot, derived.points, state_of(snapshot, host.exporters_down))
 
     def _judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with its verdicts, if there are to be any."""
         if self._judged:
             return self._triage.judge(frame, snapshot)
         return snapshot
@@ -125,15 +128,18 @@ class HostCourse:
         """Points for the charts from the figures of the host's own gpumon."""
         if not self._charted:
             return {}
-        ticks = [engine.rates.decode_tokens_per_s for engine in snapshot.engines]
-        traffic = [gpu.bandwidth_bytes_per_s for gpu in snapshot.gpus]
+        decode_rates = [engine.rates.decode_tokens_per_s for engine in snapshot.engines]
+        bandwidths = [gpu.bandwidth_bytes_per_s for gpu in snapshot.gpus]
         return chart_points(
-            snapshot.gpus, snapshot.engines, ticks, traffic, snapshot.host, self._totals, snapshot.wall_s
+            snapshot.gpus, snapshot.engines, decode_rates, bandwidths, snapshot.host, self._totals, snapshot.wall_s
         )
 
 
 def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:
-    """The state of a host that is in the frame. Engines that do not answer are told by themselves."""
+    """The state of a host that is in the frame.
+
+    A silent engine makes no host partial: its own row says so.
+    """
     gpus_answer = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
     if not gpus_answer and not any(_is_fresh(engine) for engine in snapshot.engines):
         return _silent_state(snapshot)
