@@ -580,7 +580,7 @@ def _process(read: GpuProcess) -> Process:
     )
 
 
-def worded(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
+def with_clearer_reasons(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
     """The GPU as a person reads it: with the better reason where its engine answers, but has its metrics off."""
     missing = gpu.mfu_ratio
     if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:

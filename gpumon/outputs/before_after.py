@@ -43,9 +43,10 @@ from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, verdict_text
 BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
 _Key = tuple[Kind, str]
 """Kind and key of a thing."""
-_ROOM: Final = 10
-_NOTE_ROOM: Final = 8
-_RULE: Final = (
+_LABEL_CELLS: Final = 10
+"""Cells of the labels in front of facts."""
+_NOTE_LABEL_CELLS: Final = 8
+_NOISE_NOTE: Final = (
     "A difference is a change if it is larger than the noise (the spread of the means of six parts of a span, averaged "
     "over both) and than 3%. `?`: the noise is not known."
 )
@@ -71,13 +72,18 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
     width = max(60, width)
     lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated(answer)}"]
     if answer.after.begin < answer.before.begin:
-        lines += list(labelled("note", BACKWARDS, width, "", _NOTE_ROOM))
+        lines += list(labelled("note", BACKWARDS, width, indent="", room=_NOTE_LABEL_CELLS))
     unchanged = _unchanged(answer, _counted_kinds(only_changed))
     for thing in answer.things:
         if thing.kind is not Kind.GPU and (thing.kind, thing.key) not in unchanged:
             lines += ["", *_thing(thing, width)]
     lines += ["", *_gpus(answer, unchanged, width), *_count_lines(unchanged)]
-    lines += ["", *_verdict_lines(answer.verdicts, width), "", *labelled("note", _RULE, width, "", _ROOM)]
+    lines += [
+        "",
+        *_verdict_lines(answer.verdicts, width),
+        "",
+        *labelled("note", _NOISE_NOTE, width, indent="", room=_LABEL_CELLS),
+    ]
     return cut_lines(lines, width)
 
 
@@ -155,10 +161,10 @@ def _clock_of(unix_s: str) -> str:
 def _thing(thing: ThingChange, width: int) -> Iterator[str]:
     yield _head(thing)
     changed = "; ".join(fact_texts(thing)) or NOTHING_DIFFERS
-    yield from labelled("changed", changed, width, "  ", _ROOM)
+    yield from labelled("changed", changed, width, room=_LABEL_CELLS)
     figures = _figures_of(thing)
     if thing.kind is not Kind.GPU:
-        yield from labelled("effect", effect_text(thing), width, "  ", _ROOM)
+        yield from labelled("effect", effect_text(thing), width, room=_LABEL_CELLS)
     if figures:
         for line in table(columns_of(figures, _FIGURE), width - 2):
             yield f"  {line}"

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from math import ceil
 from typing import Final
 
-from gpumon.efficiency.gpu import worded
+from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
-from gpumon.outputs.units import NONE, latency_text, quantities, token
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
 from gpumon.readings import format as human
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
@@ -42,20 +42,20 @@ def brief(snapshot: Snapshot, width: int) -> str:
 def _title(snapshot: Snapshot) -> str:
     host = snapshot.host
     time = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
-    used = quantities["gib"](host.memory_used_bytes)
-    total = quantities["gib"](host.memory_total_bytes)
+    used = FORMAT_BY_UNIT["gib"](host.memory_used_bytes)
+    total = FORMAT_BY_UNIT["gib"](host.memory_total_bytes)
     simulated = ""
     if snapshot.simulated:
         simulated = "SIMULATED"
     driver = ""
     if host.driver:
-        driver = f"driver {token(host.driver, spaces=True)}"
+        driver = f"driver {as_line(host.driver)}"
     parts = (
-        token(host.name, spaces=True),
+        as_line(host.name),
         simulated,
         f"{time:%Y-%m-%d %H:%M:%S}",
-        f"CPU {quantities['ratio'](host.cpu_ratio)}",
-        f"busiest core {quantities['ratio'](host.busiest_core_ratio)}",
+        f"CPU {FORMAT_BY_UNIT['ratio'](host.cpu_ratio)}",
+        f"busiest core {FORMAT_BY_UNIT['ratio'](host.busiest_core_ratio)}",
         f"RAM {used}/{total} GiB",
         driver,
     )
@@ -66,29 +66,29 @@ def _figure(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu 
     """A column of one reading, flush right."""
 
     def text(thing: Gpu | Engine) -> str:
-        return quantities[unit](value_of(thing, field))
+        return FORMAT_BY_UNIT[unit](value_of(thing, field))
 
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
 def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
-    gpus = [worded(gpu, snapshot.engines) for gpu in snapshot.gpus]
+    gpus = [with_clearer_reasons(gpu, snapshot.engines) for gpu in snapshot.gpus]
     return columns_of(gpus, _GPU) + _state_column(snapshot, gpus)
 
 
 def _gpu_name(gpu: Gpu) -> str:
-    return token(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "), spaces=True)
+    return as_line(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "))
 
 
 def _gpu_engines(gpu: Gpu) -> str:
-    names = map(token, gpu.engines)
+    names = map(as_word, gpu.engines)
     return ", ".join(names) or NONE
 
 
 def _of(unit: str, used: Reading, total: Reading) -> str:
     """`41/80`: a part and its whole; one dash where neither is known."""
-    form = quantities[unit]
+    form = FORMAT_BY_UNIT[unit]
     text = f"{form(used)}/{form(total)}"
     if text == "-/-":
         return NONE
@@ -125,10 +125,10 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     if gpu.state is not GpuState.OK:
         reason = ""
         if gpu.state_text:
-            reason = f": {token(gpu.state_text, spaces=True)}"
+            reason = f": {as_line(gpu.state_text)}"
         words.append(gpu.state.value.replace("_", " ") + reason)
     words += [f"Xid {code}" for code in gpu.xid]
-    words += [token(reason).replace("_", " ") for reason in gpu.throttle]
+    words += [as_word(reason).replace("_", " ") for reason in gpu.throttle]
     if verdict is None:
         return ", ".join(words)
     if not words:
@@ -137,7 +137,7 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
 
 
 _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
-    ColumnSpec("engine", lambda engine: token(engine.name)),
+    ColumnSpec("engine", lambda engine: as_word(engine.name)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
     ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
     _figure("run", "count", "running"),
@@ -196,12 +196,12 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
             yield "no verdicts yet: they need 30 s of data (--window 35)"
         return
     for (mark, text, action), scopes in list(verdicts.items())[:MOST_FINDINGS]:
-        yield from wrapped(f"{token(f'{things(scopes)}: {text}', spaces=True)}", width, f"{mark}  ", " " * 5)
+        yield from wrapped(f"{as_line(f'{things(scopes)}: {text}')}", width, f"{mark}  ", " " * 5)
         if action:
-            yield from wrapped(token(action, spaces=True), width, "     -> ", " " * 8)
+            yield from wrapped(as_line(action), width, "     -> ", " " * 8)
     room = max(1, MOST_FINDINGS - len(verdicts))
     for text, sources in list(faults.items())[:room]:
-        yield from wrapped(token(f"{things(sources)}: {text}", spaces=True), width, "!  fault  ", " " * 5)
+        yield from wrapped(as_line(f"{things(sources)}: {text}"), width, "!  fault  ", " " * 5)
     left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - room)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
@@ -259,7 +259,7 @@ def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
     for figures, names, length_s in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S)):
         if names:
             window = _longer(window_s, grown(length_s, cadence_s))
-            parts.append(f"{figures} of {token(things(names), spaces=True)} (--window {window})")
+            parts.append(f"{figures} of {as_line(things(names))} (--window {window})")
     if parts:
         return f"not known after {window_s:g} s: {'; '.join(parts)}"
     return ""

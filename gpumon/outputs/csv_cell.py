@@ -9,8 +9,10 @@ from typing import Any, Final
 from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
 
-_FORMULA: Final = ("=", "+", "-", "@")
-_MOST: Final = 1000
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@")
+"""First characters of what a spreadsheet takes for a formula."""
+_LONGEST_TEXT: Final = 1000
+"""Characters of a text."""
 
 
 def cell(value: Any) -> str:
@@ -22,8 +24,8 @@ def cell(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):
-        text = clean(value, _MOST)
-        if text.startswith(_FORMULA):
+        text = clean(value, _LONGEST_TEXT)
+        if text.startswith(_FORMULA_SIGNS):
             return f"'{text}"
         return text
     if isinstance(value, float):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpumon.outputs.tables import stripped
+from gpumon.outputs.tables import join_stripped
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.text import clean
 
@@ -56,7 +56,7 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
     if any("config" in check.fix and check.state is not CheckState.OFF for check in checks):
         console.print(Text(_AT_START))
     console.print(Text(_counts(checks)))
-    return stripped(stream.getvalue().splitlines())
+    return join_stripped(stream.getvalue().splitlines())
 
 
 def _print_fine(console: Console, checks: Sequence[Check]) -> None:

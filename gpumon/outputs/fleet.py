@@ -15,8 +15,8 @@ from gpumon.fleet.rows import FleetRow, count_troubles, natural_order, sort_flee
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, stripped, table
-from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, join_stripped, table
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
 from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
@@ -113,7 +113,7 @@ def _printed(value: Any) -> Any:
 def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160, owners: Sequence[str] = ()) -> str:
     """A table of hosts with their sum, those with the worst verdicts first, one of models, one of each label of
     `owners`, and what does not work."""
-    return stripped(_lines(snapshot, prices, width, owners))
+    return join_stripped(_lines(snapshot, prices, width, owners))
 
 
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
@@ -139,8 +139,8 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
     yield from _verdicts(snapshot, sort_fleet_rows(rows))
     for fault in snapshot.faults:
         yield ""
-        yield f"fault {token(fault.source)}  since {fault.since}"
-        yield f"  {token(fault.text, spaces=True)}"
+        yield f"fault {as_word(fault.source)}  since {fault.since}"
+        yield f"  {as_line(fault.text)}"
 
 
 def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
@@ -216,8 +216,8 @@ def _host_trouble(row: FleetRow) -> str:
     if row.state is HostState.PARTIAL:
         word = "an exporter is down"
     if not faults:
-        return f"{token(row.name)}: {word}"
-    return f"{token(row.name)}: {word}: {token(faults[-1], spaces=True)}"
+        return f"{as_word(row.name)}: {word}"
+    return f"{as_word(row.name)}: {word}: {as_line(faults[-1])}"
 
 
 def _silent_engines(row: FleetRow) -> Iterator[str]:
@@ -227,16 +227,16 @@ def _silent_engines(row: FleetRow) -> Iterator[str]:
         fault = part.engine.fault
         why = ""
         if fault:
-            why = f": {token(fault, spaces=True)}"
-        yield f"{token(row.name)} {token(part.engine.name)}: does not answer{why}"
+            why = f": {as_line(fault)}"
+        yield f"{as_word(row.name)} {as_word(part.engine.name)}: does not answer{why}"
 
 
 def _verdict_line(host: str, verdict: Verdict) -> str:
-    scope = token(verdict.scope, spaces=True)
+    scope = as_line(verdict.scope)
     limit = LIMIT_NAMES[verdict.code]
-    line = f"{token(host)} {scope}: {limit}: {token(verdict_text(verdict), spaces=True)}"
+    line = f"{as_word(host)} {scope}: {limit}: {as_line(verdict_text(verdict))}"
     if verdict.actions:
-        line += f" - {token(actions_text(verdict), spaces=True)}"
+        line += f" - {as_line(actions_text(verdict))}"
     return line
 
 
@@ -282,7 +282,7 @@ def _state(row: FleetRow) -> str:
 
 def _known(known: Known, unit: str) -> str:
     """`31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
-    shown = quantities[unit](known.value)
+    shown = FORMAT_BY_UNIT[unit](known.value)
     if shown == NONE or known.gpus == known.of:
         return shown
     return f"{shown} {known.gpus}/{known.of}"
@@ -308,8 +308,8 @@ def _cost(row: FleetRow) -> str:
 
 
 def _vram(row: FleetRow) -> str:
-    used = quantities["gib"](row.vram_used_bytes.value)
-    whole = quantities["gib"](row.vram_total_bytes.value)
+    used = FORMAT_BY_UNIT["gib"](row.vram_used_bytes.value)
+    whole = FORMAT_BY_UNIT["gib"](row.vram_total_bytes.value)
     if used == whole == NONE:
         return NONE
     return f"{used}/{whole}"
@@ -324,7 +324,7 @@ def _bandwidth(row: FleetRow) -> str:
 
 def _latency(latency: RowLatency) -> str:
     """`^` marks the worst of several engines whose requests cannot be put together."""
-    shown = milliseconds(latency.value)
+    shown = seconds_text(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
         return shown
     return f"^{shown}"
@@ -354,17 +354,17 @@ _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure("idle", _idle, 8),
     _figure("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
     _figure("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
-    _figure("decode tok/s", lambda row: quantities["rate"](row.decode_tokens_per_s), 7),
-    _figure("prefill tok/s", lambda row: quantities["rate"](row.prefill_tokens_per_s), 3),
-    _figure("run", lambda row: quantities["count"](row.running), 5),
-    _figure("wait", lambda row: quantities["count"](row.waiting), 5),
-    _figure("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 6),
+    _figure("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), 7),
+    _figure("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), 3),
+    _figure("run", lambda row: FORMAT_BY_UNIT["count"](row.running), 5),
+    _figure("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), 5),
+    _figure("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), 6),
     _figure(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
     _figure(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
     _figure("vram GiB", _vram, 4),
     _figure(glossary.BANDWIDTH.short, _bandwidth, 3),
     _figure("power", lambda row: _known(row.power_w, "w"), 2),
-    _figure("tok/J", lambda row: quantities["figure"](row.tokens_per_j), 2),
+    _figure("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), 2),
     ColumnSpec("worst", _worst, keep=1),
 )
 """Columns of a host or a model behind its name."""

@@ -24,14 +24,16 @@ from gpumon.outputs.period import (
 from gpumon.outputs.schema import document
 from gpumon.outputs.sizing import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import NONE, quantities
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import HOUR_S, KWH_J
 from gpumon.readings.text import clean
 
-_ROOM: Final = 11
+_LABEL_CELLS: Final = 11
+"""Cells of the labels in front of facts."""
+_BULLET_CELLS: Final = 2
 _MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""
 NO_INCIDENTS: Final = (
@@ -56,7 +58,7 @@ def report(period: FleetPeriod, width: int = 100) -> str:
     width = max(60, width)
     lines = [_title(period)]
     for label, text in _facts(period):
-        lines += labelled(label, text, width, "", _ROOM)
+        lines += labelled(label, text, width, indent="", room=_LABEL_CELLS)
     if len(period.groups) > 1 or period.by != "host":
         lines += ["", *table(_groups(period), width)]
     if period.wasters:
@@ -69,10 +71,10 @@ def report(period: FleetPeriod, width: int = 100) -> str:
     if limits:
         lines += ["", "not in these figures"]
         for text in limits:
-            lines += labelled("-", text, width, "", 2)
+            lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
     lines += ["", "words"]
     for text in _words(period):
-        lines += labelled("-", text, width, "", 2)
+        lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
     return cut_lines(lines, width)
 
 
@@ -147,20 +149,20 @@ def _unused_share(group: GroupPeriod) -> str:
     """Unused time as a share of the time of which it is known."""
     if isinstance(group.unused_gpu_s, Missing) or not group.unused_known_s:
         return NONE
-    return quantities["ratio"](group.unused_gpu_s / group.unused_known_s)
+    return FORMAT_BY_UNIT["ratio"](group.unused_gpu_s / group.unused_known_s)
 
 
 def _known(group: GroupPeriod, known_s: float) -> str:
     """` (known for 80% of the GPU-hours)`, where that is not all."""
     if not group.gpu_s or known_s >= COVERED_THROUGHOUT * group.gpu_s:
         return ""
-    return f" (known for {quantities['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
+    return f" (known for {FORMAT_BY_UNIT['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
 
 
 def _use(group: GroupPeriod, name: str) -> str:
     ratio: Reading = getattr(group, f"{name}_ratio")
     shown = name if name == "busy" else name.upper()
-    text = quantities["ratio"](ratio)
+    text = FORMAT_BY_UNIT["ratio"](ratio)
     if text == NONE:
         return f"{shown} {text}"
     return f"{shown} {text}{_known(group, getattr(group, f'{name}_known_s'))}"
@@ -177,7 +179,7 @@ def _cost(group: GroupPeriod) -> str:
     if not isinstance(group.cost_per_million_all_tokens, Missing):
         parts.append(f"{amount_of_money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
     if not isinstance(group.tokens_per_cost, Missing):
-        parts.append(f"{quantities['number'](group.tokens_per_cost)} decode tokens per $")
+        parts.append(f"{FORMAT_BY_UNIT['number'](group.tokens_per_cost)} decode tokens per $")
     return ", ".join(parts)
 
 
@@ -246,14 +248,14 @@ _GROUP: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
 _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("cost", lambda group: amount_of_money(group.cost), right=True, keep=8),
     ColumnSpec("unused cost", lambda group: amount_of_money(group.unused_cost), right=True),
-    ColumnSpec("busy", lambda group: quantities["ratio"](group.busy_ratio), right=True, keep=3),
-    ColumnSpec("mfu", lambda group: quantities["ratio"](group.mfu_ratio), right=True),
-    ColumnSpec("mbu", lambda group: quantities["ratio"](group.mbu_ratio), right=True, keep=2),
-    ColumnSpec("prefill", lambda group: quantities["number"](group.prefill_computed_tokens), right=True, keep=4),
-    ColumnSpec("cached", lambda group: quantities["number"](group.prefill_cached_tokens), right=True, keep=1),
+    ColumnSpec("busy", lambda group: FORMAT_BY_UNIT["ratio"](group.busy_ratio), right=True, keep=3),
+    ColumnSpec("mfu", lambda group: FORMAT_BY_UNIT["ratio"](group.mfu_ratio), right=True),
+    ColumnSpec("mbu", lambda group: FORMAT_BY_UNIT["ratio"](group.mbu_ratio), right=True, keep=2),
+    ColumnSpec("prefill", lambda group: FORMAT_BY_UNIT["number"](group.prefill_computed_tokens), right=True, keep=4),
+    ColumnSpec("cached", lambda group: FORMAT_BY_UNIT["number"](group.prefill_cached_tokens), right=True, keep=1),
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
     ColumnSpec("$/1M out", lambda group: amount_of_money(group.cost_per_million_tokens), right=True, keep=7),
-    ColumnSpec("tok/$", lambda group: quantities["number"](group.tokens_per_cost), right=True, keep=2),
+    ColumnSpec("tok/$", lambda group: FORMAT_BY_UNIT["number"](group.tokens_per_cost), right=True, keep=2),
     ColumnSpec("ttft ok", _kept, right=True, keep=5),
     ColumnSpec("itl ok", _kept_token, right=True, keep=4),
     ColumnSpec("kWh", lambda group: _kwh(group.energy_j), right=True, keep=6),

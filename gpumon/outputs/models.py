@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes, weight_read_bytes
 from gpumon.outputs.tables import INDENT, ColumnSpec, columns_of, labelled, table, wrapped
-from gpumon.outputs.units import NONE, token
+from gpumon.outputs.units import NONE, as_line, as_word
 from gpumon.readings.format import amount
 from gpumon.readings.text import clean
 from gpumon.sizing.memory import weight_bytes
@@ -19,7 +19,8 @@ from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
 
 _SCHEMA: Final = 1
-_LABEL: Final = 14
+_LABEL_CELLS: Final = 14
+"""Cells of the labels in front of facts."""
 _MOST: Final = 1000
 """Characters of one text."""
 _BATCHES: Final = (1, 64)
@@ -54,9 +55,9 @@ def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 
     lines = list(table(columns_of(rows, _LIST), width))
     for row in rows:
         if row.unusable:
-            lines.extend(wrapped(f"no MFU and MBU for {token(row.name)}: {row.unusable}", width, "", INDENT))
+            lines.extend(wrapped(f"no MFU and MBU for {as_word(row.name)}: {row.unusable}", width, "", INDENT))
     if configured:
-        names = ", ".join(token(name, spaces=True) for name in configured)
+        names = ", ".join(as_line(name) for name in configured)
         lines.extend(wrapped(f"in the config, ahead of these: {names}", width, "", INDENT))
     lines.extend(wrapped(_LEGEND, width, "", INDENT))
     return "\n".join(lines) + "\n"
@@ -64,10 +65,10 @@ def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 
 
 def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
     """Text of a search in vain."""
-    asked = " ".join(token(word) for word in words)
+    asked = " ".join(as_word(word) for word in words)
     near = ""
     if nearest:
-        near = f"; nearest: {', '.join(map(token, nearest))}"
+        near = f"; nearest: {', '.join(map(as_word, nearest))}"
     return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
 
 
@@ -80,20 +81,20 @@ def show_model(model: Shown, width: int = 160) -> str:
     else:
         facts = [*_facts(spec, model), *_derived(spec, model.context_tokens)]
     for name, value in facts:
-        lines.extend(labelled(name, value, width, room=_LABEL))
+        lines.extend(labelled(name, value, width, room=_LABEL_CELLS))
     if spec is None:
-        lines.extend(labelled("unknown", "no MFU and MBU for it, rates only", width, room=_LABEL))
-        lines.extend(labelled("nearest", ", ".join(map(token, model.nearest)), width, room=_LABEL))
+        lines.extend(labelled("unknown", "no MFU and MBU for it, rates only", width, room=_LABEL_CELLS))
+        lines.extend(labelled("nearest", ", ".join(map(as_word, model.nearest)), width, room=_LABEL_CELLS))
         if model.nearest:
-            cure = f'model = "{token(model.nearest[0])}" in the [[endpoint]] that serves it under this name'
-            lines.extend(labelled("if it is one", cure, width, room=_LABEL))
+            cure = f'model = "{as_word(model.nearest[0])}" in the [[endpoint]] that serves it under this name'
+            lines.extend(labelled("if it is one", cure, width, room=_LABEL_CELLS))
     label = "looked at"
     for place, answer in model.looked:
-        lines.extend(labelled(label, f"{place}: {token(answer, spaces=True)}", width, room=_LABEL))
+        lines.extend(labelled(label, f"{place}: {as_line(answer)}", width, room=_LABEL_CELLS))
         label = ""
     if spec is None:
         why, _, add = model.why.partition("\n")
-        lines.extend(("", *wrapped(token(why, spaces=True), width, "", INDENT), *map(clean, add.splitlines())))
+        lines.extend(("", *wrapped(as_line(why), width, "", INDENT), *map(clean, add.splitlines())))
     return "\n".join(lines) + "\n"
 
 
@@ -220,7 +221,7 @@ def _context(tokens: int) -> str:
 
 
 _LIST: Final[tuple[ColumnSpec[LlmRow], ...]] = (
-    ColumnSpec("NAME", lambda row: token(row.name)),
+    ColumnSpec("NAME", lambda row: as_word(row.name)),
     ColumnSpec("SIZE", _size, right=True),
     ColumnSpec("ACTIVE", _of_spec(lambda spec: _billions(spec.matmul_params)), right=True),
     ColumnSpec("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
@@ -244,7 +245,7 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     if spec.max_context:
         context = f"{spec.max_context:,} tokens as published"
     return [
-        ("from", token(spec.source, spaces=True)),
+        ("from", as_line(spec.source)),
         ("published in", published),
         ("note", note),
         ("parameters", f"{_params(spec.params)}, {_params(spec.matmul_params)} multiplied per token"),

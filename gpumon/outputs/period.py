@@ -13,7 +13,7 @@ from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
 from gpumon.outputs.sizing import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import NONE, quantities
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
 from gpumon.readings.missing import Missing, Reading
@@ -21,7 +21,8 @@ from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incid
 from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
-_ROOM: Final = 11
+_LABEL_CELLS: Final = 11
+"""Cells of the labels in front of facts."""
 COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
 
@@ -81,7 +82,7 @@ def _title(period: Period) -> str:
 
 def _sums(period: Period, width: int) -> Iterator[str]:
     for label, text in _facts(period):
-        yield from labelled(label, text, width, "", _ROOM)
+        yield from labelled(label, text, width, indent="", room=_LABEL_CELLS)
 
 
 _USED: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
@@ -115,7 +116,7 @@ def tokens_text(period: Period | GroupPeriod) -> str:
     """The kinds of tokens that are counted: `1.2M prefill, 300k decode`."""
     counts = []
     for kind, field in _TOKENS.items():
-        count = quantities["number"](getattr(period, field))
+        count = FORMAT_BY_UNIT["number"](getattr(period, field))
         if count != NONE:
             counts.append(f"{count} {kind}")
     return ", ".join(counts) or NONE
@@ -145,7 +146,7 @@ def _cost(period: Period) -> str:
 
 def _use(period: Period, field: str) -> str:
     """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
-    mean = quantities["ratio"](getattr(period, field))
+    mean = FORMAT_BY_UNIT["ratio"](getattr(period, field))
     cards = 0
     known_cards = 0
     for gpu in period.gpus:
@@ -175,14 +176,14 @@ def _energy(period: Period) -> str:
     cost = ""
     if not isinstance(period.energy_cost, Missing):
         cost = f", cost {amount_of_money(period.energy_cost)}"
-    return f"{quantities['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
+    return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
 
 
 def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
     """A column of one figure, flush right."""
 
     def text(thing: GpuPeriod | EnginePeriod) -> str:
-        return quantities[unit](getattr(thing, field))
+        return FORMAT_BY_UNIT[unit](getattr(thing, field))
 
     return ColumnSpec(title, text, right=True, keep=keep)
 
@@ -221,8 +222,8 @@ def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 def output_tokens(engine: EnginePeriod | GroupPeriod) -> str:
     """Tokens that were made; those that were trained on where none are served."""
     if isinstance(engine.decode_tokens, Missing):
-        return quantities["number"](engine.trained_tokens)
-    return quantities["number"](engine.decode_tokens)
+        return FORMAT_BY_UNIT["number"](engine.trained_tokens)
+    return FORMAT_BY_UNIT["number"](engine.decode_tokens)
 
 
 _ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (

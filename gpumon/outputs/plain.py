@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.gpu import worded
-from gpumon.outputs.units import NONE, join_known, latency_text, quantities, token
+from gpumon.efficiency.gpu import with_clearer_reasons
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, latency_text
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
@@ -18,6 +18,9 @@ from gpumon.triage.render import actions_text, event_text, evidence_text, verdic
 
 _LEAST_NAME_WIDTH = 14
 _MOST_NAME_WIDTH = 40
+"""Cells of the names of engines."""
+_OK: Final = EndpointState.OK.value
+"""State of a GPU and of an engine that is well: one word."""
 _STATE_WIDTH = max(len(state.value) for kind in (GpuState, EndpointState) for state in kind)
 
 
@@ -42,8 +45,8 @@ _MARKS: Final = {
 
 
 def _vram(gpu: Gpu) -> str:
-    used = quantities["gib"](gpu.vram_used_bytes)
-    total = quantities["gib"](gpu.vram_total_bytes)
+    used = FORMAT_BY_UNIT["gib"](gpu.vram_used_bytes)
+    total = FORMAT_BY_UNIT["gib"](gpu.vram_total_bytes)
     if used == total == NONE:
         return NONE
     return f"{used}/{total}GiB"
@@ -51,21 +54,23 @@ def _vram(gpu: Gpu) -> str:
 
 def _bandwidth(gpu: Gpu) -> str:
     before, after = _MARKS[gpu.bandwidth_source]
-    shown = quantities["bytes_per_s"](gpu.bandwidth_bytes_per_s)
+    shown = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
     if shown == NONE:
         return NONE
     return before + shown + after
 
 
 def _column(word: str, width: int, field: str, unit: str) -> _Column:
-    def value(of: Any) -> str:
-        reading: Reading = value_of(of, field)
-        return quantities[unit](reading)
+    """The column of one reading, with its unit."""
+
+    def value(thing: Any) -> str:
+        reading: Reading = value_of(thing, field)
+        return FORMAT_BY_UNIT[unit](reading)
 
     return _Column(word, width, value, field)
 
 
-def _word(term: Term) -> str:
+def _column_word(term: Term) -> str:
     """The name of a column, without a blank, so that a program can split the line."""
     return term.short.replace(" ", "_")
 
@@ -74,7 +79,7 @@ _GPU: Final = (
     _column("busy", 5, "busy_ratio", "ratio"),
     _column("sm", 5, "sm_active_ratio", "ratio"),
     _Column("vram", 14, _vram),
-    _Column(_word(glossary.BANDWIDTH), 11, _bandwidth),
+    _Column(_column_word(glossary.BANDWIDTH), 11, _bandwidth),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
     _column("power", 5, "power_w", "w"),
@@ -86,16 +91,21 @@ _ENGINE: Final = (
     _column("kv", 5, "kv_usage_ratio", "ratio"),
     _column("decode", 8, "decode_tokens_per_s", "per_s"),
     _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column(_word(glossary.TTFT), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
-    _Column(_word(glossary.ITL), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
+    _Column(_column_word(glossary.TTFT), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
+    _Column(_column_word(glossary.ITL), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
 )
 
 
-_DONE: Final = {"trained": "trained_tokens_per_s", "samples": "samples_per_s", "items": "inferences_per_s"}
-_QUIET: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
-"""Reasons that hold as long as the thing is there, or that the other columns say."""
+_RATES_WITHOUT_COLUMN: Final = {
+    "trained": "trained_tokens_per_s",
+    "samples": "samples_per_s",
+    "items": "inferences_per_s",
+}
+"""Word -> rate of a training run or of a model that is no LLM."""
+_UNTOLD_REASONS: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
+"""Reasons that are not printed: they hold as long as the thing is there, or the other columns say so."""
 
 
 def snapshot_lines(snapshot: Snapshot) -> str:
@@ -103,7 +113,7 @@ def snapshot_lines(snapshot: Snapshot) -> str:
 
     Verdicts that all is well are left out: they would be most of the lines.
     """
-    stamp = snapshot.time[:19]
+    stamp = snapshot.time[:19]  # without fractions of a second and the zone
     if snapshot.simulated:
         stamp = f"{stamp} SIMULATED"
     return "".join(f"{stamp} {line.rstrip()}\n" for line in _lines(snapshot))
@@ -112,28 +122,29 @@ def snapshot_lines(snapshot: Snapshot) -> str:
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
-        shown = worded(gpu, snapshot.engines)
-        yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, shown)}  {_gpu_end(shown)}"
+        shown = with_clearer_reasons(gpu, snapshot.engines)
+        head = _head("gpu", str(gpu.index), width, gpu.state.value)
+        yield f"{head} {_columns(_GPU, shown)}  {_gpu_end(shown)}"
     for engine in snapshot.engines:
-        head = _head("engine", token(engine.name), width, engine.state.value)
+        head = _head("engine", as_word(engine.name), width, engine.state.value)
         yield f"{head} {_columns(_ENGINE, engine)}  {_engine_end(engine)}"
     for replicas in snapshot.replicas:
-        head = _head("sum", _replicas_name(replicas), width, "ok")
+        head = _head("sum", _replicas_name(replicas), width, _OK)
         yield f"{head} {_columns(_ENGINE, replicas)}  {_replicas_end(replicas)}"
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             yield _verdict(verdict)
     for event in snapshot.events:
-        yield f"event {token(event.scope)} {event.kind.value}; {token(event_text(event), spaces=True)}"
+        yield f"event {as_word(event.scope)} {event.kind.value}; {as_line(event_text(event))}"
     for fault in snapshot.faults:
-        yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
+        yield f"fault {as_word(fault.source)} {as_line(fault.text)}"
 
 
 def _name_width(engines: Iterable[Engine]) -> int:
     """Cells for the longest name, within bounds: the columns behind the names stand still."""
     width = _LEAST_NAME_WIDTH
     for engine in engines:
-        width = max(width, cells(token(engine.name)))
+        width = max(width, cells(as_word(engine.name)))
     return min(width, _MOST_NAME_WIDTH)
 
 
@@ -141,11 +152,13 @@ def _engine_end(engine: Engine) -> str:
     """Behind an engine's columns: its model, its fault, and figures that contradict each other."""
     fault = ""
     if engine.fault:
-        fault = token(engine.fault, spaces=True)
+        fault = as_line(engine.fault)
     doubts = []
     for evidence in engine.contradicts:
-        doubts.append(f"! {token(evidence_text(evidence), spaces=True)}")
-    return _joined(token(engine.model), _done(engine), fault, *doubts, _why(_ENGINE, engine))
+        doubts.append(f"! {as_line(evidence_text(evidence))}")
+    return _join_nonempty(
+        as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE, engine)
+    )
 
 
 def _replicas_name(replicas: Replicas) -> str:
@@ -162,19 +175,19 @@ def _replicas_end(replicas: Replicas) -> str:
     silent = ""
     if down:
         silent = f"{down} without figures"
-    names = ", ".join(map(token, replicas.deviating))
+    names = ", ".join(map(as_word, replicas.deviating))
     deviating = ""
     if names:
         deviating = f"apart: {names}"
-    return _joined(token(replicas.model), silent, deviating, _why(_ENGINE, replicas))
+    return _join_nonempty(as_word(replicas.model), silent, deviating, _reasons_of_gaps(_ENGINE, replicas))
 
 
 def _verdict(verdict: Verdict) -> str:
     texts = [f"{verdict.code.value} {verdict.level.value}"]
     for text in (verdict_text(verdict), actions_text(verdict)):
         if text:
-            texts.append(token(text, spaces=True))
-    return f"verdict {token(verdict.scope)} {'; '.join(texts)}"
+            texts.append(as_line(text))
+    return f"verdict {as_word(verdict.scope)} {'; '.join(texts)}"
 
 
 def _head(kind: str, name: str, width: int, state: str) -> str:
@@ -182,44 +195,46 @@ def _head(kind: str, name: str, width: int, state: str) -> str:
     return f"{kind:<6} {name}{' ' * (width - cells(name))} {state:<{_STATE_WIDTH}}"
 
 
-def _columns(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
-    return " ".join(f"{column.word} {column.value(of):>{column.width}}" for column in columns)
+def _columns(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) -> str:
+    """The columns of one thing: `run     4 wait     0`."""
+    return " ".join(f"{column.word} {column.value(thing):>{column.width}}" for column in columns)
 
 
 def _gpu_end(gpu: Gpu) -> str:
     """Type of the GPU and what is wrong with it."""
-    texts = [token(gpu.mig_profile or gpu.name)]
+    texts = [as_word(gpu.mig_profile or gpu.name)]
     for reason in gpu.throttle:
-        texts.append(token(f"throttled:{reason}"))
+        texts.append(as_word(f"throttled:{reason}"))
     for code in gpu.xid:
         texts.append(f"xid:{code}")
-    texts.append(token(gpu.state_text, spaces=True))
-    return _joined(join_known(texts, " "), _why(_GPU, gpu))
+    texts.append(as_line(gpu.state_text))
+    return _join_nonempty(join_known(texts, " "), _reasons_of_gaps(_GPU, gpu))
 
 
-def _done(engine: Engine) -> str:
+def _rates_without_column(engine: Engine) -> str:
     """The rates of training runs and of models that are no LLMs, which have no column."""
     rates = []
-    for word, field in _DONE.items():
+    for word, field in _RATES_WITHOUT_COLUMN.items():
         rate = value_of(engine, field)
         if not isinstance(rate, Missing):
-            rates.append(f"{word} {quantities['per_s'](rate)}")
+            rates.append(f"{word} {FORMAT_BY_UNIT['per_s'](rate)}")
     return ", ".join(rates)
 
 
-def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
+def _reasons_of_gaps(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) -> str:
     """Why columns are empty, as `decode, mfu: warming up`; what the state says is left out."""
-    if isinstance(of, Gpu | Engine) and of.state.value != "ok":
+    if isinstance(thing, Gpu | Engine) and thing.state.value != _OK:
         return ""
     reasons: dict[str, list[str]] = {}
     for column in columns:
         reading = None
         if column.field:
-            reading = value_of(of, column.field)
-        if isinstance(reading, Missing) and reading.reason not in _QUIET:
+            reading = value_of(thing, column.field)
+        if isinstance(reading, Missing) and reading.reason not in _UNTOLD_REASONS:
             reasons.setdefault(phrase(reading), []).append(column.word)
-    return "; ".join(f"{', '.join(words)}: {why}" for why, words in reasons.items())
+    return "; ".join(f"{', '.join(words)}: {reason}" for reason, words in reasons.items())
 
 
-def _joined(*parts: str) -> str:
+def _join_nonempty(*parts: str) -> str:
+    """The parts that are not empty, two blanks between them."""
     return "  ".join(filter(None, parts))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, labelled, table, wrapped
-from gpumon.outputs.units import NONE, join_known, milliseconds, quantities, token
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, seconds_text
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.knee import Knee, knee, load_of_point
@@ -16,7 +16,8 @@ from gpumon.sizing.profile import Observed, Origin, Point
 
 _SCHEMA: Final = 1
 _ABSENT: Final = Missing(Reason.NOT_EXPOSED)
-_LABEL: Final = 14
+_LABEL_CELLS: Final = 14
+"""Cells of the labels in front of facts."""
 
 
 def list_profiles(
@@ -40,20 +41,22 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
         return lambda name: text(profiles[name])
 
     return (
-        ColumnSpec("NAME", token),
-        ColumnSpec("MODEL", of_profile(lambda profile: token(profile.model)[:40]), keep=2),
+        ColumnSpec("NAME", as_word),
+        ColumnSpec("MODEL", of_profile(lambda profile: as_word(profile.model)[:40]), keep=2),
         ColumnSpec("GPU", of_profile(lambda profile: _gpus(profile)[:28] or NONE), keep=4),
         ColumnSpec("LENGTHS", of_profile(_listed_lengths), keep=3),
-        ColumnSpec("CONC", of_profile(lambda profile: quantities["count"](_known(profile.concurrency))), right=True),
+        ColumnSpec(
+            "CONC", of_profile(lambda profile: FORMAT_BY_UNIT["count"](_known(profile.concurrency))), right=True
+        ),
         ColumnSpec("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
-        ColumnSpec("ITL", of_profile(lambda profile: milliseconds(_at_knee(profile, "itl_s"))), right=True, keep=5),
+        ColumnSpec("ITL", of_profile(lambda profile: seconds_text(_at_knee(profile, "itl_s"))), right=True, keep=5),
         ColumnSpec("HOLDS", of_profile(_content), keep=7),
         ColumnSpec("FROM", lambda name: _source(profiles[name], is_builtin=name in builtin), keep=1),
     )
 
 
 def _knee_tokens_per_s(profile: Observed) -> str:
-    return quantities["rate"](_at_knee(profile, "tokens_per_s"))
+    return FORMAT_BY_UNIT["rate"](_at_knee(profile, "tokens_per_s"))
 
 
 def _at_knee(profile: Observed, figure: str) -> Reading:
@@ -81,7 +84,7 @@ def _source(profile: Observed, *, is_builtin: bool) -> str:
     """The tool that measured it; `gpumon` for a profile that comes with it."""
     if is_builtin:
         return "gpumon"
-    return token(profile.tool or profile.origin.value, spaces=True)[:28]
+    return as_line(profile.tool or profile.origin.value)[:28]
 
 
 def _content(profile: Observed) -> str:
@@ -106,15 +109,15 @@ def _with_data(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
 def show_profile(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee and points."""
     operating = _knee(profile)
-    title = token(profile.name)
+    title = as_word(profile.name)
     if built:
         title = f"{title} (comes with gpumon)"
     facts = _facts(profile, operating)
     for note in notes:
-        facts.append(("note", token(note, spaces=True)))
+        facts.append(("note", as_line(note)))
     lines = [title]
     for name, value in facts:
-        lines.extend(labelled(name, value, width, room=_LABEL))
+        lines.extend(labelled(name, value, width, room=_LABEL_CELLS))
     if operating is not None:
         lines.extend(("", *table(_points(profile.points, operating), width)))
     return "\n".join(lines) + "\n"
@@ -133,12 +136,12 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width:
     for profile in profiles:
         operating = knee(profile.points)
         point = f"operating point {load_of_point(operating.point):.4g} in flight ({operating.rule})"
-        content = f"{counted(len(profile.points), 'point')} of {token(profile.model, spaces=True)}"
-        lines.append(f"added {token(profile.name)}: {content}; {point}")
+        content = f"{counted(len(profile.points), 'point')} of {as_line(profile.model)}"
+        lines.append(f"added {as_word(profile.name)}: {content}; {point}")
     for note in notes:
-        lines.append(f"note: {token(note, spaces=True)}")
-    lines.append(f"in {token(place, spaces=True)}")
-    name = token(profiles[0].name)
+        lines.append(f"note: {as_line(note)}")
+    lines.append(f"in {as_line(place)}")
+    name = as_word(profiles[0].name)
     lines.append(f'`gpumon profiles show {name}` lists its points; `profile = "{name}"` in a scenario plans with it')
     fitted_lines: list[str] = []
     for line in lines:
@@ -174,7 +177,7 @@ def _gpus(profile: Observed) -> str:
         if profile.gpus:
             return counted(profile.gpus, "GPU")
         return ""
-    name = token(profile.gpu, spaces=True)
+    name = as_line(profile.gpu)
     if profile.gpus > 1:
         return f"{profile.gpus} x {name}"
     return name
@@ -182,16 +185,16 @@ def _gpus(profile: Observed) -> str:
 
 def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
-    number = quantities["number"]
+    number = FORMAT_BY_UNIT["number"]
     facts = [
-        ("model", token(profile.model, spaces=True)),
-        ("measured by", join_known((token(profile.tool, spaces=True), token(profile.time, spaces=True)), " ")),
+        ("model", as_line(profile.model)),
+        ("measured by", join_known((as_line(profile.tool), as_line(profile.time)), " ")),
         ("GPU", join_known((_gpus(profile), *_parallel(profile)))),
         ("precision", _precisions(profile)),
         ("tokens", _lengths(profile)),
         ("memory", _gigabytes(profile.memory_bytes)),
-        ("GPU busy", _figure(quantities["ratio"], profile.busy_ratio)),
-        ("power", _figure(quantities["w"], profile.power_w)),
+        ("GPU busy", _figure(FORMAT_BY_UNIT["ratio"], profile.busy_ratio)),
+        ("power", _figure(FORMAT_BY_UNIT["w"], profile.power_w)),
         ("KV pool", _figure(number, profile.kv_pool_tokens, " tokens")),
         ("sequences", _most_sequences(profile.max_num_seqs)),
         ("prefill", _figure(number, profile.prefill_tokens_per_s, " tok/s at least")),
@@ -261,13 +264,13 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
 
 
 _POINT: Final[tuple[ColumnSpec[Point], ...]] = (
-    ColumnSpec("OFFERED", lambda point: quantities["number"](_known(point.offered)), right=True),
+    ColumnSpec("OFFERED", lambda point: FORMAT_BY_UNIT["number"](_known(point.offered)), right=True),
     ColumnSpec("RUNNING", lambda point: f"{point.running:.1f}", right=True),
-    ColumnSpec("TOK/S", lambda point: quantities["rate"](_known(point.tokens_per_s)), right=True),
-    ColumnSpec("REQ/S", lambda point: quantities["rate"](_known(point.requests_per_s)), right=True),
+    ColumnSpec("TOK/S", lambda point: FORMAT_BY_UNIT["rate"](_known(point.tokens_per_s)), right=True),
+    ColumnSpec("REQ/S", lambda point: FORMAT_BY_UNIT["rate"](_known(point.requests_per_s)), right=True),
     ColumnSpec("ITL", lambda point: _step_time(point.itl_s), right=True),
-    ColumnSpec("TTFT", lambda point: milliseconds(_known(point.ttft_s)), right=True),
-    ColumnSpec("E2E", lambda point: milliseconds(_known(point.e2e_s)), right=True),
+    ColumnSpec("TTFT", lambda point: seconds_text(_known(point.ttft_s)), right=True),
+    ColumnSpec("E2E", lambda point: seconds_text(_known(point.e2e_s)), right=True),
     ColumnSpec("RUNS", lambda point: str(point.weight), right=True),
 )
 

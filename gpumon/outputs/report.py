@@ -9,8 +9,8 @@ import msgspec
 
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
-from gpumon.outputs.tables import stripped
-from gpumon.outputs.units import NONE, quantities, token
+from gpumon.outputs.tables import join_stripped
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import (
@@ -57,27 +57,27 @@ _HEADS: Final = frozenset(
 
 def report(snapshot: Snapshot) -> str:
     """Every value with its unit and its source, or the reason why it is not there."""
-    return stripped(_lines(snapshot))
+    return join_stripped(_lines(snapshot))
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     simulated = ""
     if snapshot.simulated:
         simulated = "  SIMULATED"
-    yield f"gpumon  {token(snapshot.host.name)}  {snapshot.time}{simulated}"
+    yield f"gpumon  {as_word(snapshot.host.name)}  {snapshot.time}{simulated}"
     yield from ("", "host", *_fields(snapshot.host))
     yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
     for gpu in snapshot.gpus:
-        yield from ("", f"gpu {gpu.index}  {token(gpu.name, spaces=True)}  {gpu.state.value}{simulated}")
-        yield from (_line("uuid", token(gpu.uuid)), *_fields(gpu), *_processes(gpu))
+        yield from ("", f"gpu {gpu.index}  {as_line(gpu.name)}  {gpu.state.value}{simulated}")
+        yield from (_line("uuid", as_word(gpu.uuid)), *_fields(gpu), *_processes(gpu))
     for engine in snapshot.engines:
-        yield from ("", f"engine {token(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
+        yield from ("", f"engine {as_word(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
         for load in engine.rank_loads:
-            yield from (f"  rank {token(load.rank)}", *_fields(load))
+            yield from (f"  rank {as_word(load.rank)}", *_fields(load))
         for backend in engine.backends:
-            yield from (f"  backend {token(backend.address)}", *_fields(backend))
+            yield from (f"  backend {as_word(backend.address)}", *_fields(backend))
     for replicas in snapshot.replicas:
-        yield from ("", f"replicas of {token(replicas.model)}{simulated}", *_fields(replicas))
+        yield from ("", f"replicas of {as_word(replicas.model)}{simulated}", *_fields(replicas))
     yield from _findings(snapshot)
 
 
@@ -85,26 +85,26 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
     for verdict in snapshot.verdicts:
         yield from ("", *_verdict(verdict))
     for event in snapshot.events:
-        yield from ("", f"event {token(event.scope, spaces=True)}  {event.kind.value}")
-        yield f"  {token(event_text(event), spaces=True)}"
+        yield from ("", f"event {as_line(event.scope)}  {event.kind.value}")
+        yield f"  {as_line(event_text(event))}"
     for fault in snapshot.faults:
-        yield from ("", f"fault {token(fault.source)}  since {fault.since}", f"  {token(fault.text, spaces=True)}")
+        yield from ("", f"fault {as_word(fault.source)}  since {fault.since}", f"  {as_line(fault.text)}")
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
     """The verdict, the figures that say so with their sources, and its actions."""
-    scope = token(verdict.scope, spaces=True)
+    scope = as_line(verdict.scope)
     yield f"verdict {scope}  {verdict.code.value}  {verdict.level.value}  since {verdict.since}"
     sentence = verdict_text(verdict)
     if sentence:
-        yield f"  {token(sentence, spaces=True)}"
+        yield f"  {as_line(sentence)}"
     for evidence in verdict.evidence:
         source = ""
         if evidence.source:
-            source = f"  [{token(evidence.source, spaces=True)}]"
-        yield f"  {'evidence':<{_WORD_WIDTH}} {token(evidence_text(evidence), spaces=True)}{source}"
+            source = f"  [{as_line(evidence.source)}]"
+        yield f"  {'evidence':<{_WORD_WIDTH}} {as_line(evidence_text(evidence))}{source}"
     if verdict.actions:
-        yield f"  {'action':<{_WORD_WIDTH}} {token(actions_text(verdict), spaces=True)}"
+        yield f"  {'action':<{_WORD_WIDTH}} {as_line(actions_text(verdict))}"
     yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
 
 
@@ -139,7 +139,7 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
     if isinstance(value, Quantiles | TokensTotal):
         yield from _labelled_parts(label, _parts(value, unit).items(), source)
     elif isinstance(value, dict):
-        amounts = [(token(part), _amount(amount, unit)) for part, amount in value.items()]
+        amounts = [(as_word(part), _amount(amount, unit)) for part, amount in value.items()]
         yield from _labelled_parts(label, amounts, source)
     elif isinstance(value, Group):
         if value != type(value)():
@@ -209,14 +209,14 @@ def _reading(value: Reading, unit: str) -> str:
     if isinstance(value, Missing):
         detail = ""
         if value.detail:
-            detail = f" ({token(value.detail, spaces=True)})"
+            detail = f" ({as_line(value.detail)})"
         return f"{NONE}  {value.reason.value.replace('_', ' ')}{detail}"
-    return quantities[unit](float(value))
+    return FORMAT_BY_UNIT[unit](float(value))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        texts = [token(_item_text(item), spaces=True) for item in value]
+        texts = [as_line(_item_text(item)) for item in value]
         return ", ".join(texts) or NONE
     if value is True:
         return "yes"
@@ -224,7 +224,7 @@ def _text(value: Any) -> str:
         return "no"
     if value is BandwidthSource.NONE:
         return NONE
-    return token(getattr(value, "value", value), spaces=True)
+    return as_line(getattr(value, "value", value))
 
 
 def _item_text(item: Any) -> str:
@@ -236,13 +236,13 @@ def _item_text(item: Any) -> str:
 def _line(label: str, value: str, source: str = "") -> str:
     behind = ""
     if source:
-        behind = f"  [{token(source, spaces=True)}]"
+        behind = f"  [{as_line(source)}]"
     return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{behind}"
 
 
 def _processes(gpu: Gpu) -> Iterator[str]:
     for process in gpu.processes:
-        amounts = (quantities["bytes"](process.vram_bytes), quantities["ratio"](process.sm_ratio))
+        amounts = (FORMAT_BY_UNIT["bytes"](process.vram_bytes), FORMAT_BY_UNIT["ratio"](process.sm_ratio))
         names = (process.name, process.user, process.container, process.pod, process.engine)
-        words = "  ".join((*amounts, *map(token, names), token(process.command, spaces=True)))
+        words = "  ".join((*amounts, *map(as_word, names), as_line(process.command)))
         yield _line("process", f"{process.pid}  {words}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.outputs.tables import INDENT, PrintedColumn, labelled, table, wrapped
-from gpumon.outputs.units import NONE, milliseconds
+from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
@@ -14,7 +14,8 @@ from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.sizing.simulate.scheduler import BLOCK
 
-_LABEL: Final = 12
+_LABEL_CELLS: Final = 12
+"""Cells of the labels in front of facts."""
 _MOMENTS: Final = 10
 """Columns of the queue over time."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
@@ -54,7 +55,7 @@ def _one(answer: Simulation, width: int) -> Iterator[str]:
 
 
 def _label(label: str, text: str, width: int) -> Iterator[str]:
-    return labelled(label, text, width, room=_LABEL)
+    return labelled(label, text, width, room=_LABEL_CELLS)
 
 
 def _replicas(answer: Simulation) -> str:
@@ -92,12 +93,12 @@ def _latencies(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
 
 
 def _times(title: str, values: Sequence[Reading]) -> PrintedColumn:
-    return PrintedColumn(title, list(map(milliseconds, values)), right=True)
+    return PrintedColumn(title, list(map(seconds_text, values)), right=True)
 
 
 def _names(*names: str) -> PrintedColumn:
     """Names of rows, as wide as the labels above the table."""
-    return PrintedColumn("", [f"{name:<{_LABEL - 2}}" for name in names])
+    return PrintedColumn("", [f"{name:<{_LABEL_CELLS - 2}}" for name in names])
 
 
 def _goals(answer: Simulation, figures: Figures) -> str:

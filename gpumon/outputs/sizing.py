@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.outputs.markdown import markdown_table, safe
 from gpumon.outputs.sizing_data import SameGpus, group_servers
 from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table, wrapped
-from gpumon.outputs.units import NONE, join_known, milliseconds
+from gpumon.outputs.units import NONE, join_known, seconds_text
 from gpumon.readings import format as cells
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
@@ -437,7 +437,7 @@ _FORMS: Final[dict[str, Callable[[Reading], str]]] = {
 """Forms of the totals of a comparison."""
 _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
     "tp": lambda plan: str(plan.tp or NONE),
-    "itl_s": lambda plan: milliseconds(plan.itl_s),
+    "itl_s": lambda plan: seconds_text(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
     "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
 }
@@ -618,11 +618,11 @@ def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
 
 _OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
     ("running", _with(figure_text, behind=" running each")),
-    ("itl_s", _with(milliseconds, "ITL ")),
-    ("itl_p95_s", _with(milliseconds, "p95 ")),
-    ("ttft_s", _with(milliseconds, "TTFT ")),
-    ("ttft_p95_s", _with(milliseconds, "p95 ")),
-    ("e2e_s", _with(milliseconds, "E2E ")),
+    ("itl_s", _with(seconds_text, "ITL ")),
+    ("itl_p95_s", _with(seconds_text, "p95 ")),
+    ("ttft_s", _with(seconds_text, "TTFT ")),
+    ("ttft_p95_s", _with(seconds_text, "p95 ")),
+    ("e2e_s", _with(seconds_text, "E2E ")),
 )
 """Field of a workload's plan, and its form."""
 _OF_ALL: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
@@ -703,11 +703,11 @@ def _split(split: DisaggregatedPlan) -> Iterator[FactLine]:
         carried += beside
     figures = (
         carried,
-        _with(milliseconds, "TTFT ")(split.ttft_s),
-        _with(milliseconds, "ITL ")(split.itl_s),
+        _with(seconds_text, "TTFT ")(split.ttft_s),
+        _with(seconds_text, "ITL ")(split.itl_s),
     )
     moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
-    yield FactLine("", f"{join_known(figures)}; {moved} in {milliseconds(split.transfer_s)}")
+    yield FactLine("", f"{join_known(figures)}; {moved} in {seconds_text(split.transfer_s)}")
     yield FactLine("", clean("; ".join(split.notes), _MOST))
 
 

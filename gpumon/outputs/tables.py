@@ -7,14 +7,20 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from gpumon.readings import format as cells
+from gpumon.readings import format as human
 
 T = TypeVar("T", contravariant=True)
 INDENT: Final = "  "
-_LABEL: Final = 20
-_ALWAYS: Final = 9
-_LEAST_FIRST: Final = 8
+_LABEL_CELLS: Final = 20
+"""Cells of a label unless the caller says otherwise."""
+_NEVER_DROPPED: Final = 9
+"""Rank of columns that stay, however little room there is."""
+_LEAST_FIRST_CELLS: Final = 8
 """Cells of the first column, however little room there is."""
+_LEAST_WORD_CELLS: Final = 8
+"""Cells that a long word gets, however deep its line is indented."""
+_GAP: Final = "  "
+"""Blanks between two columns."""
 
 
 class PrintedColumn(NamedTuple):
@@ -23,7 +29,7 @@ class PrintedColumn(NamedTuple):
     title: str
     texts: Sequence[str]
     right: bool = False
-    keep: int = _ALWAYS
+    keep: int = _NEVER_DROPPED
     """Columns with the lower number leave first where there is no room."""
 
 
@@ -33,7 +39,7 @@ class ColumnSpec(msgspec.Struct, Generic[T], frozen=True):
     title: str
     text: Callable[[T], str]
     right: bool = False
-    keep: int = _ALWAYS
+    keep: int = _NEVER_DROPPED
     """As in `PrintedColumn`."""
 
 
@@ -49,66 +55,80 @@ def columns_of(things: Iterable[T], specs: Iterable[ColumnSpec[T]]) -> list[Prin
 
 def cut_lines(lines: Iterable[str], width: int) -> str:
     """The lines as one text, each in at most `width` cells and without blanks at its end."""
-    rows = [cells.cut(line.rstrip(), width) for line in lines]
+    rows = [human.cut(line.rstrip(), width) for line in lines]
     return "\n".join(rows) + "\n"
 
 
-def stripped(lines: Iterable[str]) -> str:
+def join_stripped(lines: Iterable[str]) -> str:
     """The lines as one text, each without blanks at its end."""
     whole_lines = [line.rstrip() for line in lines]
     return "\n".join(whole_lines) + "\n"
 
 
 def table(columns: Sequence[PrintedColumn], width: int) -> Iterator[str]:
-    """A line of titles and one per row, without the columns that there is no room for; then the first one is cut."""
+    """A line of titles and a line per row in `width` cells.
+
+    Where there is no room, columns of a low `keep` are left out, then the first one is cut.
+    """
     kept = list(columns)
-    while _total(kept) > width and any(column.keep < _ALWAYS for column in kept):
+    while _total_width(kept) > width and any(column.keep < _NEVER_DROPPED for column in kept):
         kept.remove(min(kept, key=lambda column: column.keep))
-    widths = [_wide(column) for column in kept]
-    widths[0] = min(widths[0], max(_LEAST_FIRST, widths[0] + width - _total(kept)))
-    for row in range(-1, len(columns[0].texts)):
-        parts = []
-        for column, room in zip(kept, widths, strict=True):
-            text = column.title
-            if row >= 0:
-                text = column.texts[row]
-            if column.right:
-                parts.append(cells.right(text, room))
-            else:
-                parts.append(cells.left(text, room))
-        yield "  ".join(parts).rstrip()
+    widths = [_width_of(column) for column in kept]
+    # What is missing comes off the first column; the others keep their widths.
+    widths[0] = min(widths[0], max(_LEAST_FIRST_CELLS, widths[0] + width - _total_width(kept)))
+    yield _table_line([column.title for column in kept], kept, widths)
+    for row in range(len(columns[0].texts)):
+        yield _table_line([column.texts[row] for column in kept], kept, widths)
 
 
-def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = _LABEL) -> Iterator[str]:
+def _table_line(texts: Sequence[str], columns: Sequence[PrintedColumn], widths: Sequence[int]) -> str:
+    """One text per column in one line, each in its width, flush left or right."""
+    parts = []
+    for text, column, width in zip(texts, columns, widths, strict=True):
+        if column.right:
+            parts.append(human.right(text, width))
+        else:
+            parts.append(human.left(text, width))
+    return _GAP.join(parts).rstrip()
+
+
+def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = _LABEL_CELLS) -> Iterator[str]:
     """`label  text`, the text wrapped beside its label of `room` cells; nothing where there is no text."""
     if not text:
         return
-    begin = indent + cells.left(label, room)
-    for line in wrapped(text, width, indent + " " * room):
-        yield begin + line[len(begin) :]
-        begin = indent + " " * room
+    begin = indent + human.left(label, room)
+    margin = indent + " " * room
+    for line in wrapped(text, width, margin):
+        yield begin + line.removeprefix(margin)
+        begin = margin
 
 
 def wrapped(text: str, width: int, indent: str, further: str | None = None) -> Iterator[str]:
-    """The words of a text in lines of at most `width` cells; a word that is longer than a line is cut."""
-    further = indent if further is None else further
+    """The words of a text in lines of at most `width` cells; a word that is longer than a line is cut.
+
+    `further`: indentation from the second line on; None: `indent`, too.
+    """
+    if further is None:
+        further = indent
     line = ""
     for word in text.split():
-        if line and cells.cells(f"{indent}{line} {word}") > width:
+        if line and human.cells(f"{indent}{line} {word}") > width:
             yield indent + line
             line = ""
             indent = further
         if line:
             line = f"{line} {word}"
         else:
-            line = cells.cut(word, max(8, width - len(indent)))
+            line = human.cut(word, max(_LEAST_WORD_CELLS, width - len(indent)))
     if line:
         yield indent + line
 
 
-def _wide(column: PrintedColumn) -> int:
-    return max(cells.cells(text) for text in (column.title, *column.texts))
+def _width_of(column: PrintedColumn) -> int:
+    """Cells of the widest text of a column."""
+    return max(human.cells(text) for text in (column.title, *column.texts))
 
 
-def _total(columns: Sequence[PrintedColumn]) -> int:
-    return sum(map(_wide, columns)) + 2 * (len(columns) - 1)
+def _total_width(columns: Sequence[PrintedColumn]) -> int:
+    """Cells of a line, with the blanks between the columns."""
+    return sum(map(_width_of, columns)) + len(_GAP) * (len(columns) - 1)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, stripped, table
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.readings.format import counted, short, spans
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
@@ -31,7 +31,7 @@ _OF_NVIDIA: Final = ("persistence", "MIG", "ECC")
 
 def report(topology: Topology, width: int) -> str:
     """All of it."""
-    return stripped(_lines(topology, width))
+    return join_stripped(_lines(topology, width))
 
 
 def _lines(topology: Topology, width: int) -> Iterator[str]:

@@ -14,7 +14,17 @@ NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
 
 
-def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
+_LONGEST_WORD: Final = 256
+"""Characters of a word from outside."""
+_LONGEST_LINE: Final = 1000
+"""Characters of a line from outside."""
+_KIB: Final = 1024
+_MIB: Final = 1 << 20
+
+
+def _formatter(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
+    """The function that writes a reading with its unit: `formatted`, then `unit`; NONE for one that is missing."""
+
     def text(value: Reading) -> str:
         if isinstance(value, Missing):
             return NONE
@@ -26,57 +36,62 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
     return text
 
 
-def latency_text(of: Quantiles) -> str:
+def latency_text(latency: Quantiles) -> str:
     """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
-    shown = human.quantile(of)
-    if (isinstance(of.p95, Missing) and not shown.startswith("~")) or shown == human.DASH:
+    shown = human.quantile(latency)
+    is_mean = shown.startswith("~")
+    if (isinstance(latency.p95, Missing) and not is_mean) or shown == human.DASH:
         return NONE
     return shown
 
 
 def _binary(value: Reading) -> str:
+    """Bytes in GiB, MiB or KiB, with the unit; KiB only for what would be rounded to `0 MiB`."""
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
-        if value >= 1 << 20 or not value:
-            return f"{value / (1 << 20):.0f} MiB"
-        return f"{value / 1024:.0f} KiB"
+        if value >= _MIB or not value:
+            return f"{value / _MIB:.0f} MiB"
+        return f"{value / _KIB:.0f} KiB"
     size = human.memory(value)
     if size == human.DASH:
         return size
     return f"{size} GiB"
 
 
-milliseconds: Final = _with("", human.seconds)
+seconds_text: Final = _formatter("", human.seconds)
 """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
-quantities: Final[dict[str, Callable[[Reading], str]]] = {
-    "ratio": _with("", human.ratio),
-    "count": _with("", human.whole),
-    "number": _with("", human.count),
-    "rate": _with("", human.rate),
-    "figure": _with("", human.figure),
-    "per_s": _with("/s", human.rate),
-    "tokens_per_s": _with(" tok/s", human.rate),
-    "bytes_per_s": _with("B/s", human.amount),
-    "flops_per_s": _with("FLOP/s", human.amount),
-    "flops_per_j": _with("FLOP/J", human.amount),
-    "tokens_per_j": _with(" tok/J", human.figure),
-    "gib": _with("", human.memory),
-    "bytes": _with("", _binary),
-    "bytes_of_model": _with("B", human.amount),
-    "w": _with("", human.watts),
-    "j": _with("J", human.amount),
-    "c": _with("C", human.celsius),
-    "hz": _with("Hz", human.amount),
-    "s": milliseconds,
+FORMAT_BY_UNIT: Final[dict[str, Callable[[Reading], str]]] = {
+    "ratio": _formatter("", human.ratio),
+    "count": _formatter("", human.whole),
+    "number": _formatter("", human.count),
+    "rate": _formatter("", human.rate),
+    "figure": _formatter("", human.figure),
+    "per_s": _formatter("/s", human.rate),
+    "tokens_per_s": _formatter(" tok/s", human.rate),
+    "bytes_per_s": _formatter("B/s", human.amount),
+    "flops_per_s": _formatter("FLOP/s", human.amount),
+    "flops_per_j": _formatter("FLOP/J", human.amount),
+    "tokens_per_j": _formatter(" tok/J", human.figure),
+    "gib": _formatter("", human.memory),
+    "bytes": _formatter("", _binary),
+    "bytes_of_model": _formatter("B", human.amount),
+    "w": _formatter("", human.watts),
+    "j": _formatter("J", human.amount),
+    "c": _formatter("C", human.celsius),
+    "hz": _formatter("Hz", human.amount),
+    "s": seconds_text,
 }
-"""By unit: a reading as text with its unit. A missing one is NONE."""
+"""Unit, as the ends of field names have it -> the function that writes a reading with it; a missing one is NONE."""
 
 
-def token(text: str, spaces: bool = False) -> str:
-    """Text from outside as one word, or one line: cut and escaped; NONE where it is empty."""
-    if spaces:
-        return clean(text, 1000) or NONE
-    words = clean(text, 256).split()
+def as_word(text: str) -> str:
+    """Text from outside as one word, cut and escaped, with `_` for blanks; NONE where it is empty."""
+    words = clean(text, _LONGEST_WORD).split()
     return "_".join(words) or NONE
+
+
+def as_line(text: str) -> str:
+    """Text from outside as one line, cut and escaped; NONE where it is empty."""
+    return clean(text, _LONGEST_LINE) or NONE
 
 
 def join_known(parts: Iterable[str], between: str = ", ") -> str:

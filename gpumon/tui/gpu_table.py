@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Levels
-from gpumon.efficiency.gpu import worded
+from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.readings import glossary
 from gpumon.readings.columns import GPU_COLUMNS, ROOM_OF_HISTORY
 from gpumon.readings.format import (
@@ -596,7 +596,7 @@ class _Sparks:
         engines = () if snapshot is None else snapshot.engines
         verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
         gpus = () if snapshot is None else snapshot.gpus
-        cells = gpu_row(worded(gpu, engines), width, pane.view, *verdicts, gpus)
+        cells = gpu_row(with_clearer_reasons(gpu, engines), width, pane.view, *verdicts, gpus)
         courses, columns = self._places(width, pane)
         if not courses or snapshot is None:
             return cells

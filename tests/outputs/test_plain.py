@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumon.efficiency.service import NO_SERVING
 from gpumon.outputs.plain import snapshot_lines
 from gpumon.outputs.report import report
-from gpumon.outputs.units import quantities
+from gpumon.outputs.units import FORMAT_BY_UNIT
 from gpumon.readings.flat import flat_fields
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
@@ -174,7 +174,7 @@ def test_the_report_shows_what_a_missing_value_has_to_say() -> None:
     ],
 )
 def test_a_reading_with_its_unit(unit: str, value: float, text: str) -> None:
-    assert quantities[unit](value) == text
+    assert FORMAT_BY_UNIT[unit](value) == text
 
 
 SIZES = st.floats(0.0, 1e18) | st.sampled_from([WARMING_UP, NOT_SUPPORTED, 0.0, 0.004, 0.9996, 1.04, 999.9, 1234.5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.efficiency.gpu import worded
+from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.readings.snapshot import Gpu, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.tui.gpu_table import judged
@@ -19,7 +19,7 @@ def tile_of_gpu(gpu: Gpu, pane: ListView) -> Tile:
     """The tile of a GPU of the machine that a pane shows."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     urgent = pane.urgent.get(gpu.uuid)
-    return judged_tile(worded(gpu, engines), pane.view, urgent, pane.states.get(gpu.uuid))
+    return judged_tile(with_clearer_reasons(gpu, engines), pane.view, urgent, pane.states.get(gpu.uuid))
 
 
 def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | None, host: str = "") -> Tile:
