@@ -13,10 +13,10 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 
 
 class Bound(NamedTuple):
-    """The largest number that can be true, in the field's unit; with `of`, also `times` that other field."""
+    """The largest number that can be true, in the field's unit; with `relative_to`, also `times` that other field."""
 
     most: float
-    of: str = ""
+    relative_to: str = ""
     times: float = 1.0
 
 
@@ -53,8 +53,8 @@ BOUNDS: Final[dict[str, Bound]] = {
 }
 """Figures of one GPU. Nothing is below 0. The margins are for means over other moments than that of the limit."""
 _DEPENDENTS: Final = {
-    other: tuple(field for field, bound in BOUNDS.items() if bound.of == other)
-    for other in {bound.of for bound in BOUNDS.values() if bound.of}
+    other: tuple(field for field, bound in BOUNDS.items() if bound.relative_to == other)
+    for other in {bound.relative_to for bound in BOUNDS.values() if bound.relative_to}
 }
 """Field of a GPU -> those that it bounds."""
 OTHERS: Final[dict[str, float]] = {
@@ -111,14 +111,14 @@ def excess(field: str, values: MutableMapping[str, Any]) -> str:
         return ""
     if not 0.0 <= value <= bound.most:
         return f"0 to {bound.most:g} is possible"
-    most: Reading = values.get(bound.of, NOT_SUPPORTED)
+    most: Reading = values.get(bound.relative_to, NOT_SUPPORTED)
     if isinstance(most, Missing) or value <= most * bound.times:
         return ""
     if bound.times == 1.0:
         times = ""
     else:
         times = f"{bound.times:g} x "
-    return f"more than {times}its {bound.of.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
+    return f"more than {times}its {bound.relative_to.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
 
 def invalid(value: float, why: str, source: str = "the driver") -> Missing:

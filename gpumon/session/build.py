@@ -36,9 +36,9 @@ def start_worker(options: Options) -> Popen[bytes] | None:
     """
     if options.demo or not options.nvml:
         return None
-    from gpumon.sources.driver.source import asked_worker, vendor_of
+    from gpumon.sources.driver.source import start_and_ask_worker, vendor_of
 
-    return asked_worker(vendor_of())
+    return start_and_ask_worker(vendor_of())
 
 
 async def open_hardware(

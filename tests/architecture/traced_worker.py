@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Final
 
-from gpumon.sources.driver.wire import Timings, WorkerReport, pack
+from gpumon.sources.driver.wire import Timings, WorkerReport, pack_report
 from gpumon.sources.driver.worker import Reporter
 from gpumon.sources.nvml.driver import DRIVER
 from tests.architecture.tracing import Recorder, way_of
@@ -39,7 +39,7 @@ def main(clock_hz: float) -> None:
     while not has_clock(report := reporter.report(frozenset()), clock_hz):
         assert time.monotonic() < end_s, "the driver gave no clock"
         time.sleep(0.01)
-    pack(report)
+    pack_report(report)
     recorder.keeps_returned = False
     way = way_of(recorder.returned, mark, first="sources/driver/calls.py")
     print(json.dumps(way))

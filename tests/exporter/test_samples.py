@@ -44,7 +44,7 @@ from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
 
 MISSING = st.sampled_from([Missing(reason) for reason in Reason])
-UPPER_BOUNDS = frozenset(bound.of for bound in BOUNDS.values() if bound.of)
+UPPER_BOUNDS = frozenset(bound.relative_to for bound in BOUNDS.values() if bound.relative_to)
 TEXTS = st.text(max_size=30) | st.sampled_from([shots.HOSTILE, "MBU 69.5 % at batch 24", 'a"b\\n{x}', "{}", ""])
 NAMES_OF = st.text(min_size=1, max_size=12)
 SINCE = st.integers(0, 4_000_000_000_000).map(lambda ms: rfc3339(ms / 1000.0))
@@ -55,7 +55,7 @@ def figures(field: str) -> st.SearchStrategy[Any]:
     """Any figure that a field can have: others do not come back from an exporter."""
     bound = BOUNDS.get(field)
     most = most_of(field) if bound is None else min(bound.most, most_of(field))
-    if bound is not None and bound.of:
+    if bound is not None and bound.relative_to:
         most = 1.0
     return st.floats(1.0 if field in UPPER_BOUNDS else 0.0, most) | MISSING
 

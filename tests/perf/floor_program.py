@@ -13,7 +13,7 @@ from subprocess import Popen
 from typing import Final
 
 # The worker is started before all that takes long to import, as gpumon does.
-from gpumon.sources.driver.source import NVIDIA, Child, asked_worker
+from gpumon.sources.driver.source import NVIDIA, Child, start_and_ask_worker
 
 TICK_S: Final = 1.0
 POLL_S: Final = 2.0
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help="read the GPUs in gpumon's worker")
     parser.add_argument("--endpoint", action="append", default=[], help="fetch this server's /metrics every 2 s")
     chosen = parser.parse_args()
-    worker = asked_worker(NVIDIA) if chosen.worker else None
+    worker = start_and_ask_worker(NVIDIA) if chosen.worker else None
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as gpumon: httpx without its command line
     _show(worker, chosen.endpoint, chosen.lines)
 

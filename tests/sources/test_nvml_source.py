@@ -270,7 +270,7 @@ async def test_there_is_never_more_than_one_unkillable_worker() -> None:
         made.append(Stuck())
         return made[-1]
 
-    source = DriverSource(INTERVAL_S, limits=WorkerPatience(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn=spawn)
+    source = DriverSource(INTERVAL_S, limits=WorkerPatience(init_s=0.5, die_s=0.3, backoff_s=0.1), spawn_worker=spawn)
     rig = Rig(source)
     await source.start()
     stuck = await rig.until(lambda found: "cannot be killed" in faults(found))

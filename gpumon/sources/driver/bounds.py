@@ -8,7 +8,8 @@ from gpumon.readings.bounds import BOUNDS, excess, invalid
 from gpumon.readings.missing import NOT_SUPPORTED, Missing
 
 ENERGY_TIMES = 2.0
-"""The energy counter grows by no more than this x the power limit x the time, plus a second for its steps."""
+"""The energy counter grows by no more than this x the power limit x the time, plus a second for its steps. As for
+`power_w`, whose bound is twice the limit, too: the limit may have been higher until a moment ago."""
 
 
 def implausible(field: str, values: dict[str, Any]) -> Missing | None:
@@ -23,32 +24,42 @@ def drop_implausible(values: dict[str, Any]) -> None:
     """Put a reason in the place of every number that cannot be true."""
     for field, bound in BOUNDS.items():
         value = values.get(field, NOT_SUPPORTED)
+        # Nearly all figures end here, at each tick of each GPU: neither of the checks calls a function.
         if value.__class__ is Missing:
             continue
-        if not bound.of and 0.0 <= value <= bound.most:
-            continue  # nearly all of them, at each tick of each GPU: two calls less
+        if not bound.relative_to and 0.0 <= value <= bound.most:
+            continue
         why = implausible(field, values)
         if why is not None:
             values[field] = why
 
 
 class Energy:
-    """The energy counter from look to look."""
+    """Drops energy counters that jump."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
+        """The counter when it was read last, and that moment (monotonic)."""
 
     def check(self, values: dict[str, Any], read_s: float) -> None:
-        """Drop a counter that has grown by more than the power limit allows since the last look."""
+        """Put a reason in the place of a counter that has grown by more than the power limit allows.
+
+        `read_s`: when it was read (monotonic).
+        """
         energy_j = values["energy_j"]
-        before = self._last
+        last = self._last
         if isinstance(energy_j, Missing):
             return
+        # Also a counter that jumped: if it goes on from there, its growth is right again the next time.
         self._last = (energy_j, read_s)
+        if last is None:
+            return
+        last_j, last_read_s = last
         limit_w = values["power_limit_w"]
         if isinstance(limit_w, Missing):
             most_w = BOUNDS["power_limit_w"].most
         else:
             most_w = limit_w
-        if before is not None and energy_j - before[0] > ENERGY_TIMES * most_w * (read_s - before[1] + 1.0):
-            values["energy_j"] = invalid(energy_j, f"{energy_j - before[0]:.6g} J more than the last time")
+        growth_j = energy_j - last_j
+        if growth_j > ENERGY_TIMES * most_w * (read_s - last_read_s + 1.0):
+            values["energy_j"] = invalid(energy_j, f"{growth_j:.6g} J more than the last time")

@@ -15,6 +15,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.wire import Timings
 
 LONGEST_BACKOFF_S = 60.0
+"""Longest pause of a call that keeps failing."""
 _AGAIN_S = 4.0
 """Longest pause of a call that worked before: what it says now passes, or is worth a fault."""
 NOT_ANY_MORE = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
@@ -45,9 +46,13 @@ class CallPause(Enum):
     """How long a call that failed is left alone."""
 
     TICK = "tick"
+    """It is made again at the next tick."""
     BACK_OFF = "back_off"
+    """The pause doubles with each failure, up to `LONGEST_BACKOFF_S`."""
     PERMISSION = "permission"
+    """`Timings.permission_s`: somebody may grant it meanwhile."""
     FOREVER = "forever"
+    """It is never made again for this device."""
 
 
 class CallRule(NamedTuple):
@@ -88,22 +93,25 @@ class Api(NamedTuple):
     """Codes that say the same of a call that worked before."""
 
 
-class _Held(msgspec.Struct):
+class _FailedCall(msgspec.Struct):
     """A call that failed: what to answer instead, and until when."""
 
     code: int
     rule: CallRule
     missing: Missing
+    """What it is answered with."""
     count: int
+    """Failures in a row with this code."""
     until_s: float
+    """When it is made again (monotonic)."""
     since_wall_s: float = 0.0
     """When it began to fail, of a call that worked before; 0 for others."""
 
 
-def _since(held: _Held | None) -> float:
-    """Unix time since when a call fails that worked before."""
-    if held is not None and held.since_wall_s:
-        return held.since_wall_s
+def _failing_since(failed: _FailedCall | None) -> float:
+    """Unix time since when a call fails that worked before; now where this is its first failure."""
+    if failed is not None and failed.since_wall_s:
+        return failed.since_wall_s
     return time.time()
 
 
@@ -116,18 +124,28 @@ class Calls:
         self._api = api
         self._trace = trace
         self._timings = timings
-        self._held: dict[str, _Held] = {}
+        self._failing: dict[str, _FailedCall] = {}
+        """Key of a call -> its failure, until it works."""
         self._worked: set[str] = set()
-        self._answered = self._failed = False
+        """Keys of the calls that have worked."""
+        self._answered = False
+        """A call has worked in this tick."""
+        self._failed = False
+        """A call has failed in this tick that the GPU should support."""
         self._silent: tuple[GpuState, str] | None = None
+        """The badge of a GPU none of whose calls worked when some were last made; None: one did."""
 
     def begin(self, now_s: float) -> None:
         """A tick begins at this moment (monotonic)."""
-        if self._answered or self._failed:
-            self._silent = None if self._answered else self._all_failed()
-        for held in self._held.values() if self._silent is not None else ():
-            if held.rule.pause is CallPause.PERMISSION:  # it may be lost by now
-                held.until_s = min(held.until_s, now_s + _AGAIN_S)
+        if self._answered:
+            self._silent = None
+        elif self._failed:
+            self._silent = self._all_failed_badge()
+        if self._silent is not None:
+            for failed in self._failing.values():
+                if failed.rule.pause is CallPause.PERMISSION:
+                    # The GPU may be lost by now: the long pause would hide it.
+                    failed.until_s = min(failed.until_s, now_s + _AGAIN_S)
         self.now_s = now_s
         self._answered = False
         self._failed = False
@@ -138,9 +156,9 @@ class Calls:
         Raises GpuDownError, HandleStaleError or DriverDownError where more than this call is concerned.
         """
         key = key or name
-        held = self._held.get(key)
-        if held is not None and self.now_s < held.until_s:
-            return held.missing
+        failed = self._failing.get(key)
+        if failed is not None and self.now_s < failed.until_s:
+            return failed.missing
         self._trace[0] = name
         try:
             value = getattr(self._api.functions, name)(*args)
@@ -148,15 +166,16 @@ class Calls:
             code = self._api.code_of(error)
             if code is None:
                 raise
-            return self._refused(key, code)
-        if held is not None:
-            del self._held[key]
+            return self._note_failure(key, code)
+        if failed is not None:
+            del self._failing[key]
         self._worked.add(key)
         self._answered = True
         return value
 
-    def first(self, handle: Any, alternatives: tuple[tuple[str, str, tuple[Any, ...]], ...]) -> Any:
-        """The first of several calls (key, name, arguments after the handle) that this driver and GPU support."""
+    def first_supported(self, handle: Any, alternatives: tuple[tuple[str, str, tuple[Any, ...]], ...]) -> Any:
+        """The result of the first of several calls (key, name, arguments after the handle) that this driver and GPU
+        support, or Missing."""
         value: Any = None
         for key, name, args in alternatives:
             value = self.read(name, handle, *args, key=key)
@@ -165,7 +184,7 @@ class Calls:
         return value
 
     def meaning(self, code: int) -> Missing:
-        """Meaning of a return code that stands beside one figure of several."""
+        """Why a figure is missing, by the return code that stands beside it where one call gives several."""
         rule = self._api.rules.get(code)
         if rule is not None:
             return Missing(rule.reason, rule.detail)
@@ -173,55 +192,65 @@ class Calls:
 
     def forget(self) -> None:
         """Ask everything anew: the device is not what it was."""
-        self._held.clear()
+        self._failing.clear()
         self._worked.clear()
 
     def troubles(self) -> dict[str, tuple[str, float]]:
         """The calls that worked before and fail now: why, and since when (Unix time)."""
-        troubles = {}
-        for key, held in self._held.items():
-            if held.since_wall_s:
-                troubles[key] = (held.missing.detail, held.since_wall_s)
-        return troubles
+        reasons = {}
+        for key, failed in self._failing.items():
+            if failed.since_wall_s:
+                reasons[key] = (failed.missing.detail, failed.since_wall_s)
+        return reasons
 
     def badge(self) -> tuple[GpuState, str]:
-        """The worst that the calls said about the GPU as a whole."""
+        """State and text of the GPU's row, by what its calls say of it as a whole: trouble before advice."""
         if not self._answered:
             if self._failed:
-                return self._all_failed()
+                return self._all_failed_badge()
             if self._silent is not None:
                 return self._silent
         advice = (GpuState.OK, "")
-        for key, held in self._held.items():
-            rule = held.rule
-            if rule.state is None or held.count < rule.after:
+        for key, failed in self._failing.items():
+            rule = failed.rule
+            if rule.state is None or failed.count < rule.after:
                 continue
-            badge = (rule.state, f"{rule.detail} ({key})")
+            state_and_text = (rule.state, f"{rule.detail} ({key})")
             if rule.state is not GpuState.OK:
-                return badge
-            advice = badge
+                return state_and_text
+            advice = state_and_text
         return advice
 
-    def _refused(self, key: str, code: int) -> Missing:
-        """Note that a call gave an error, and say why its figure is missing. Raises what the whole GPU or driver is."""
+    def _note_failure(self, key: str, code: int) -> Missing:
+        """Note that a call gave an error; returns why its figure is missing.
+
+        Raises GpuDownError, HandleStaleError or DriverDownError where more than this call is concerned.
+        """
         worked = key in self._worked
         self._raise_if_down(key, code, worked=worked)
-        held = self._held.get(key)
-        if held is not None and held.code == code:
-            count = held.count + 1
+        failed = self._failing.get(key)
+        if failed is not None and failed.code == code:
+            count = failed.count + 1
         else:
             count = 1
         rule = self._api.rules.get(code, UNKNOWN_CODE)
         missing = Missing(rule.reason, rule.detail)
         since_wall_s = 0.0
         if worked and not rule.usual:
-            since_wall_s = _since(held)
+            since_wall_s = _failing_since(failed)
             if rule.reason is Reason.NOT_SUPPORTED:
                 missing = NOT_ANY_MORE
         if missing.reason in (Reason.ERROR, Reason.NO_PERMISSION) and not rule.usual:
             self._failed = True
-        until_s = self.now_s + self._pause_s(rule, count, again=bool(since_wall_s))
-        self._held[key] = _Held(code, rule, missing, count, until_s, since_wall_s)
+        pause_s = self._pause_s(rule, count, worked_before=bool(since_wall_s))
+        self._failing[key] = _FailedCall(
+            code=code,
+            rule=rule,
+            missing=missing,
+            count=count,
+            until_s=self.now_s + pause_s,
+            since_wall_s=since_wall_s,
+        )
         return missing
 
     def _raise_if_down(self, key: str, code: int, *, worked: bool) -> None:
@@ -234,25 +263,29 @@ class Calls:
         if code in api.stale or (worked and code in api.stale_if_worked):
             raise HandleStaleError(key)
 
-    def _all_failed(self) -> tuple[GpuState, str]:
-        reasons = {held.rule.reason for held in self._held.values()}
+    def _all_failed_badge(self) -> tuple[GpuState, str]:
+        """State and text of the row of a GPU none of whose calls works."""
+        reasons = {failed.rule.reason for failed in self._failing.values()}
         refused = Reason.NO_PERMISSION in reasons and reasons <= {Reason.NO_PERMISSION, Reason.NOT_SUPPORTED}
         state = GpuState.NO_PERMISSION if refused else GpuState.ERROR
         return state, f"no call works: {self._first_detail()}"
 
     def _first_detail(self) -> str:
         """Why the first call fails that the GPU should support."""
-        for held in self._held.values():
-            if held.missing.reason is not Reason.NOT_SUPPORTED:
-                return held.missing.detail
+        for failed in self._failing.values():
+            if failed.missing.reason is not Reason.NOT_SUPPORTED:
+                return failed.missing.detail
         return ""
 
-    def _pause_s(self, rule: CallRule, count: int, *, again: bool) -> float:
+    def _pause_s(self, rule: CallRule, count: int, *, worked_before: bool) -> float:
+        """Seconds until a call is made again that has failed `count` times in a row."""
         if count < rule.after or rule.pause is CallPause.TICK:
             return 0.0
         doubled_s = self._timings.backoff_s * 2 ** min(count - rule.after, 16)
-        if again:
+        if worked_before:
             return float(min(_AGAIN_S, doubled_s))
         if rule.pause is CallPause.BACK_OFF:
             return float(min(LONGEST_BACKOFF_S, doubled_s))
-        return math.inf if rule.pause is CallPause.FOREVER else self._timings.permission_s
+        if rule.pause is CallPause.FOREVER:
+            return math.inf
+        return self._timings.permission_s

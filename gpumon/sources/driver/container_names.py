@@ -16,6 +16,9 @@ SOCKET: Final = Path("/var/run/docker.sock")
 DEADLINE_S: Final = 0.5
 """The daemon is asked within a tick of the GPUs: one that takes longer is not asked again by this process."""
 _MOST_BYTES: Final = 256 * 1024
+"""Bytes of an answer that are read."""
+_MOST_NAMES: Final = 1024
+"""Containers whose names are remembered."""
 _DOCKER: Final = re.compile(r"docker[/-]([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """A container of Docker in a cgroup path: `/docker/ID`, `/system.slice/docker-ID.scope`."""
 _NAME: Final = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})")
@@ -26,8 +29,10 @@ class ContainerNames:
 
     def __init__(self, socket: Path = SOCKET) -> None:
         self._socket = socket
-        self._known: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        """Container id -> name; empty where it has none, or the daemon does not tell it."""
         self._is_mute = False
+        """The daemon took too long once: it is not asked again."""
 
     def of(self, cgroup: str) -> str:
         """The name of the container of Docker that a process's cgroup path names; empty where it is in none, and where
@@ -36,14 +41,14 @@ class ContainerNames:
         if match is None or self._is_mute:
             return ""
         container = match.group(1)
-        if container not in self._known:
-            if len(self._known) >= 1024:
-                self._known.clear()
-            self._known[container] = self._ask(container)
-        return self._known[container]
+        if container not in self._names:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[container] = self._ask(container)
+        return self._names[container]
 
     def _ask(self, container: str) -> str:
-        """Ask the daemon; a failure is an empty name."""
+        """The container's name by the daemon; empty where that fails."""
         import json
         import socket
 
@@ -52,9 +57,9 @@ class ContainerNames:
             if not stat.S_ISSOCK(status.st_mode) or status.st_uid not in (0, os.geteuid()):
                 return ""
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as stream:
-                body = _fetched(stream, str(self._socket), _request(container))
+                body = _fetch_body(stream, str(self._socket), _http_request(container))
             containers = json.loads(body)
-            return _name_in(containers, container)
+            return _name_of(containers, container)
         except TimeoutError:
             self._is_mute = True
             return ""
@@ -62,13 +67,13 @@ class ContainerNames:
             return ""
 
 
-def _request(container: str) -> bytes:
-    """A list of this container alone: it has names and labels, and no environment."""
+def _http_request(container: str) -> bytes:
+    """The request for a list of this container alone: it has names and labels, and no environment."""
     filters = f"%7B%22id%22%3A%5B%22{container}%22%5D%7D"  # {"id":["..."]}
     return f"GET /containers/json?all=1&filters={filters} HTTP/1.0\r\nHost: docker\r\n\r\n".encode()
 
 
-def _fetched(stream: socket.socket, path: str, request: bytes) -> bytes:
+def _fetch_body(stream: socket.socket, path: str, request: bytes) -> bytes:
     """The body of the answer. Raises OSError, among them TimeoutError after `DEADLINE_S`; ValueError for a refusal."""
     end_s = time.monotonic() + DEADLINE_S
     stream.settimeout(DEADLINE_S)
@@ -90,8 +95,8 @@ def _fetched(stream: socket.socket, path: str, request: bytes) -> bytes:
     return body
 
 
-def _name_in(containers: object, container: str) -> str:
-    """The name in an answer: the one that is no alias of a link."""
+def _name_of(containers: object, container: str) -> str:
+    """The container's name in an answer. Aliases of links have another `/` in them, and are no match."""
     if not isinstance(containers, list):
         return ""
     for entry in containers:

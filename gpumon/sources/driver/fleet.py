@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
@@ -17,17 +17,18 @@ from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.sources.driver.calls import Api, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 
-_PATIENCE_S = 0.2
-"""How long one tick waits for one GPU, while the others wait for their turn."""
+_MOST_WAIT_PER_GPU_S = 0.2
+"""Longest wait of one tick for one GPU, while the others wait for their turn."""
 _MOST_WAIT_S = 0.5
-"""The same for all of them together; those that answer later are in the next report."""
+"""Longest wait of one tick for all GPUs together; those that answer later are in the next report."""
 _HANGS_S = 1.0
 """A call that takes longer is named as a fault."""
 OPENS_S = 30.0
-"""The same while a GPU is opened for the first time."""
-_MOST_NAMED = 3
+"""A call that takes longer while a GPU is opened for the first time is named as a fault."""
+_MOST_NAMED_CALLS = 3
 """Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
+"""State and text of the row of a GPU that the driver listed before."""
 _REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
 
 
@@ -96,13 +97,13 @@ class Driver(Protocol):
         """Begin to watch."""
 
     def count(self) -> int:
-        """GPUs that it lists."""
+        """Number of GPUs that it lists."""
 
     def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
         """The GPU at an index: `last` where it is still that one."""
 
 
-class _Down(msgspec.Struct, frozen=True):
+class _DownGpu(msgspec.Struct, frozen=True):
     """A GPU that cannot be read: what its row says, and since when."""
 
     index: int
@@ -113,26 +114,44 @@ class _Down(msgspec.Struct, frozen=True):
     since_s: float
 
     def reading(self, source: str, events: GpuErrorEvents) -> GpuReading:
-        blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, Missing(_REASONS.get(self.state, Reason.ERROR), self.text))
-        own = (self.index, self.uuid, self.name, self.state, self.since_s, self.text)
-        return GpuReading(*own, xid=events.of(self.uuid), source=source, **blank)
+        """Its row: no figures, each with the reason."""
+        missing = Missing(_REASONS.get(self.state, Reason.ERROR), self.text)
+        blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, missing)
+        return GpuReading(
+            index=self.index,
+            uuid=self.uuid,
+            name=self.name,
+            state=self.state,
+            monotonic_s=self.since_s,
+            state_text=self.text,
+            xid=events.of(self.uuid),
+            source=source,
+            **blank,
+        )
+
+
+class _Question(NamedTuple):
+    """A moment at which a GPU was asked for a reading."""
+
+    monotonic_s: float
+    wall_s: float
 
 
 class _Slot:
-    """The GPU at one index, and the thread that reads it. Between `ask` and `answered` only that thread touches it."""
+    """The GPU at one index, and the thread that reads it. From `ask` until the answer only that thread touches it."""
 
     def __init__(self, index: int, driver: Driver, timings: Timings, events: GpuErrorEvents) -> None:
         self.index = index
         self.rows: tuple[GpuReading, ...] = ()
         """As they were read last."""
         self.gpu: DriverGpu | None = None
-        self.down: _Down | None = None
+        self.down: _DownGpu | None = None
         self.error: Exception | None = None
         """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
         self.stale = False
         """Its handle does not name its device any more: all are looked for again."""
-        self.asked: tuple[float, float] | None = None
-        """When the question was put that is not answered yet: monotonic, and Unix time."""
+        self.question: _Question | None = None
+        """The question that is not answered yet."""
         self.look_again = True
         """Ask the driver anew which GPU stands at this index."""
         self.troubles: dict[str, tuple[str, float]] = {}
@@ -140,7 +159,8 @@ class _Slot:
         self._timings = timings
         self._events = events
         self._trace = [""]
-        self._ended = False
+        """The driver call that runs now, or ran last."""
+        self._is_ended = False
         self._probe_due_s = 0.0
         # Not a semaphore and an event, which take thirty calls per question: these queues take four.
         self._questions: SimpleQueue[None] = SimpleQueue()
@@ -151,54 +171,65 @@ class _Slot:
 
     def end(self) -> None:
         """End its thread, once it is not reading."""
-        self._ended = True
+        self._is_ended = True
         self._questions.put(None)
 
     def ask(self, now_s: float, pcie: Pcie) -> None:
         """Let it be read, unless it is still being read."""
-        if self.asked is None:
-            self.asked = (now_s, time.time())
+        if self.question is None:
+            self.question = _Question(now_s, time.time())
             self._now_s = now_s
             self._pcie = pcie
             self._questions.put(None)
 
     def wait_for_answer(self, patience_s: float) -> bool:
-        """Wait so long until it is read. Returns whether it is."""
-        if self.asked is None:
+        """Wait at most `patience_s` until it is read; whether it is."""
+        if self.question is None:
             return True
         try:
             self._answers.get(timeout=patience_s)
         except Empty:
             return False
-        self.asked = None
+        self.question = None
         return True
 
     def opening(self, now_s: float) -> GpuReading:
         """The row of a GPU that was never read: what the driver does for it."""
         blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WARMING_UP)
-        own = (self.index, f"index:{self.index}", "", GpuState.INITIALISING, now_s)
-        return GpuReading(*own, f"the driver is opening it ({self._trace[0]})", source=self._driver.source, **blank)
+        return GpuReading(
+            index=self.index,
+            uuid=f"index:{self.index}",
+            name="",
+            state=GpuState.INITIALISING,
+            monotonic_s=now_s,
+            state_text=f"the driver is opening it ({self._trace[0]})",
+            source=self._driver.source,
+            **blank,
+        )
 
     def faults(self, now_s: float) -> list[Fault]:
         """Calls that do not answer, or fail and worked before; each with the moment when that began."""
-        faults = []
+        present = []
         source = self._driver.source
-        if self.asked is not None and now_s - self.asked[0] >= (_HANGS_S if self.rows else OPENS_S):
+        patience_s = _HANGS_S if self.rows else OPENS_S
+        if self.question is not None and now_s - self.question.monotonic_s >= patience_s:
             text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
-            faults.append(Fault(source, text, self.asked[1]))
+            present.append(Fault(source, text, self.question.wall_s))
         if self.troubles:
-            names = ", ".join(sorted(self.troubles)[:_MOST_NAMED]) + (
-                " ..." if len(self.troubles) > _MOST_NAMED else ""
-            )
-            why = next(iter(self.troubles.values()))[0]
-            begun_s = min(since_s for _, since_s in self.troubles.values())
-            faults.append(Fault(source, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
-        return faults
+            names = ", ".join(sorted(self.troubles)[:_MOST_NAMED_CALLS])
+            if len(self.troubles) > _MOST_NAMED_CALLS:
+                names += " ..."
+            why, _ = next(iter(self.troubles.values()))
+            begun_wall_s = min(since_s for _, since_s in self.troubles.values())
+            text = f"GPU {self.index}: {names} worked before and fails now: {why}"
+            present.append(Fault(source, text, begun_wall_s))
+        return present
 
     def _run(self) -> None:
+        """Answer questions until the slot is ended; runs in the slot's thread."""
         while True:
             self._questions.get()
-            if self._ended:
+            if self._is_ended:
                 return
             try:
                 self._read(self._now_s)
@@ -207,6 +238,7 @@ class _Slot:
             self._answers.put(None)
 
     def _read(self, now_s: float) -> None:
+        """Read the GPU into `rows`; open it first where it is not, or may be another. Raises DriverDownError."""
         if self.look_again or (self.gpu is None and now_s >= self._probe_due_s):
             self._open(now_s)
         if self.gpu is not None:
@@ -224,6 +256,7 @@ class _Slot:
             self.rows = (self.down.reading(self._driver.source, self._events),)
 
     def _open(self, now_s: float) -> None:
+        """Ask the driver for the GPU at this index. Raises DriverDownError."""
         self.look_again = False
         self.stale = False
         self._probe_due_s = now_s + self._timings.reprobe_s
@@ -236,23 +269,28 @@ class _Slot:
             if code in self._driver.api.driver_down:
                 raise DriverDownError(code) from error
             unknown = (GpuState.ERROR, f"cannot be opened (code {code})")
-            self._give_up({**self._driver.api.down, **self._driver.api.refused}.get(code, unknown), now_s)
+            why = self._driver.api.refused.get(code) or self._driver.api.down.get(code) or unknown
+            self._give_up(why, now_s)
             return
         if gpu is not self.gpu:
             if self.gpu is not None:
                 self.gpu.close()
-            if self.down is not None and self.down.uuid == gpu.uuid:
-                self.down = self.down
-            else:
+            if self.down is not None and self.down.uuid != gpu.uuid:
                 self.down = None
             self.gpu = gpu
 
     def _give_up(self, why: tuple[GpuState, str], now_s: float) -> None:
-        """A row that was down before keeps its first moment: a probe that failed again is no news."""
-        before = self.down or _Down(self.index, f"index:{self.index}", "", *why, now_s)
-        uuid = before.uuid
-        name = before.name
-        since_s = before.since_s
+        """Close the GPU, and note state and text (`why`) of its row.
+
+        A row that was down before keeps its first moment: a probe that failed again is no news.
+        """
+        uuid = f"index:{self.index}"
+        name = ""
+        since_s = now_s
+        if self.down is not None:
+            uuid = self.down.uuid
+            name = self.down.name
+            since_s = self.down.since_s
         gpu = self.gpu
         if gpu is not None:
             gpu.close()
@@ -260,9 +298,10 @@ class _Slot:
             name = gpu.name or name
             if self.down is None:
                 since_s = gpu.read_s or now_s
+        state, text = why
         self.gpu = None
         self.troubles = {}
-        self.down = _Down(self.index, uuid, name, *why, since_s)
+        self.down = _DownGpu(self.index, uuid=uuid, name=name, state=state, text=text, since_s=since_s)
 
 
 class DriverGpus:
@@ -275,7 +314,7 @@ class DriverGpus:
         self._slots: list[_Slot] = []
         self._listed: dict[str, GpuReading] = {}
         """The rows of the last report by uuid, slices left out."""
-        self._gone: dict[str, _Down] = {}
+        self._gone: dict[str, _DownGpu] = {}
         """GPUs that the driver does not list any more, by uuid."""
         self._turns = 0
         """Readings with PCIe traffic so far: they go round the GPUs that are watched."""
@@ -294,13 +333,13 @@ class DriverGpus:
         enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
         if enumerates:
             self._enumerate(count)
-        self._ask(now_s, self._pcie(watched), is_first=is_first)
+        self._ask_all(now_s, self._share_pcie(watched), is_first=is_first)
         rows: list[GpuReading] = []
         faults: list[Fault] = []
         for slot in self._slots:
             rows += slot.rows or (slot.opening(now_s),)
             faults += slot.faults(now_s)
-        self._take_listed(rows, enumerates=enumerates)
+        self._note_listed(rows, enumerates=enumerates)
         opened = [slot.gpu for slot in self._slots if slot.gpu is not None]
         self._events.watch({gpu.uuid: gpu.handle for gpu in opened})
         self.silent_s = self._silence_s()
@@ -308,8 +347,9 @@ class DriverGpus:
         rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
         return tuple(sorted(rows, key=attrgetter("index")))
 
-    def _take_listed(self, rows: Sequence[GpuReading], *, enumerates: bool) -> None:
-        """Note which GPUs the driver lists now."""
+    def _note_listed(self, rows: Sequence[GpuReading], *, enumerates: bool) -> None:
+        """Note which GPUs the driver lists now, and, where it was asked (`enumerates`), which ones it does not any
+        more."""
         listed = {}
         for row in rows:
             if not row.parent_uuid:
@@ -330,7 +370,7 @@ class DriverGpus:
         for slot in self._slots:
             slot.look_again = True
 
-    def _ask(self, now_s: float, pcie: Mapping[int, Pcie], *, is_first: bool) -> None:
+    def _ask_all(self, now_s: float, pcie: Mapping[int, Pcie], *, is_first: bool) -> None:
         """Ask every GPU, and wait for those that do not hang. Raises DriverDownError."""
         end_s = time.monotonic() + (self._timings.open_s if is_first else _MOST_WAIT_S)
         for slot in self._slots:
@@ -340,13 +380,13 @@ class DriverGpus:
             if hangs:
                 left_s = 0.0
             elif not is_first:
-                left_s = min(_PATIENCE_S, left_s)
+                left_s = min(_MOST_WAIT_PER_GPU_S, left_s)
             slot.wait_for_answer(left_s)
         for slot in self._slots:
             if slot.error is not None:
-                self._end(slot.error)
+                self._end_all(slot.error)
 
-    def _end(self, error: BaseException) -> NoReturn:
+    def _end_all(self, error: BaseException) -> NoReturn:
         """End all slots, and raise the error of one."""
         for slot in self._slots:
             slot.end()
@@ -356,21 +396,24 @@ class DriverGpus:
         """Remember the GPUs that the driver listed before and does not list now."""
         for uuid, row in self._listed.items():
             if uuid not in listed and not uuid.startswith("index:"):
-                self._gone[uuid] = _Down(row.index, uuid, row.name, *UNPLUGGED, row.monotonic_s)
+                state, text = UNPLUGGED
+                self._gone[uuid] = _DownGpu(
+                    row.index, uuid=uuid, name=row.name, state=state, text=text, since_s=row.monotonic_s
+                )
 
     def _silence_s(self) -> float:
         """For how long calls have hung on every GPU that is not down; 0 while one answers."""
-        asked_s = []
+        unanswered_s = []
         for slot in self._slots:
-            if slot.asked is not None:
-                asked_s.append(slot.asked[0])
-        answers = any(slot.asked is None and slot.gpu is not None for slot in self._slots)
-        if asked_s and not answers:
-            return time.monotonic() - max(asked_s)
+            if slot.question is not None:
+                unanswered_s.append(slot.question.monotonic_s)
+        one_answers = any(slot.question is None and slot.gpu is not None for slot in self._slots)
+        if unanswered_s and not one_answers:
+            return time.monotonic() - max(unanswered_s)
         return 0.0
 
-    def _pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
-        """By index the GPUs that are watched: one of them is measured, each in its turn."""
+    def _share_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
+        """What to do about the PCIe traffic of the GPUs that are watched, by index: one is measured, in turn."""
         indices = []
         for slot in self._slots:
             if slot.gpu is not None and slot.gpu.uuid in watched:
@@ -379,15 +422,12 @@ class DriverGpus:
             return {}
         self._turns += 1
         turn = indices[self._turns % len(indices)]
-        pcie = {}
-        for index in indices:
-            if index == turn:
-                pcie[index] = Pcie.MEASURE
-            else:
-                pcie[index] = Pcie.KEEP
+        pcie = dict.fromkeys(indices, Pcie.KEEP)
+        pcie[turn] = Pcie.MEASURE
         return pcie
 
     def _count(self) -> int:
+        """GPUs that the driver lists; as many as before where it does not tell now. Raises DriverDownError."""
         try:
             return self._driver.count()
         except Exception as error:  # each library has exceptions of its own; one without a code is raised again

@@ -26,8 +26,8 @@ _COMMAND_CHARACTERS = 513
 """One more than is shown, so that what is cut is marked as such."""
 
 
-class _Look(NamedTuple):
-    """A process as /proc has it; empty texts where it says nothing to this user."""
+class ProcessFacts(NamedTuple):
+    """What /proc says of a process; empty texts where it says nothing to this user."""
 
     name: str = ""
     user: str = ""
@@ -48,6 +48,8 @@ class _Look(NamedTuple):
 
 _MOST_READ: Final = 1 << 16
 """Bytes of a file of /proc that are read: more than the kernel gives at once of any of these."""
+_MOST_ENVIRONMENT: Final = 1 << 18
+"""Bytes of a process's environment that are read: Kubernetes puts a variable for each service into it."""
 MOST_CHILDREN: Final = 64
 """Processes below one that are looked at."""
 
@@ -57,7 +59,7 @@ class ProcessNames:
 
     def __init__(self, containers: ContainerNames = CONTAINER_NAMES) -> None:
         self._containers = containers
-        self._known: dict[int, _Look] = {}
+        self._facts: dict[int, ProcessFacts] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
         """Pod's name and Slurm job of a process (pid, start): they do not change."""
         self._commands: dict[int, tuple[int, str]] = {}
@@ -67,105 +69,95 @@ class ProcessNames:
         """When a process (pid, `own` or `children`) was looked up last, and how long it had been on a core by then."""
         self._round_s = 0.0
 
-    def of(self, pid: int, round_s: float) -> _Look:
+    def of(self, pid: int, round_s: float) -> ProcessFacts:
         """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
         if round_s != self._round_s:
-            self._cpu = {key: sample for key, sample in self._cpu.items() if key[0] in self._known}
-            self._places = {key: place for key, place in self._places.items() if key[0] in self._known}
-            self._commands = {pid: command for pid, command in self._commands.items() if pid in self._known}
-            self._known.clear()
+            self._cpu = {key: sample for key, sample in self._cpu.items() if key[0] in self._facts}
+            self._places = {key: place for key, place in self._places.items() if key[0] in self._facts}
+            self._commands = {pid: command for pid, command in self._commands.items() if pid in self._facts}
+            self._facts.clear()
             self._round_s = round_s
-        if pid not in self._known:
-            self._known[pid] = self._look_up(pid)
-        return self._known[pid]
+        if pid not in self._facts:
+            self._facts[pid] = self._look_up(pid)
+        return self._facts[pid]
 
-    def _look_up(self, pid: int) -> _Look:
-        """A pid that /proc does not have is the host's, seen from inside a container: it is named as such."""
+    def _look_up(self, pid: int) -> ProcessFacts:
+        """What /proc says now. A pid that it does not have is the host's, seen from inside a container: it is named as
+        such."""
         import psutil
 
         try:
             process = psutil.Process(pid)
             name = process.name()
         except psutil.NoSuchProcess:
-            return _Look(f"{pid} (host)")
+            return ProcessFacts(f"{pid} (host)")
         except (psutil.Error, OSError, ValueError):
-            return _Look()
-        user = ""
-        command = ""
-        container = ""
-        container_name = ""
-        pod = ""
-        job = ""
-        cpu: Reading = NOT_EXPOSED
-        children_cpu: Reading = NOT_EXPOSED
-        rss: Reading = NOT_EXPOSED
-        started_s = 0.0
+            return ProcessFacts()
+        facts = ProcessFacts(name=_encodable(name))
         with process.oneshot():
+            # Each group on its own: what this user may not read is left out.
             with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):
-                user = process.username()
+                facts = facts._replace(user=_encodable(process.username()))
             with contextlib.suppress(psutil.Error, OSError, ValueError):
-                command = self._command_of(pid, process.cmdline())
+                command = self._shown_command(pid, process.cmdline())
+                facts = facts._replace(command=_encodable(command, _COMMAND_CHARACTERS))
             with contextlib.suppress(psutil.Error, OSError, ValueError):
-                started_s = process.create_time()
-                rss = float(process.memory_info().rss)
+                facts = facts._replace(started_s=process.create_time())
+                facts = facts._replace(rss_bytes=float(process.memory_info().rss))
                 times = process.cpu_times()
-                cpu = self._cpu_of(pid, "own", times.user + times.system)
-                ended_s = times.children_user + times.children_system
-                children_cpu = self._cpu_of(pid, "children", ended_s + _running_children_s(pid))
+                facts = facts._replace(cpu_ratio=self._cpu_ratio(pid, "own", times.user + times.system))
+                children_s = times.children_user + times.children_system + _running_children_s(pid)
+                facts = facts._replace(children_cpu_ratio=self._cpu_ratio(pid, "children", children_s))
+        job = ""
         with contextlib.suppress(OSError):
-            text = _read(f"/proc/{pid}/cgroup")
-            (container, pod) = groups(text)
-            container_name = self._containers.of(text)
-            matched = _JOB.search(text)
-            job = ""
-            if matched:
-                job = matched.group(1)
-        key = (pid, started_s)
-        if key not in self._places:
-            self._places[key] = pod_and_job(pid, in_pod=bool(pod))
-        pod_name, other = self._places[key]
-        texts = (_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
-        return _Look(*texts, pod_name, job or other, cpu, rss, started_s, children_cpu, container_name)
+            cgroup = _read(f"/proc/{pid}/cgroup")
+            container, pod = container_and_pod(cgroup)
+            facts = facts._replace(container=container, pod=pod, container_name=self._containers.of(cgroup))
+            job_match = _JOB.search(cgroup)
+            if job_match:
+                job = job_match.group(1)
+        process_id = (pid, facts.started_s)
+        if process_id not in self._places:
+            self._places[process_id] = pod_and_job(pid, in_pod=bool(facts.pod))
+        pod_name, job_of_environment = self._places[process_id]
+        return facts._replace(pod_name=pod_name, job=job or job_of_environment)
 
-    def _command_of(self, pid: int, argv: Sequence[str]) -> str:
+    def _shown_command(self, pid: int, argv: Sequence[str]) -> str:
         """A command line as everybody may read it, worked out anew once it is another one."""
         hashed = hash(tuple(argv))
-        known = self._commands.get(pid)
-        if known is None or known[0] != hashed:
-            known = (hashed, shown_command(argv))
-            self._commands[pid] = known
-        return known[1]
+        last_hashed, shown = self._commands.get(pid, (0, ""))
+        if pid not in self._commands or last_hashed != hashed:
+            shown = shown_command(argv)
+            self._commands[pid] = (hashed, shown)
+        return shown
 
-    def _cpu_of(self, pid: int, whose: str, used_s: float) -> Reading:
-        """Share of one core since the round before."""
+    def _cpu_ratio(self, pid: int, whose: str, used_s: float) -> Reading:
+        """Share of one core since the last round; `used_s`: how long it has been on a core so far."""
         now_s = time.monotonic()
-        at_s, before_s = self._cpu.get((pid, whose), (0.0, 0.0))
+        last_s, last_used_s = self._cpu.get((pid, whose), (0.0, 0.0))
         self._cpu[pid, whose] = (now_s, used_s)
-        if at_s and now_s > at_s and used_s >= before_s:
-            return (used_s - before_s) / (now_s - at_s)
+        if last_s and now_s > last_s and used_s >= last_used_s:
+            return (used_s - last_used_s) / (now_s - last_s)
         return WARMING_UP
 
 
 def _running_children_s(pid: int) -> float:
     """CPU seconds of the processes below one, ended children of theirs included; what cannot be read is left out."""
     total_s = 0.0
-    left = _children(pid)
+    unread = _children(pid)
     for _ in range(MOST_CHILDREN):
-        if not left:
+        if not unread:
             break
-        child = left.pop()
+        child = unread.pop()
         total_s += _cpu_s(child)
-        left += _children(child)
+        unread += _children(child)
     return total_s
 
 
 def _children(pid: int) -> list[int]:
     """The processes that the main thread of one has started; none where the kernel does not list them."""
     try:
-        children = []
-        for word in _read(f"/proc/{pid}/task/{pid}/children").split():
-            children.append(int(word))
-        return children
+        return [int(word) for word in _read(f"/proc/{pid}/task/{pid}/children").split()]
     except (OSError, ValueError):
         return []
 
@@ -193,30 +185,38 @@ def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:
     kept. What lies in the process's own root is its user's: a link there leads no further than that user may read."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as stream:
-            pairs = (part.decode(errors="replace").partition("=") for part in stream.read(1 << 18).split(b"\0"))
-            known = {name: value for name, _, value in pairs if name in ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")}
+            pairs = (
+                part.decode(errors="replace").partition("=") for part in stream.read(_MOST_ENVIRONMENT).split(b"\0")
+            )
+            variables = {name: value for name, _, value in pairs if name in ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")}
     except OSError:
-        known = {}
+        variables = {}
     name = ""
     if in_pod:
-        name = known.get("POD_NAME") or known.get("HOSTNAME", "")
+        name = variables.get("POD_NAME") or variables.get("HOSTNAME", "")
     with contextlib.suppress(OSError, ValueError):
         if name:
-            # No other process of a GPU needs it, and the worker would load sockets and JSON with it.
+            # Only pods need it, and the worker would load sockets and JSON with it.
             from gpumon.sources.model_files import open_file, reader_of
 
             with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:
                 name = f"{file.read(64).decode('utf-8', 'replace').strip()}/{name}"
-    return _encodable(name), _encodable(known.get("SLURM_JOB_ID", ""), 32)
+    return _encodable(name), _encodable(variables.get("SLURM_JOB_ID", ""), 32)
 
 
-def groups(text: str) -> tuple[str, str]:
+def container_and_pod(text: str) -> tuple[str, str]:
     """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
-    container = _CONTAINER.search(text)
-    pod = _POD.search(text)
-    return container.group(1)[:12] if container else "", pod.group(1).replace("_", "-") if pod else ""
+    container = ""
+    container_match = _CONTAINER.search(text)
+    if container_match:
+        container = container_match.group(1)[:12]
+    pod = ""
+    pod_match = _POD.search(text)
+    if pod_match:
+        pod = pod_match.group(1).replace("_", "-")
+    return container, pod
 
 
 def _encodable(text: str, most: int = 256) -> str:
-    """/proc gives any bytes; what is no UTF-8 becomes a question mark. Cut to `most` characters."""
+    """The text cut to `most` characters. /proc gives any bytes: what is no UTF-8 becomes a question mark."""
     return text[:most].encode("utf-8", "replace").decode()

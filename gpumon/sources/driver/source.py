@@ -18,7 +18,7 @@ import msgspec
 import gpumon
 from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
-from gpumon.sources.driver.wire import GarbledError, Inbox, Timings, WorkerReport, request
+from gpumon.sources.driver.wire import GarbledError, Inbox, Timings, WorkerReport, request_line
 from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 
@@ -29,14 +29,16 @@ class Vendor(msgspec.Struct, frozen=True):
     source: str
     """As `GpuReading.source` and `Fault.source`."""
     module: str
-    """Has the driver, for the worker."""
+    """Python module that has the driver (`DRIVER`), for the worker."""
     driver: str
+    """What faults call the driver."""
     worker: str
+    """What faults call the worker."""
 
 
-NVIDIA = Vendor("nvml", "gpumon.sources.nvml.driver", "the NVIDIA driver", "the NVML worker")
-AMD = Vendor("amdsmi", "gpumon.sources.amd", "the AMD driver", "the AMD SMI worker")
-INTEL = Vendor("sysfs", "gpumon.sources.sysfs.intel", "the Intel driver", "the sysfs worker")
+NVIDIA = Vendor("nvml", module="gpumon.sources.nvml.driver", driver="the NVIDIA driver", worker="the NVML worker")
+AMD = Vendor("amdsmi", module="gpumon.sources.amd", driver="the AMD driver", worker="the AMD SMI worker")
+INTEL = Vendor("sysfs", module="gpumon.sources.sysfs.intel", driver="the Intel driver", worker="the sysfs worker")
 VENDORS: Final = (NVIDIA, AMD, INTEL)
 
 
@@ -68,10 +70,12 @@ _CLOSE_S = 0.2
 """Most that closing waits for the worker's end."""
 READY_STEP_S = 0.01
 """Between two looks of `ready`; without a worker a poll returns at once."""
-_XID_MOST = 16
+_MOST_XIDS = 16
+"""Xid events of one GPU that are shown, over all workers."""
 STDERR_BYTES = 4096
 """Bytes kept of what the worker and the driver library print; the rest is read and dropped."""
-_PIECE = 1 << 16
+_PIECE_BYTES = 1 << 16
+"""Bytes read from a pipe at once: as many as it holds."""
 
 
 PASSED: Final = frozenset(
@@ -99,11 +103,13 @@ Spawn = Callable[[Sequence[str], Mapping[str, str] | None], WorkerProcess]
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProcess:
-    """Start a worker in a session of its own, so that Ctrl+C and a closed terminal reach the monitor alone.
+    """Start a worker; `env` is its whole environment, None: what it needs of this process's own. Raises OSError.
 
-    Its working folder is the one that holds the package: `-m` finds it there, and nothing in the user's own folder
-    can stand in for a module. Raises OSError.
+    It gets a session of its own, so that Ctrl+C and a closed terminal reach the monitor alone. Its working folder is
+    the one that holds the package: `-m` finds it there, and nothing in the user's own folder can stand in for a module.
     """
+    if env is None:
+        env = worker_environment(os.environ)
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -111,25 +117,25 @@ def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProces
         stderr=subprocess.PIPE,
         bufsize=0,
         cwd=Path(gpumon.__file__).parent.parent,
-        env=worker_environment(os.environ) if env is None else dict(env),
+        env=dict(env),
         start_new_session=True,
     )
 
 
-def _command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
+def _worker_command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
     """The command line of a worker."""
     return (python, "-m", "gpumon.sources.driver", vendor.module, msgspec.json.encode(timings).decode())
 
 
-def asked_worker(vendor: Vendor) -> WorkerProcess | None:
-    """A worker that was asked for its first report, started before there is an event loop to wait for that in.
+def start_and_ask_worker(vendor: Vendor) -> WorkerProcess | None:
+    """Start a worker and ask it for its first report, before there is an event loop to wait for that in.
 
     None where it cannot be started: the source tries again, and says why.
     """
     try:
-        process = spawn(_command(vendor, sys.executable, TIMINGS), None)
+        process = spawn(_worker_command(vendor, sys.executable, TIMINGS), env=None)
         assert process.stdin is not None, "it is a pipe"
-        os.write(process.stdin.fileno(), request())
+        os.write(process.stdin.fileno(), request_line())
     except OSError:
         return None
     return process
@@ -161,7 +167,7 @@ class Child:
         if self.asked_s is not None or self.broken or self.process.stdin is None:
             return
         try:
-            os.write(self.process.stdin.fileno(), request(watched))
+            os.write(self.process.stdin.fileno(), request_line(watched))
         except OSError as error:
             self._break(f"its pipe is closed ({error.strerror})")
             return
@@ -169,8 +175,12 @@ class Child:
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has not answered, or has had no reading of any GPU to answer with."""
-        waited_s = now_s - self.asked_s if self.asked_s is not None else 0.0
-        return max(waited_s, self.report.silent_s if self.report is not None else 0.0)
+        silent_s = 0.0
+        if self.asked_s is not None:
+            silent_s = now_s - self.asked_s
+        if self.report is not None:
+            silent_s = max(silent_s, self.report.silent_s)
+        return silent_s
 
     def last_words(self) -> str:
         """The last line that it, or the driver library in it, printed; safe to show."""
@@ -187,6 +197,7 @@ class Child:
                     pipe.close()
 
     def _read_stdout(self) -> None:
+        """Take what the worker has sent."""
         piece = _read(self.process.stdout)
         if piece is None:
             return
@@ -204,6 +215,7 @@ class Child:
             self._news()
 
     def _read_stderr(self) -> None:
+        """Keep the end of what the worker has printed."""
         piece = _read(self.process.stderr)
         if piece:
             self._stderr = (self._stderr + piece)[-STDERR_BYTES:]
@@ -211,13 +223,14 @@ class Child:
             self._loop.remove_reader(self.process.stderr.fileno())
 
     def _break(self, why: str) -> None:
+        """Read its reports no more; the first reason stays."""
         self.broken = self.broken or why
         if self.process.stdout is not None:
             self._loop.remove_reader(self.process.stdout.fileno())
         self._news()
 
 
-def ended_by(status: int) -> str:
+def ending_of(status: int) -> str:
     """How a process ended, from its exit status."""
     if status >= 0:
         return f"ended with status {status}"
@@ -232,7 +245,7 @@ def _read(pipe: IO[bytes] | None) -> bytes | None:
     if pipe is None or pipe.closed:
         return None
     try:
-        return os.read(pipe.fileno(), _PIECE)
+        return os.read(pipe.fileno(), _PIECE_BYTES)
     except BlockingIOError:
         return None
     except OSError:
@@ -271,32 +284,40 @@ class DriverSource:
         env: Mapping[str, str] | None = None,
         limits: WorkerPatience = _LIMITS,
         timings: Timings = TIMINGS,
-        spawn: Spawn = spawn,
+        spawn_worker: Spawn = spawn,
         worker: WorkerProcess | None = None,
     ) -> None:
         """`env` is the worker's whole environment; None: what it needs of this process's own.
 
-        `worker`: the first one, of `asked_worker`, where it is started already.
+        `worker`: the first one, of `start_and_ask_worker`, where it is started already.
         """
         self.interval_s = interval_s
         self._vendor = vendor
         self._limits = limits
         self._env = env
-        self._spawn = spawn
-        self._command = _command(vendor, python, timings)
+        self._spawn = spawn_worker
+        self._command = _worker_command(vendor, python, timings)
         self._worker = worker
+        """A worker that was started before; None once it is the child."""
         self._child: Child | None = None
         self._dying: WorkerProcess | None = None
+        """A worker that was killed and is not gone yet: no new one is started."""
         self._killed_s = 0.0
+        """When it was killed (monotonic)."""
         self._restart_s = 0.0
+        """When to start the next worker (monotonic)."""
         self._failures = 0
-        self._why = ""
+        """Workers in a row that were lost soon."""
+        self._why_gone = ""
         """Why the last worker is gone; empty as soon as a new one has read the driver."""
         self._newest: WorkerReport | None = None
         """The last report with an open driver."""
         self._past_xid: dict[str, tuple[XidEvent, ...]] = {}
+        """UUID -> the events that earlier workers saw."""
         self._fault: tuple[str, float] = ("", 0.0)
+        """Cause of the present fault, and when it began (Unix time)."""
         self._news: asyncio.Future[None] | None = None
+        """Done when a report arrives, or the pipe breaks."""
         self._closed = False
         self._watched: frozenset[str] = frozenset()
 
@@ -318,8 +339,8 @@ class DriverSource:
         end_s = time.monotonic() + timeout_s
         while (now_s := time.monotonic()) < end_s and not self._closed:
             await self.poll(now_s)
-            report = self._child.report if self._child is not None else None
-            if report is not None or self._why:
+            has_report = self._child is not None and self._child.report is not None
+            if has_report or self._why_gone:
                 return
             await asyncio.sleep(READY_STEP_S)
 
@@ -340,7 +361,7 @@ class DriverSource:
         self._watched = uuids
 
     def set_interval(self, seconds: float) -> None:
-        """Lateness is measured in intervals, and so is the longest wait of a poll."""
+        """Set the seconds between two polls: lateness and the longest wait of a poll are measured in them."""
         self.interval_s = seconds
 
     async def close(self) -> None:
@@ -369,7 +390,7 @@ class DriverSource:
         """Why the worker is given up; empty while it is not."""
         status = child.process.poll()
         if status is not None:
-            return ended_by(status)
+            return ending_of(status)
         if child.broken:
             return child.broken
         silent_s = child.silent_s(now_s)
@@ -378,28 +399,37 @@ class DriverSource:
         return ""
 
     def _patience_s(self, child: Child) -> float:
+        """Seconds without an answer after which the worker is given up: more while GPUs are being opened."""
         report = child.report
-        opening = report is None or not report.ready or any(gpu.state is GpuState.INITIALISING for gpu in report.gpus)
-        return self._limits.init_s if opening else self._limits.answer_s
+        if report is None or not report.ready:
+            return self._limits.init_s
+        if any(gpu.state is GpuState.INITIALISING for gpu in report.gpus):
+            return self._limits.init_s
+        return self._limits.answer_s
 
     def _start_child(self, now_s: float) -> None:
+        """Start a worker; where that fails, try again later."""
         try:
             process = self._spawn(self._command, self._env)
         except OSError as error:
-            self._why = f"{self._vendor.worker} cannot be started: {error.strerror}"
+            self._why_gone = f"{self._vendor.worker} cannot be started: {error.strerror}"
             self._back_off(now_s)
             return
         self._child = Child(process, self._wake, now_s)
 
     def _wake(self) -> None:
+        """Let a waiting poll go on."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     def _lose(self, child: Child, now_s: float, why: str) -> None:
         """Give up on a worker. What it said about the driver tells more than how it ended."""
-        error = child.report.error if child.report is not None else ""
+        self._why_gone = f"{self._vendor.worker} {why}"
         words = child.last_words()
-        self._why = error or f"{self._vendor.worker} {why}" + (f" ({words})" if words else "")
+        if words:
+            self._why_gone += f" ({words})"
+        if child.report is not None and child.report.error:
+            self._why_gone = child.report.error
         if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
             self._failures = 0
         self._bury(child, now_s)
@@ -419,6 +449,7 @@ class DriverSource:
         self._killed_s = now_s
 
     def _back_off(self, now_s: float) -> None:
+        """Set when the next worker is started: each failure in a row doubles the pause."""
         pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, 16))
         self._failures += 1
         self._restart_s = now_s + pause_s
@@ -428,9 +459,10 @@ class DriverSource:
         child = self._child
         if child is None or child.report is None or not child.report.ready or child.report is self._newest:
             return
-        if self._why and child.report.silent_s and self._newest is not None:
-            return  # the GPUs hang for this worker, too: the rows of the last one say more
-        self._why = ""
+        if self._why_gone and child.report.silent_s and self._newest is not None:
+            # The GPUs hang for this worker, too: the rows of the last one say more.
+            return
+        self._why_gone = ""
         if self._past_xid:
             gpus = tuple(self._with_past_xid(gpu) for gpu in child.report.gpus)
             child.report = msgspec.structs.replace(child.report, gpus=gpus)
@@ -441,47 +473,60 @@ class DriverSource:
         past = self._past_xid.get(gpu.uuid, ())
         if not past:
             return gpu
-        return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-_XID_MOST:])
+        return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-_MOST_XIDS:])
 
     def _contribution(self, now_s: float) -> Contribution:
-        cause, text = self._trouble(now_s)
-        if cause != self._fault[0]:
-            self._fault = (cause, time.time())
+        """The newest readings, and the present faults: the driver's own, then those of single GPUs."""
+        cause, text = self._present_fault(now_s)
+        last_cause, begun_wall_s = self._fault
+        if cause != last_cause:
+            begun_wall_s = time.time()
+            self._fault = (cause, begun_wall_s)
+        faults: tuple[Fault, ...] = ()
+        if cause:
+            faults = (Fault(self._vendor.source, text, begun_wall_s),)
+        pids: tuple[int, ...] = ()
+        if self._child is not None:
+            pids = (self._child.process.pid,)
         newest = self._newest
-        own = (Fault(self._vendor.source, text, self._fault[1]),) if cause else ()
+        if newest is None:
+            return Contribution(faults=faults, pids=pids)
         return Contribution(
-            gpus=newest.gpus if newest else (),
-            faults=(*own, *(newest.faults if newest is not None else ())),
-            driver=newest.driver if newest else "",
-            cuda=newest.cuda if newest else "",
-            pids=(self._child.process.pid,) if self._child is not None else (),
+            gpus=newest.gpus,
+            faults=(*faults, *newest.faults),
+            driver=newest.driver,
+            cuda=newest.cuda,
+            pids=pids,
         )
 
-    def _trouble(self, now_s: float) -> tuple[str, str]:
+    def _present_fault(self, now_s: float) -> tuple[str, str]:
         """The present fault: the cause, which dates it, and the text, which also counts seconds."""
         child = self._child
         if child is None:
-            return self._no_child(now_s)
+            return self._fault_without_child(now_s)
         report = child.report
         if report is not None and report.error:
             return report.error, report.error
         if report is None or not report.ready:
             text = f"initialising {self._vendor.driver} ({now_s - child.started_s:.0f} s)"
-            if self._why:
-                return (self._why, f"{self._why}; now {text}")
+            if self._why_gone:
+                return (self._why_gone, f"{self._why_gone}; now {text}")
             return ("initialising", text)
         silent_s = child.silent_s(now_s)
         if silent_s <= LATE_INTERVALS * self.interval_s:
             return "", ""
+        replaced_s = max(0.0, self._patience_s(child) - silent_s)
         return "late", (
             f"{self._vendor.driver} has not answered for {silent_s:.1f} s: the GPUs show old readings; "
-            f"its worker (pid {child.process.pid}) is replaced in {max(0.0, self._patience_s(child) - silent_s):.0f} s"
+            f"its worker (pid {child.process.pid}) is replaced in {replaced_s:.0f} s"
         )
 
-    def _no_child(self, now_s: float) -> tuple[str, str]:
+    def _fault_without_child(self, now_s: float) -> tuple[str, str]:
+        """Cause and text of the fault while there is no worker."""
         if self._dying is not None and now_s - self._killed_s > self._limits.die_s:
             return "unkillable", (
                 f"{self._vendor.worker} (pid {self._dying.pid}) hangs inside the driver and cannot be killed: "
                 "no new one is started until it is gone; a reboot may be needed"
             )
-        return self._why, f"{self._why}; next try in {max(0.0, self._restart_s - now_s):.0f} s"
+        pause_s = max(0.0, self._restart_s - now_s)
+        return self._why_gone, f"{self._why_gone}; next try in {pause_s:.0f} s"

@@ -27,13 +27,13 @@ class Timings(msgspec.Struct, frozen=True):
     minute_s: float = 60.0
     """ECC, row remapping, names, limits, top clocks."""
     open_s: float = 20.0
-    """The first report waits so long for GPUs that are being opened; those that take longer come into later ones."""
+    """Longest wait of the first report for GPUs that are being opened; those that take longer come into later ones."""
     init_retry_s: float = 5.0
     """Between two tries to initialise the driver."""
     reprobe_s: float = 30.0
     """Between two looks at a GPU that is lost, needs a reset or cannot be opened."""
     permission_s: float = 300.0
-    """Before a call that was not permitted is tried again."""
+    """Pause before a call that was not permitted is tried again."""
     backoff_s: float = 5.0
     """First pause after a failure that may pass; it doubles up to a minute."""
 
@@ -56,16 +56,16 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """The worker ends after this report: only a new process can load the driver's new library."""
 
 
-def request(watched: Collection[str] = ()) -> bytes:
+def request_line(watched: Collection[str] = ()) -> bytes:
     """The line on the worker's stdin that asks for one report; the end of its stdin ends the worker.
 
     `watched` are the GPUs (uuids) whose PCIe traffic is measured meanwhile.
     """
-    named = []
+    uuids = []
     for uuid in sorted(watched):
         if uuid.isascii() and uuid.isprintable() and " " not in uuid:
-            named.append(uuid)
-    return " ".join(named[:MOST_WATCHED]).encode() + b"\n"
+            uuids.append(uuid)
+    return " ".join(uuids[:MOST_WATCHED]).encode() + b"\n"
 
 
 class Requests:
@@ -75,7 +75,7 @@ class Requests:
         self._rest = b""
 
     def feed(self, piece: bytes) -> list[frozenset[str]]:
-        """The GPUs (uuids) that each request names which is complete with this piece."""
+        """The requests that are complete with this piece, each as the GPUs (uuids) that it names."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         return [frozenset(line.decode("ascii", "replace").split()) for line in lines]
 
@@ -87,7 +87,7 @@ class GarbledError(Exception):
     """The bytes from the worker are no reports."""
 
 
-def pack(report: WorkerReport) -> bytes:
+def pack_report(report: WorkerReport) -> bytes:
     """The report as one message: 4 bytes of length, then msgpack."""
     body = msgspec.msgpack.encode(report)
     return _LENGTH.pack(len(body)) + body

@@ -17,7 +17,7 @@ import msgspec
 
 from gpumon.sources.driver.calls import DriverDownError
 from gpumon.sources.driver.fleet import Driver, DriverGpus
-from gpumon.sources.driver.wire import Requests, Timings, WorkerReport, pack
+from gpumon.sources.driver.wire import Requests, Timings, WorkerReport, pack_report
 
 
 class Reporter:
@@ -26,37 +26,58 @@ class Reporter:
     def __init__(self, driver: Driver, timings: Timings) -> None:
         self._driver = driver
         self._timings = timings
-        self._fleet: DriverGpus | None = None
+        self._gpus: DriverGpus | None = None
+        """None until the driver is initialised."""
         self._versions = ("", "")
+        """Of the driver, and of CUDA or ROCm."""
         self._code = 0
+        """The library's code of the last init, or of the error that ended the session."""
         self._retry_s = 0.0
+        """When to initialise it again (monotonic)."""
         self._seq = 0
 
     def report(self, watched: frozenset[str]) -> WorkerReport:
         """The newest readings, with PCIe traffic of the GPUs `watched` (uuids). Blocks as long as the driver does."""
         self._seq += 1
         now_s = time.monotonic()
-        if self._fleet is None and now_s >= self._retry_s:
+        if self._gpus is None and now_s >= self._retry_s:
             self._code = self._driver.start()
             self._retry_s = now_s + self._timings.init_retry_s
             if self._code == 0:
                 self._versions = self._driver.versions()
-                self._fleet = DriverGpus(self._driver, self._timings)
-        fleet = self._fleet
-        if fleet is not None:
+                self._gpus = DriverGpus(self._driver, self._timings)
+        gpus = self._gpus
+        if gpus is not None:
             try:
-                gpus = fleet.read(time.monotonic(), watched)
-                error = "" if gpus else self._driver.no_gpu
-                return WorkerReport(self._seq, True, gpus, *self._versions, error, fleet.faults, fleet.silent_s)
+                return self._ready_report(gpus, watched)
             except DriverDownError as down:
-                self._fleet = None
+                self._gpus = None
                 self._code = down.code
+        error = self._driver.explain(self._code)
         leaving = self._code in self._driver.reload
-        return WorkerReport(self._seq, False, error=self._driver.explain(self._code), leaving=leaving)
+        return WorkerReport(self._seq, ready=False, error=error, leaving=leaving)
+
+    def _ready_report(self, gpus: DriverGpus, watched: frozenset[str]) -> WorkerReport:
+        """The report of a driver that is open. Raises DriverDownError."""
+        readings = gpus.read(time.monotonic(), watched)
+        driver, cuda = self._versions
+        return WorkerReport(
+            self._seq,
+            ready=True,
+            gpus=readings,
+            driver=driver,
+            cuda=cuda,
+            error="" if readings else self._driver.no_gpu,
+            faults=gpus.faults,
+            silent_s=gpus.silent_s,
+        )
 
 
 def _listen(requests: queue.SimpleQueue[frozenset[str]]) -> None:
-    """Runs in a thread, so that the end of stdin ends this process even while the driver hangs."""
+    """Put the requests on stdin into the queue; the end of stdin ends this process.
+
+    It runs in a thread of its own, so that this holds while the driver hangs, too.
+    """
     lines = Requests()
     while piece := os.read(0, 4096):
         for watched in lines.feed(piece):
@@ -75,14 +96,15 @@ def main(module: str, timings: str = "{}") -> None:
     reporter = Reporter(importlib.import_module(module).DRIVER, msgspec.json.decode(timings, type=Timings))
     while True:
         report = reporter.report(requests.get())
-        rest = memoryview(pack(report))
+        unsent = memoryview(pack_report(report))
         try:
-            while rest:
-                rest = rest[pipe.write(rest) or 0 :]
+            while unsent:
+                unsent = unsent[pipe.write(unsent) or 0 :]
         except BrokenPipeError:
             os._exit(0)
         if report.leaving:
             os._exit(0)
         if report.seq == 1:
+            # What is there after the first report stays: no later collection has to look at it.
             gc.collect()
             gc.freeze()

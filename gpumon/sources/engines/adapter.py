@@ -608,13 +608,13 @@ class Adapter:
         different moments, so that their difference may fall for a while."""
         # Taken out and put in again, so that the ranks that were not seen for longest are first.
         last_whole, last_remainder = self._remainders.pop(rank, (0.0, 0.0))
-        remainder = max(0.0, whole - part)
+        difference = max(0.0, whole - part)
         if whole >= last_whole:
-            remainder = max(remainder, last_remainder)
-        self._remainders[rank] = (whole, remainder)
+            difference = max(difference, last_remainder)
+        self._remainders[rank] = (whole, difference)
         while len(self._remainders) > 2 * MOST_RANKS:
             del self._remainders[next(iter(self._remainders))]
-        return remainder
+        return difference
 
     def _make_plan(self, samples: Mapping[str, FoundSeries]) -> _Plan:
         """How a page of these series is read."""

@@ -26,6 +26,7 @@ MOST_BACKENDS: Final = 256
 _SECRETS: Final = re.compile(r"//[^/?#]*@")
 """User and password of a URL."""
 TIMED_OUT: Final = 408
+"""The HTTP status of a request that took too long."""
 TOO_MANY: Final = 429
 """The HTTP status of a request that was turned away."""
 _CLIENT_GONE: Final = 499
@@ -126,8 +127,8 @@ class FrontEnd(Adapter):
         """Put into the first rank how many backends there are, and how many get requests, where the page tells."""
         first_rank = next(iter(figures.ranks.values()))
         # Some pages name a backend with its first request only.
-        known = max(float(len(figures.backends)), first_rank.gauges.get(q.BACKENDS_READY, 0.0))
-        figures.put(first_rank.gauges, q.BACKENDS, known, f"label {self.backends.labels[0]}")
+        backend_count = max(float(len(figures.backends)), first_rank.gauges.get(q.BACKENDS_READY, 0.0))
+        figures.put(first_rank.gauges, q.BACKENDS, backend_count, f"label {self.backends.labels[0]}")
         if q.BACKENDS_READY in first_rank.gauges:
             return
         if all(q.READY in backend.gauges for backend in figures.backends.values()):

@@ -40,14 +40,14 @@ class Renaming:
     def page_names(self, table_names: Iterable[str]) -> frozenset[str]:
         """The page's names for names of the tables."""
         wanted_names = frozenset(table_names)
-        page_names = {page_name for page_name, table_name in self._names.items() if table_name in wanted_names}
+        names = {page_name for page_name, table_name in self._names.items() if table_name in wanted_names}
         for table_name in wanted_names:
             page_name = table_name
             if table_name.startswith(self._table_prefix):
                 page_name = self._page_prefix + table_name[len(self._table_prefix) :]
             if page_name not in self._names:
-                page_names.add(page_name)
-        return frozenset(page_names)
+                names.add(page_name)
+        return frozenset(names)
 
     def rename_page(self, scan: Scan) -> Scan:
         """The page with the tables' names."""

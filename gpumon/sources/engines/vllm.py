@@ -229,19 +229,19 @@ class _UnseenErrors:
         self.total = 0.0
         self._answered = 0.0
         """Errors that the API server has answered with so far."""
-        self._known = 0.0
+        self._engine_failures = 0.0
         """Failed requests that the engine has counted so far."""
 
-    def add(self, answered: float, known: float) -> None:
+    def add(self, answered: float, engine_failures: float) -> None:
         """Take in what both have counted: an error that both counted in the same interval is one."""
-        if answered < self._answered or known < self._known:  # a restart
+        if answered < self._answered or engine_failures < self._engine_failures:  # a restart
             self.total = 0.0
             self._answered = 0.0
-            self._known = 0.0
-        unseen = (answered - self._answered) - (known - self._known)
+            self._engine_failures = 0.0
+        unseen = (answered - self._answered) - (engine_failures - self._engine_failures)
         self.total += max(0.0, unseen)
         self._answered = answered
-        self._known = known
+        self._engine_failures = engine_failures
 
 
 def _add_settings(figures: PageFigures) -> None:

@@ -29,6 +29,7 @@ _LIBRARY_LOST: Final = (
     "the NVIDIA kernel driver runs, but its library (libnvidia-ml.so.1) is not found: install the driver's user part; "
     "in a container, start it with --gpus all (NVIDIA Container Toolkit)"
 )
+# Names of NVML's return codes without NVML_ERROR_, and what they mean for a call.
 _RULES: tuple[tuple[str, CallRule], ...] = (
     ("INVALID_ARGUMENT NOT_SUPPORTED", NEVER),
     (
@@ -49,6 +50,7 @@ _RULES: tuple[tuple[str, CallRule], ...] = (
     ),
     ("UNKNOWN", UNKNOWN_CODE),
 )
+# Return code -> the fault of a driver that cannot be used, and the fix.
 _FIXES: dict[int, str] = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         f"{NO_DRIVER} (libnvidia-ml.so.1): install the NVIDIA driver; "
@@ -79,7 +81,7 @@ _FIXES: dict[int, str] = {
 
 
 def _code_of(error: Exception) -> int | None:
-    """NVML's return code that an exception of pynvml stands for."""
+    """NVML's return code that an exception of pynvml stands for; None: the exception is a fault of gpumon's own."""
     if isinstance(error, pynvml.NVMLError):
         return int(error.value)
     if isinstance(error, (AttributeError, pynvml.NVMLLibraryMismatchError)):
@@ -175,7 +177,7 @@ class Nvml:
         return driver, f"{cuda // 1000}.{cuda % 1000 // 10}"
 
     def events(self) -> XidWatch:
-        """Xid errors."""
+        """A watch of Xid errors, which begins with the first GPU."""
         return XidWatch(self.api.driver_down)
 
     def count(self) -> int:
@@ -183,14 +185,15 @@ class Nvml:
         return int(pynvml.nvmlDeviceGetCount())
 
     def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
-        """The GPU at an index."""
+        """The GPU at an index: `last` where it is still that one."""
         trace[0] = "nvmlDeviceGetHandleByIndex"
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
         trace[0] = "nvmlDeviceGetUUID"
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         if last is not None and last.uuid == uuid:
             return last
-        return NvmlGpu(index, handle, uuid, NvmlSession(self.api, timings, GpmRequest(), ProcessNames(), trace))
+        session = NvmlSession(self.api, timings, request=GpmRequest(), names=ProcessNames(), trace=trace)
+        return NvmlGpu(index, handle, uuid, session)
 
 
 DRIVER = Nvml()

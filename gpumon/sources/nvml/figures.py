@@ -25,7 +25,7 @@ class NvmlGauge(NamedTuple):
 
 
 def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> NvmlGauge:
-    """`older`: the call of drivers that do not have the first."""
+    """A gauge that one call gives; `older`: the call of drivers that do not have the first."""
     calls = (name, older) if older else (name,)
     return NvmlGauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
 
@@ -79,7 +79,7 @@ _CORES_PER_SM_64 = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
 def read_gauges(calls: Calls, handle: Any, gauges: tuple[NvmlGauge, ...], values: dict[str, Any]) -> None:
     """Put each gauge's number, or why there is none, into `values` under its field's name."""
     for field, alternatives, scale in gauges:
-        raw = calls.first(handle, alternatives)
+        raw = calls.first_supported(handle, alternatives)
         values[field] = raw if raw.__class__ is Missing else raw * scale
 
 
@@ -89,7 +89,8 @@ def cores_to_sms(cores: Reading, capability: tuple[int, int] | None) -> Reading:
         return cores
     if capability is None:
         return NOT_SUPPORTED
-    return cores / (64 if capability in _CORES_PER_SM_64 else 128)
+    cores_per_sm = 64 if capability in _CORES_PER_SM_64 else 128
+    return cores / cores_per_sm
 
 
 _MEMORY_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
@@ -113,12 +114,12 @@ class MemoryFigure(NamedTuple):
 
 def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
     """The memory of the device; host memory stands in only where the driver says that there is no framebuffer."""
-    record = calls.first(handle, _MEMORY_CALLS)
+    record = calls.first_supported(handle, _MEMORY_CALLS)
     if not isinstance(record, Missing) and record.total > 0:
-        reserved = getattr(record, "reserved", None)
-        return MemoryFigure(
-            float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved)
-        )
+        reserved: Reading = NOT_SUPPORTED
+        if getattr(record, "reserved", None) is not None:
+            reserved = float(record.reserved)
+        return MemoryFigure(float(record.used), float(record.total), reserved)
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
         return MemoryFigure(record, record, record)
     if UNIFIED.search(name):
@@ -133,6 +134,7 @@ def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
     return MemoryFigure(float(host.total - host.available), float(host.total), NOT_SUPPORTED, shared=True)
 
 
+# Numbers of NVML's fields (NVML_FI_*).
 MEMORY_TEMPERATURE_FIELD = 82
 NVLINK_TX_KIB = 138
 NVLINK_RX_KIB = 139
@@ -140,6 +142,8 @@ RECOVERY_ACTION = 230
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""
 
+_MOST_NS = 1e19
+"""Three hundred years: a counter from there on (2^64 - 1 is 1.8e19) holds no time."""
 THROTTLE_NS = {
     74: "sw_power_cap",
     76: "sync_boost",
@@ -153,6 +157,7 @@ THROTTLE_NS = {
 clock event reasons have too are named alike). Field 78, low utilization, is no throttling: clocks are low where there
 is little to do."""
 
+# Fields with their scopes (0: the GPU), by how often they are read.
 SLOW_FIELDS: tuple[tuple[int, int], ...] = (
     (MEMORY_TEMPERATURE_FIELD, 0),
     (NVLINK_TX_KIB, ALL_LINKS),
@@ -187,34 +192,38 @@ Stamped = tuple[Reading, int]
 class Batch:
     """Fields that are read in one call; one that the GPU does not have is not asked for again."""
 
-    def __init__(self, wanted: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, fields: tuple[tuple[int, int], ...]) -> None:
+        """`fields`: each with its scope."""
         self._worked: set[int] = set()
-        self._key = f"nvmlDeviceGetFieldValues {wanted[0][0]}"
-        self._all = wanted
-        self._asked = wanted
+        """Fields that have had a value."""
+        self._key = f"nvmlDeviceGetFieldValues {fields[0][0]}"
+        self._all = fields
+        self._supported = fields
+        """Those that are asked for."""
         self._unsupported: dict[int, Stamped] = {}
+        """The answers of those that are not."""
 
     def read(self, calls: Calls, handle: Any) -> dict[int, Stamped]:
-        """Each field's value and time stamp."""
+        """Each field's value and time stamp by its number."""
         stamped = dict(self._unsupported)
-        if not self._asked:
+        if not self._supported:
             return stamped
-        answers = calls.read("nvmlDeviceGetFieldValues", handle, self._asked, key=self._key)
+        answers = calls.read("nvmlDeviceGetFieldValues", handle, self._supported, key=self._key)
         if isinstance(answers, Missing):
-            for field, _ in self._asked:
+            for field, _ in self._supported:
                 stamped[field] = (answers, 0)
             return stamped
-        for (field, _), answer in zip(self._asked, answers, strict=True):
-            stamped[field] = (self._taken(calls, field, answer), int(answer.timestamp))
+        for (field, _), answer in zip(self._supported, answers, strict=True):
+            stamped[field] = (self._value_of(calls, field, answer), int(answer.timestamp))
         self._leave_out_unsupported(stamped)
         return stamped
 
-    def _taken(self, calls: Calls, field: int, answer: Any) -> Reading:
+    def _value_of(self, calls: Calls, field: int, answer: Any) -> Reading:
         """The value of a field; one that worked before is not called unsupported, but gone."""
         value = _value(calls, answer)
         if not isinstance(value, Missing):
             self._worked.add(field)
-        elif _lacks(value) and field in self._worked:
+        elif _is_not_supported(value) and field in self._worked:
             return NOT_ANY_MORE
         return value
 
@@ -222,34 +231,36 @@ class Batch:
         """Do not ask again for the fields that the GPU does not have."""
         lacking = set()
         for field, (value, _) in stamped.items():
-            if _lacks(value):
+            if _is_not_supported(value):
                 lacking.add(field)
         if len(lacking) > len(self._unsupported):
             self._unsupported = {field: stamped[field] for field in lacking}
-            self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
+            self._supported = tuple(pair for pair in self._all if pair[0] not in lacking)
 
     def forget(self) -> None:
         """Ask for every field again."""
         self._worked = set()
-        self._asked = self._all
+        self._supported = self._all
         self._unsupported = {}
 
 
-def _lacks(value: Reading) -> bool:
+def _is_not_supported(value: Reading) -> bool:
+    """Whether the GPU does not have this field."""
     return isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
 
 
 def throttle_s(stamped: dict[int, Stamped]) -> dict[str, float]:
     """Seconds throttled by cause, of those counters that gave a number."""
-    counted = ((cause, stamped[field][0]) for field, cause in THROTTLE_NS.items())
-    s = {}
-    for cause, value in counted:
-        if not isinstance(value, Missing) and 0.0 <= value < 1e19:
-            s[cause] = value * 1e-9
-    return s
+    seconds = {}
+    for field, cause in THROTTLE_NS.items():
+        nanoseconds, _ = stamped[field]
+        if not isinstance(nanoseconds, Missing) and 0.0 <= nanoseconds < _MOST_NS:
+            seconds[cause] = nanoseconds * 1e-9
+    return seconds
 
 
 def _value(calls: Calls, answer: Any) -> Reading:
+    """The number in one field's answer, or why there is none."""
     if answer.nvmlReturn != pynvml.NVML_SUCCESS:
         return calls.meaning(answer.nvmlReturn)
     member = _MEMBERS.get(answer.valueType)
@@ -259,10 +270,11 @@ def _value(calls: Calls, answer: Any) -> Reading:
 
 
 class CounterRate:
-    """The rate of a KiB counter between two looks, by the driver's own time stamps."""
+    """The rate of a counter of KiB from one reading to the next, by the driver's own time stamps."""
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
+        """The counter when it was read last (KiB), and its time stamp (microseconds)."""
 
     def bytes_per_s(self, stamped: Stamped) -> Reading:
         """Bytes per second since the last call; Missing at first and after the counter fell (GPU reset)."""
@@ -272,8 +284,11 @@ class CounterRate:
             return value
         last = self._last
         self._last = (value, stamp_us)
-        if last is None or stamp_us <= last[1]:
+        if last is None:
             return WARMING_UP
-        if value < last[0]:
+        last_value, last_stamp_us = last
+        if stamp_us <= last_stamp_us:
+            return WARMING_UP
+        if value < last_value:
             return Missing(Reason.RESET)
-        return (value - last[0]) * 1024.0 / ((stamp_us - last[1]) * 1e-6)
+        return (value - last_value) * 1024.0 / ((stamp_us - last_stamp_us) * 1e-6)

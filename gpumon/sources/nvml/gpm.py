@@ -14,6 +14,7 @@ from gpumon.sources.driver.calls import Calls
 CLOSEST_S = 0.15
 """Samples less than 100 ms apart give zeros that look like idle; the guard keeps clear of that."""
 MIB_PER_S = 1048576.0
+"""Bytes/s."""
 _PERCENT = 0.01
 
 
@@ -85,18 +86,22 @@ class Gpm:
         self._request = request
         self._slice_of = slice_of
         self._samples: list[Any] = []
+        """The driver's records of the last two samples, the older first."""
         self._sampled_s: float | None = None
-        self._off: Missing | None = None
-        self._probed = False
+        """When the newer was taken (monotonic)."""
+        self._unavailable: Missing | None = None
+        """Why GPM cannot work here; None: it may."""
+        self._is_probed = False
         self._values: dict[str, Reading] = {}
+        """What the last read gave."""
 
     def read(self, now_s: float) -> dict[str, Reading]:
         """Means since the last read by field name; the last values again where that was less than 150 ms ago."""
-        if not self._probed:
-            self._off = self._probe()
-            self._probed = True
-        if self._off is not None:
-            return _all(self._off)
+        if not self._is_probed:
+            self._unavailable = self._probe()
+            self._is_probed = True
+        if self._unavailable is not None:
+            return _for_all_metrics(self._unavailable)
         if self._sampled_s is not None and now_s - self._sampled_s < CLOSEST_S:
             return self._values
         self._values = self._measure(now_s)
@@ -116,33 +121,38 @@ class Gpm:
         self._samples = []
 
     def _probe(self) -> Missing | None:
-        """Why GPM cannot work here, by the order in which drivers are known to tell the truth."""
+        """Why GPM cannot work here; None where it may. Inside a vGPU drivers claim support, so that is asked first."""
         mode = self._calls.read("nvmlDeviceGetVirtualizationMode", self._handle)
         if mode == VGPU:
             return _NO_VGPU
         support = self._calls.read("nvmlGpmQueryDeviceSupport", self._handle)
         if isinstance(support, Missing):
             if support.reason is Reason.NOT_SUPPORTED:
-                return _explain(support)
+                return _explain_missing(support)
             return None
-        return None if support.isSupportedDevice else _NO_GPM
+        if support.isSupportedDevice:
+            return None
+        return _NO_GPM
 
     def _measure(self, now_s: float) -> dict[str, Reading]:
+        """Take a sample: the means since the one before."""
         if not self._samples and not self._allocate():
-            return _all(Missing(Reason.ERROR, "the driver has no memory for GPM samples"))
+            return _for_all_metrics(Missing(Reason.ERROR, "the driver has no memory for GPM samples"))
         older, newer = self._samples
-        took = self._sample(older)
-        if isinstance(took, Missing):
+        # The new sample goes into the record of the older one.
+        answer = self._sample_into(older)
+        if isinstance(answer, Missing):
             self._sampled_s = None
-            return _all(_explain(took))
+            return _for_all_metrics(_explain_missing(answer))
         self._samples.reverse()
-        first = self._sampled_s is None
+        is_first = self._sampled_s is None
         self._sampled_s = now_s
-        if first:
-            return _all(WARMING_UP)
+        if is_first:
+            return _for_all_metrics(WARMING_UP)
         return self._difference(newer, older)
 
     def _allocate(self) -> bool:
+        """Get the two records from the driver; whether it had memory for both."""
         samples = [self._calls.read("nvmlGpmSampleAlloc") for _ in range(2)]
         if not any(isinstance(sample, Missing) for sample in samples):
             self._samples = samples
@@ -150,18 +160,20 @@ class Gpm:
             self._samples = []
         return bool(self._samples)
 
-    def _sample(self, into: Any) -> Any:
+    def _sample_into(self, sample: Any) -> Any:
+        """Let the driver fill a sample record; returns Missing where it cannot."""
         if self._slice_of is None:
-            return self._calls.read("nvmlGpmSampleGet", self._handle, into)
-        return self._calls.read("nvmlGpmMigSampleGet", *self._slice_of, into)
+            return self._calls.read("nvmlGpmSampleGet", self._handle, sample)
+        return self._calls.read("nvmlGpmMigSampleGet", *self._slice_of, sample)
 
     def _difference(self, before: Any, after: Any) -> dict[str, Reading]:
+        """Means between two samples by field name."""
         record = self._request.record
         record.sample1 = before
         record.sample2 = after
         answer = self._calls.read("nvmlGpmMetricsGet", record)
         if isinstance(answer, Missing):
-            return _all(_explain(answer))
+            return _for_all_metrics(_explain_missing(answer))
         values: dict[str, Reading] = {}
         for metric, code, number in self._request.answers():
             if metric.whole_gpu and self._slice_of is not None:
@@ -173,9 +185,15 @@ class Gpm:
         return values
 
 
-def _all(missing: Missing) -> dict[str, Reading]:
+def _for_all_metrics(missing: Missing) -> dict[str, Reading]:
+    """No metric, for this reason."""
     return {metric.field: missing for metric in GPM_METRICS}
 
 
-def _explain(missing: Missing) -> Missing:
-    return {Reason.NOT_SUPPORTED: _NO_GPM, Reason.NO_PERMISSION: _NO_PERMISSION}.get(missing.reason, missing)
+def _explain_missing(missing: Missing) -> Missing:
+    """The reason in words, where a call of GPM is not supported or not permitted."""
+    if missing.reason is Reason.NOT_SUPPORTED:
+        return _NO_GPM
+    if missing.reason is Reason.NO_PERMISSION:
+        return _NO_PERMISSION
+    return missing

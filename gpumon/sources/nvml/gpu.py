@@ -23,7 +23,7 @@ from gpumon.sources.nvml.gpm import GPM_METRICS, WHOLE_GPU, Gpm, GpmRequest
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
 _FIRST_ENERGY_S = 1.0
-"""From the first reading of the energy counter to the second, before which no energy is known."""
+"""Seconds from the first reading of the energy counter to the second, before which no energy is known."""
 _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
 _UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
 _LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
@@ -35,13 +35,13 @@ _PCIE = {
 """Counter of `nvmlDeviceGetPcieThroughput` by field."""
 _KIB = 1024.0
 _PROFILE = re.compile(r"\bMIG (\S+)")
-_REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
+_SLICES_REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
 _MOST_PROCESSES = 256
 """Processes kept of one GPU."""
-_KEPT_S = 60.0
+_LIST_STANDS_S = 60.0
 """How long a list stands in for calls that fail: as long as the longest pause between them."""
-_KINDS = ("Compute", "Graphics", "MPSCompute")
 _TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
+"""Kind of process in the names of NVML's calls -> `GpuProcess.type`."""
 
 
 def _process_lists(kind: str) -> tuple[tuple[str, str, tuple[()]], ...]:
@@ -50,7 +50,7 @@ def _process_lists(kind: str) -> tuple[tuple[str, str, tuple[()]], ...]:
     return tuple((call, call, ()) for call in calls)
 
 
-_LISTS = {kind: _process_lists(kind) for kind in _KINDS}
+_LISTS = {kind: _process_lists(kind) for kind in _TYPES}
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
@@ -88,6 +88,7 @@ class NvmlGpu:
         self._pcie: dict[str, Reading] = {}
         """PCIe traffic as it was measured last, while the GPU is watched."""
         self._advice = (GpuState.OK, "")
+        """State and text of the recovery that the driver advises."""
         self._energy = Energy()
         self._slow_due_s = 0.0
         self._energy_due_s = 0.0
@@ -103,7 +104,7 @@ class NvmlGpu:
         return str(self._values["name"])
 
     def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:
-        """This GPU, then its MIG slices; reads all tiers that are due."""
+        """Read all tiers that are due; returns this GPU, then its MIG slices."""
         self._calls.begin(now_s)
         timings = self._session.timings
         if now_s >= self._minute_due_s:
@@ -111,14 +112,16 @@ class NvmlGpu:
             self._minute_due_s = now_s + timings.minute_s
         if now_s >= self._slow_due_s or self._slices.changed:
             self._read_slow(now_s)
-            self._slow_due_s = self._due_again(self._slow_due_s, now_s, timings.slow_s, timings.slow_s)
+            self._slow_due_s = self._next_due_s(self._slow_due_s, now_s, timings.slow_s, timings.slow_s)
         if now_s >= self._energy_due_s:
             self._read_energy(now_s)
         self._read_tick(now_s, pcie)
         self._drop_implausible()
-        badge = self._calls.badge()
-        state, text = self._advice if badge[0] is GpuState.OK and self._advice[1] else badge
-        own = GpuReading(
+        state, text = self._calls.badge()
+        _, advice = self._advice
+        if state is GpuState.OK and advice:
+            state, text = self._advice
+        reading = GpuReading(
             index=self.index,
             uuid=self.uuid,
             state=state,
@@ -130,10 +133,10 @@ class NvmlGpu:
             **self._values,
         )
         if self._slices.enabled:
-            return (own, *self._slices.read(now_s, self.index, self.uuid))
-        return (own,)
+            return (reading, *self._slices.read(now_s, self.index, self.uuid))
+        return (reading,)
 
-    def _due_again(self, due_s: float, now_s: float, first_s: float, period_s: float) -> float:
+    def _next_due_s(self, due_s: float, now_s: float, first_s: float, period_s: float) -> float:
         """When to read again what was due at `due_s`, 0 at first: not all GPUs in one tick."""
         if due_s:
             return now_s + period_s
@@ -146,6 +149,7 @@ class NvmlGpu:
             self._slices.close()
 
     def _read_tick(self, now_s: float, pcie: Pcie) -> None:
+        """Read what is read at every tick."""
         calls = self._calls
         handle = self.handle
         values = self._values
@@ -159,8 +163,10 @@ class NvmlGpu:
             self._drop_what_unified_memory_lacks()
         self.read_s = time.monotonic()
         figures.read_gauges(calls, handle, figures.TICK, values)
-        mask = calls.first(handle, figures.THROTTLE_CALLS)
-        values["throttle"] = () if isinstance(mask, Missing) else throttle_names(mask)
+        mask = calls.first_supported(handle, figures.THROTTLE_CALLS)
+        values["throttle"] = ()
+        if not isinstance(mask, Missing):
+            values["throttle"] = throttle_names(mask)
         if self._slices.enabled:
             for metric in GPM_METRICS:
                 values[metric.field] = _PER_SLICE
@@ -168,10 +174,10 @@ class NvmlGpu:
         values.update(self._gpm.read(now_s))
         self._read_pcie(pcie)
         for field, rate in (*self._nvlink.items(), *self._pcie.items()):
-            if self._lacks(field):
+            if self._has_no_gpm(field):
                 values[field] = rate
 
-    def _lacks(self, field: str) -> bool:
+    def _has_no_gpm(self, field: str) -> bool:
         """Whether this GPU has no GPM metric of a field."""
         value = self._values[field]
         return isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
@@ -183,15 +189,18 @@ class NvmlGpu:
         elif pcie is Pcie.MEASURE and not self._values["vram_shared"]:
             self._pcie = {}
             for field, way in _PCIE.items():
-                if self._lacks(field):
+                if self._has_no_gpm(field):
                     self._pcie[field] = self._pcie_rate(field, way)
 
     def _pcie_rate(self, field: str, way: int) -> Reading:
         """Traffic of one direction in bytes/s."""
         kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, way, key=field)
-        return kib_per_s if isinstance(kib_per_s, Missing) else kib_per_s * _KIB
+        if isinstance(kib_per_s, Missing):
+            return kib_per_s
+        return float(kib_per_s * _KIB)
 
     def _read_busy(self) -> None:
+        """Read the shares of time in which kernels ran and memory was accessed: of the whole GPU only."""
         busy: Reading = _PER_SLICE
         memory_busy: Reading = _PER_SLICE
         if not self._slices.enabled:
@@ -218,6 +227,7 @@ class NvmlGpu:
         self._values.update(dict.fromkeys(_LINK, _UNIFIED))
 
     def _read_slow(self, now_s: float) -> None:
+        """Read slices, processes and what else changes within seconds."""
         calls = self._calls
         handle = self.handle
         values = self._values
@@ -225,7 +235,9 @@ class NvmlGpu:
         self._slices.refresh(now_s)
         if self._slices.enabled is not was_sliced:
             self._begin_anew()
-        values["processes"] = () if self._slices.enabled else self._processes.read()
+        values["processes"] = ()
+        if not self._slices.enabled:
+            values["processes"] = self._processes.read()
         figures.read_gauges(calls, handle, figures.SLOW, values)
         stamped = self._slow_fields.read(calls, handle)
         values["throttle_s"] = figures.throttle_s(stamped)
@@ -241,7 +253,7 @@ class NvmlGpu:
         self._energy.check(self._values, time.monotonic())
         if not isinstance(self._values["energy_j"], Missing):
             period_s = self._session.timings.energy_s
-            self._energy_due_s = self._due_again(self._energy_due_s, now_s, _FIRST_ENERGY_S, period_s)
+            self._energy_due_s = self._next_due_s(self._energy_due_s, now_s, _FIRST_ENERGY_S, period_s)
 
     def _begin_anew(self) -> None:
         """With MIG on or off other calls work than before."""
@@ -252,28 +264,41 @@ class NvmlGpu:
         self._gpm = Gpm(self._calls, self.handle, self._session.request)
 
     def _read_minute(self) -> None:
+        """Read what seldom changes: name, kind, limits, errors of its memory, and the driver's advice."""
         calls = self._calls
         handle = self.handle
         values = self._values
         name = calls.read("nvmlDeviceGetName", handle)
-        values["name"] = values["name"] if isinstance(name, Missing) else name
-        capability = calls.read("nvmlDeviceGetCudaComputeCapability", handle)
-        if isinstance(capability, Missing):
-            known = None
-        else:
-            known = (capability[0], capability[1])
-        values["compute_capability"] = f"{known[0]}.{known[1]}" if known else ""
-        architecture = calls.read("nvmlDeviceGetArchitecture", handle)
-        values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
-        cores = calls.read("nvmlDeviceGetNumGpuCores", handle)
-        values["sm_count"] = figures.cores_to_sms(cores, known)
+        if not isinstance(name, Missing):
+            values["name"] = name
+        self._read_kind()
         figures.read_gauges(calls, handle, figures.MINUTE, values)
         rows = calls.read("nvmlDeviceGetRemappedRows", handle)
-        pending, failed = (rows, rows) if isinstance(rows, Missing) else (float(rows[2]), float(rows[3]))
-        values["remap_pending"] = pending
-        values["remap_failed"] = failed
-        action = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION][0]
-        self._advice = figures.RECOVERY.get(0 if isinstance(action, Missing) else int(action), (GpuState.OK, ""))
+        if isinstance(rows, Missing):
+            values["remap_pending"] = rows
+            values["remap_failed"] = rows
+        else:
+            values["remap_pending"] = float(rows[2])
+            values["remap_failed"] = float(rows[3])
+        action, _ = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION]
+        self._advice = (GpuState.OK, "")
+        if not isinstance(action, Missing):
+            self._advice = figures.RECOVERY.get(int(action), self._advice)
+
+    def _read_kind(self) -> None:
+        """Read compute capability, architecture and number of SMs."""
+        calls = self._calls
+        values = self._values
+        answer = calls.read("nvmlDeviceGetCudaComputeCapability", self.handle)
+        capability: tuple[int, int] | None = None
+        values["compute_capability"] = ""
+        if not isinstance(answer, Missing):
+            capability = (answer[0], answer[1])
+            values["compute_capability"] = f"{answer[0]}.{answer[1]}"
+        architecture = calls.read("nvmlDeviceGetArchitecture", self.handle)
+        values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
+        cores = calls.read("nvmlDeviceGetNumGpuCores", self.handle)
+        values["sm_count"] = figures.cores_to_sms(cores, capability)
 
 
 class Slice:
@@ -282,21 +307,17 @@ class Slice:
     def __init__(self, parent: Any, handle: Any, uuid: str, session: NvmlSession) -> None:
         self.handle = handle
         self.uuid = uuid
-        self.gone = False
-        """Its handle went stale: look for slices again."""
+        self.is_stale = False
+        """Its handle names no slice any more: look for slices again."""
         self._calls = Calls(session.api, session.timings, session.trace)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WHOLE_GPU)
+        self._instance = ""
+        self._gpm: Gpm | None = None
         instance = self._calls.read("nvmlDeviceGetGpuInstanceId", handle)
-        if isinstance(instance, Missing):
-            place = None
-        else:
-            place = (parent, instance)
-        if isinstance(instance, Missing):
-            self._instance = ""
-        else:
+        if not isinstance(instance, Missing):
             self._instance = str(instance)
-        self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
+            self._gpm = Gpm(self._calls, handle, session.request, slice_of=(parent, instance))
 
     def refresh(self, now_s: float) -> None:
         """Read what changes slowly: name, size, processes."""
@@ -307,9 +328,13 @@ class Slice:
             name = calls.read("nvmlDeviceGetName", self.handle)
             values["name"] = "" if isinstance(name, Missing) else name
             profile = _PROFILE.search(values["name"])
-            values["mig_profile"] = profile.group(1) if profile else ""
+            values["mig_profile"] = ""
+            if profile:
+                values["mig_profile"] = profile.group(1)
             size = calls.read("nvmlDeviceGetAttributes_v2", self.handle)
-            values["sm_count"] = size if isinstance(size, Missing) else float(size.multiprocessorCount)
+            values["sm_count"] = size
+            if not isinstance(size, Missing):
+                values["sm_count"] = float(size.multiprocessorCount)
             values["processes"] = self._processes.read()
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading | None:
@@ -318,10 +343,11 @@ class Slice:
         try:
             return self._read(now_s, index, parent_uuid)
         except HandleStaleError:
-            self.gone = True
+            self.is_stale = True
             return None
 
     def _read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading:
+        """The slice as it is now. Raises HandleStaleError."""
         values = self._values
         memory = figures.read_memory(self._calls, self.handle, "")
         values.update(vram_used_bytes=memory.used, vram_total_bytes=memory.total, vram_reserved_bytes=memory.reserved)
@@ -352,7 +378,9 @@ class Slices:
 
     def __init__(self, calls: Calls, handle: Any, session: NvmlSession) -> None:
         self.enabled = False
+        """MIG is on."""
         self.text = ""
+        """What the row of the GPU says about its slices; empty while they can be read."""
         self.changed = False
         """A slice went away since the last refresh."""
         self._calls = calls
@@ -369,41 +397,47 @@ class Slices:
             self.enabled = False
         self.changed = False
         self.text = ""
-        before = self._slices
-        self._slices = self._find() if self.enabled else {}
-        for uuid, part in before.items():
+        last_slices = self._slices
+        self._slices = self._find_slices() if self.enabled else {}
+        for uuid, part in last_slices.items():
             if self._slices.get(uuid) is not part:
                 part.close()
         for part in self._slices.values():
             part.refresh(now_s)
 
-    def _find(self) -> dict[str, Slice]:
+    def _find_slices(self) -> dict[str, Slice]:
+        """The slices that the driver lists now, by UUID; those that are there already are the same objects."""
         read = self._calls.read
         most = read("nvmlDeviceGetMaxMigDeviceCount", self._handle)
+        if isinstance(most, Missing):
+            return {}
         slices: dict[str, Slice] = {}
-        for i in range(0 if isinstance(most, Missing) else most):
-            key = f"MIG slice {i}"
-            handle = read("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i, key=key)
+        for number in range(most):
+            key = f"MIG slice {number}"
+            handle = read("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, number, key=key)
             if isinstance(handle, Missing):
                 uuid = handle
             else:
                 uuid = read("nvmlDeviceGetUUID", handle, key=f"{key} UUID")
             if isinstance(uuid, Missing):
-                self.text = _REFUSED if uuid.reason is Reason.NO_PERMISSION else self.text
+                if uuid.reason is Reason.NO_PERMISSION:
+                    self.text = _SLICES_REFUSED
                 continue
-            known = self._slices.get(uuid)
-            slices[uuid] = known if known and not known.gone else Slice(self._handle, handle, uuid, self._session)
+            part = self._slices.get(uuid)
+            if part is None or part.is_stale:
+                part = Slice(self._handle, handle, uuid, self._session)
+            slices[uuid] = part
         return slices
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> tuple[GpuReading, ...]:
         """A reading per slice; one whose handle went stale is left out until the next refresh."""
-        readings = [part.read(now_s, index, parent_uuid) for part in self._slices.values()]
-        self.changed = any(part.gone for part in self._slices.values())
-        read = []
-        for reading in readings:
+        readings = []
+        for part in self._slices.values():
+            reading = part.read(now_s, index, parent_uuid)
             if reading is not None:
-                read.append(reading)
-        return tuple(read)
+                readings.append(reading)
+        self.changed = any(part.is_stale for part in self._slices.values())
+        return tuple(readings)
 
     def close(self) -> None:
         """Give the driver's records back."""
@@ -419,26 +453,27 @@ class Processes:
         self._handle = handle
         self._names = names
         self._window_s = window_s
-        self._lists: dict[str, tuple[float, Any]] = {}
+        self._last_lists: dict[str, tuple[float, Any]] = {}
+        """Kind -> when the driver last gave its list of processes (monotonic), and that list."""
 
     def read(self) -> tuple[GpuProcess, ...]:
-        """All of them, biggest first; the SM share is the newest sample of the last `window_s`."""
-        processes = self._listed()
+        """All processes, biggest first; the SM share is the newest sample of the last `window_s`."""
+        processes = self._listed_processes()
         if not processes:
             return ()
         shares = _sm_shares(self._calls, self._handle, self._window_s)
         rows = []
         for pid, (kind, vram) in list(processes.items())[:_MOST_PROCESSES]:
-            look = self._names.of(pid, self._calls.now_s)
-            share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
-            rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **look._asdict()))
-        rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+            share: Reading = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
+            facts = self._names.of(pid, self._calls.now_s)
+            rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **facts._asdict()))
+        rows.sort(key=_biggest_first)
         return tuple(rows)
 
-    def _listed(self) -> dict[int, tuple[str, Reading]]:
+    def _listed_processes(self) -> dict[int, tuple[str, Reading]]:
         """By pid: the kind of the first list that has the process, and its memory by the first list that tells it."""
         processes: dict[int, tuple[str, Reading]] = {}
-        for kind in _KINDS:
+        for kind in _TYPES:
             for record in self._records(kind):
                 vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
                 known_type, known_vram = processes.get(record.pid, (_TYPES[kind], NOT_SUPPORTED))
@@ -448,22 +483,31 @@ class Processes:
 
     def _records(self, kind: str) -> Any:
         """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""
-        records = self._calls.first(self._handle, _LISTS[kind])
+        records = self._calls.first_supported(self._handle, _LISTS[kind])
         now_s = self._calls.now_s
         if not isinstance(records, Missing):
-            self._lists[kind] = (now_s, records)
+            self._last_lists[kind] = (now_s, records)
             return records
-        since_s, kept = self._lists.get(kind, (0.0, ()))
-        if records.reason is Reason.ERROR and now_s - since_s <= _KEPT_S:
-            return kept
+        listed_s, last_records = self._last_lists.get(kind, (0.0, ()))
+        if records.reason is Reason.ERROR and now_s - listed_s <= _LIST_STANDS_S:
+            return last_records
         return ()
 
 
+def _biggest_first(process: GpuProcess) -> tuple[float, int]:
+    """Sorts processes by their memory, those of unknown memory last, and then by pid."""
+    if isinstance(process.vram_bytes, Missing):
+        return 0.0, process.pid
+    return -process.vram_bytes, process.pid
+
+
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:
-    """SM share by pid. The driver's list also holds processes that are gone and values above 100 %: both are noise."""
+    """SM share by pid, or why there is none. The driver's list also holds processes that are gone and values above
+    100 %: both are noise."""
     since_us = int((time.time() - window_s) * 1e6)
     samples = calls.read("nvmlDeviceGetProcessUtilization", handle, since_us)
     if isinstance(samples, Missing):
+        # NVML fails where no process has a sample: the call itself works.
         return {} if samples.reason is Reason.ERROR else samples
     newest: dict[int, tuple[int, float]] = {}
     for sample in samples:

@@ -25,10 +25,13 @@ _PATHS: Final = {
     pynvml.NVML_TOPOLOGY_SYSTEM: LinkPath.SYS,
 }
 _WORD_BITS: Final = 64
+"""Bits of a word in which the driver gives a set of numbers."""
 _CPU_WORDS: Final = 64
 """Words of the set of CPUs: 4096 CPUs."""
 _NODE_WORDS: Final = 16
+"""Words of the set of NUMA nodes: 1024 nodes."""
 _SCOPE_NODE: Final = 0
+"""NVML_AFFINITY_SCOPE_NODE."""
 _FIGURES: Final = {
     "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration", ()),
     "pcie_generation_max": ("nvmlDeviceGetMaxPcieLinkGeneration", ()),
@@ -49,7 +52,7 @@ _FIRST_OF: Final = {"ecc": "nvmlDeviceGetEccMode", "mig": "nvmlDeviceGetMigMode"
 """Figure -> the call that gives its value now, and the one after the next restart."""
 
 
-class _Open:
+class _OpenGpu:
     """A GPU that can be asked."""
 
     def __init__(self, index: int) -> None:
@@ -63,10 +66,10 @@ class _Open:
         self._calls = Calls(DRIVER.api, Timings(), [""])
 
     def read(self, name: str, *arguments: Any, key: str = "") -> Any:
-        """Return what a call gives, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
+        """The result of a driver's call, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""
         return self._calls.read(name, self.handle, *arguments, key=key)
 
-    def board(self) -> TopologyGpu:
+    def read_board(self) -> TopologyGpu:
         """All that is known of it alone. Raises GpuDownError, HandleStaleError, DriverDownError."""
         links, active = self._read_links()
         figures: dict[str, Reading] = {}
@@ -76,19 +79,19 @@ class _Open:
         for field, name in _FIRST_OF.items():
             pair = self.read(name)
             figures[field] = pair if isinstance(pair, Missing) else float(pair[0])
-        known = TopologyGpu(
+        board = TopologyGpu(
             self.index,
             uuid=_text(self.read("nvmlDeviceGetUUID")),
             name=_text(self.read("nvmlDeviceGetName")),
             bus_id=self.bus_id,
-            numa_nodes=_members(self.read("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _SCOPE_NODE)),
-            cpus=_members(self.read("nvmlDeviceGetCpuAffinity", _CPU_WORDS)),
+            numa_nodes=_set_bits(self.read("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _SCOPE_NODE)),
+            cpus=_set_bits(self.read("nvmlDeviceGetCpuAffinity", _CPU_WORDS)),
             nvlinks=float(links),
             nvlinks_active=float(active),
             nvlinks_to_switch=self.switch_links,
             slices=self._slices(figures["mig"]),
         )
-        return msgspec.structs.replace(known, **figures)
+        return msgspec.structs.replace(board, **figures)
 
     def _read_links(self) -> tuple[int, int]:
         """Number of its NVLinks, and of the active ones, whose other ends are remembered."""
@@ -116,8 +119,10 @@ class _Open:
         if isinstance(mig, Missing) or not mig:
             return ()
         most = self.read("nvmlDeviceGetMaxMigDeviceCount")
+        if isinstance(most, Missing):
+            return ()
         names = []
-        for number in range(0 if isinstance(most, Missing) else int(most)):
+        for number in range(int(most)):
             handle = self.read("nvmlDeviceGetMigDeviceHandleByIndex", number, key=f"slice {number}")
             if isinstance(handle, Missing):
                 continue
@@ -127,12 +132,12 @@ class _Open:
         return tuple(names)
 
 
-def _read() -> Topology:
+def _read_topology() -> Topology:
     """The topology of this host. Raises pynvml.NVMLError where there is no driver."""
     pynvml.nvmlInit()
     driver, cuda = DRIVER.versions()
     boards: list[TopologyGpu] = []
-    opened: list[_Open] = []
+    opened: list[_OpenGpu] = []
     for index in range(DRIVER.count()):
         board, gpu = _read_board(index)
         boards.append(board)
@@ -141,28 +146,28 @@ def _read() -> Topology:
     return Topology(driver, cuda, tuple(boards), tuple(_pairs(opened)))
 
 
-def _read_board(index: int) -> tuple[TopologyGpu, _Open | None]:
+def _read_board(index: int) -> tuple[TopologyGpu, _OpenGpu | None]:
     """A GPU, and what it is asked further with; None where it cannot be."""
     try:
-        gpu = _Open(index)
-        return gpu.board(), gpu
+        gpu = _OpenGpu(index)
+        return gpu.read_board(), gpu
     except pynvml.NVMLError as error:
-        return TopologyGpu(index, fault=_fault(int(error.value))), None
+        return TopologyGpu(index, fault=_fault_text(int(error.value))), None
     except GpuDownError as down:
         return TopologyGpu(index, fault=down.text), None
     except (HandleStaleError, DriverDownError):
         return TopologyGpu(index, fault="it is gone"), None
 
 
-def _pairs(opened: Sequence[_Open]) -> Iterable[Pair]:
+def _pairs(opened: Sequence[_OpenGpu]) -> Iterable[Pair]:
     """The connection of each pair of GPUs that can be asked."""
     for place, first in enumerate(opened):
         for second in opened[place + 1 :]:
-            level = _level(first, second)
-            yield Pair(first.index, second.index, _PATHS.get(level, LinkPath.UNKNOWN), _nvlinks(first, second))
+            path = _PATHS.get(_path_level(first, second), LinkPath.UNKNOWN)
+            yield Pair(first.index, second.index, path, _nvlinks(first, second))
 
 
-def _level(first: _Open, second: _Open) -> int:
+def _path_level(first: _OpenGpu, second: _OpenGpu) -> int:
     """The driver's number of the nearest part of PCIe that both have in common; -1: it does not tell."""
     key = f"path {second.index}"
     try:
@@ -174,7 +179,7 @@ def _level(first: _Open, second: _Open) -> int:
     return int(level)
 
 
-def _nvlinks(first: _Open, second: _Open) -> int:
+def _nvlinks(first: _OpenGpu, second: _OpenGpu) -> int:
     """NVLinks between two GPUs: the direct ones, else as many as both have to the NVSwitches."""
     direct = first.peers.count(second.bus_id)
     if direct:
@@ -183,6 +188,7 @@ def _nvlinks(first: _Open, second: _Open) -> int:
 
 
 def _bus_id(info: Any) -> str:
+    """PCI address in the driver's record, in lower case."""
     text = info.busId
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
@@ -190,12 +196,13 @@ def _bus_id(info: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    """The text that a call gave; empty where it gave none."""
     if isinstance(value, Missing):
         return ""
     return str(value)
 
 
-def _members(words: Any) -> tuple[int, ...]:
+def _set_bits(words: Any) -> tuple[int, ...]:
     """The numbers in a set that the driver gives as words of bits; empty where it gives none."""
     if isinstance(words, Missing):
         return ()
@@ -207,7 +214,7 @@ def _members(words: Any) -> tuple[int, ...]:
     return tuple(members)
 
 
-def _fault(code: int) -> str:
+def _fault_text(code: int) -> str:
     """Why a GPU cannot be opened."""
     for table in (DRIVER.api.down, DRIVER.api.refused):
         if code in table:
@@ -218,7 +225,7 @@ def _fault(code: int) -> str:
 def main() -> int:
     """Print the topology as msgpack, or the fault as text."""
     try:
-        topology = _read()
+        topology = _read_topology()
     except pynvml.NVMLError as error:
         sys.stdout.write(DRIVER.explain(int(error.value)))
         return EXIT_UNREADABLE

@@ -12,10 +12,12 @@ import pynvml
 
 from gpumon.readings.frame import XidEvent
 
-_MOST = 16
+_MOST_EVENTS = 16
 """Events kept per GPU, newest last."""
 WAIT_MS = 5000
+"""One wait for an event: after it, new GPUs are registered."""
 LONGEST_RETRY_S = 60.0
+"""Longest pause after a wait that failed; it grows by a second with each failure."""
 
 
 class XidWatch:
@@ -39,10 +41,11 @@ class XidWatch:
             self._thread.start()
 
     def of(self, uuid: str) -> tuple[XidEvent, ...]:
-        """The GPU's events so far."""
+        """The GPU's events so far, the newest last."""
         return self._events.get(uuid, ())
 
     def _run(self) -> None:
+        """Wait for events until the driver is gone; runs in the thread."""
         failures = 0
         event_set = None
         registered: set[int] = set()
@@ -79,10 +82,12 @@ class XidWatch:
                     pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, event_set)
 
     def _note(self, event: Any) -> None:
+        """Add an event to those of its GPU."""
         for uuid, handle in list(self._handles.items()):
             if _address(handle) == _address(event.device):
-                known = self._events.get(uuid, ())
-                self._events[uuid] = (*known, XidEvent(int(event.eventData), time.time()))[-_MOST:]
+                earlier = self._events.get(uuid, ())
+                xid = XidEvent(int(event.eventData), time.time())
+                self._events[uuid] = (*earlier, xid)[-_MOST_EVENTS:]
 
 
 def _address(handle: Any) -> int:

@@ -102,7 +102,7 @@ async def running(
     """A started source on the fake driver, with `env` on top; closed at the end."""
     driver.write(script)
     whole_env = driver.env(**(env or {}))
-    source = DriverSource(INTERVAL_S, env=whole_env, timings=timings, limits=limits, spawn=spawn)
+    source = DriverSource(INTERVAL_S, env=whole_env, timings=timings, limits=limits, spawn_worker=spawn)
     await source.start()
     try:
         yield Rig(source)

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
-from gpumon.sources.driver.wire import MOST_WATCHED, Requests, request
+from gpumon.sources.driver.wire import MOST_WATCHED, Requests, request_line
 from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import Rig, running
@@ -70,7 +70,7 @@ async def test_what_gpm_measures_is_not_asked_for_twice(fake_driver: FakeDriver)
 @each_row("size", [1, 3, 4096])
 def test_requests_come_in_any_pieces(size: int) -> None:
     asked = [frozenset(), frozenset({"GPU-1", "MIG-2"}), frozenset()]
-    stream = b"".join(request(uuids) for uuids in asked)
+    stream = b"".join(request_line(uuids) for uuids in asked)
     inbox = Requests()
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert [uuids for piece in pieces for uuids in inbox.feed(piece)] == asked
@@ -78,7 +78,7 @@ def test_requests_come_in_any_pieces(size: int) -> None:
 
 def test_a_request_is_one_line_whatever_the_driver_calls_its_gpus() -> None:
     odd = {"GPU-1", "a b", "a\nb", "gpü", *(f"GPU-{at:036d}" for at in range(200))}
-    line = request(odd)
+    line = request_line(odd)
     assert line.count(b"\n") == 1
     assert len(line) < 4096  # what a pipe takes at once
     (named,) = Requests().feed(line)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpumon.readings.missing import Missing, number
-from gpumon.sources.driver.names import ProcessNames, groups, pod_and_job
+from gpumon.sources.driver.names import ProcessNames, container_and_pod, pod_and_job
 from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
@@ -91,13 +91,13 @@ def test_a_process_that_has_ended_has_no_command_line() -> None:
 )
 def test_container_and_pod_are_read_from_the_cgroup_path(path: str, container: str, pod: str) -> None:
     for text in (f"0::{path}\n", f"12:memory:{path}\n11:devices:{path}\n0::/init.scope\n"):
-        assert groups(text) == (container, pod)
+        assert container_and_pod(text) == (container, pod)
 
 
 def test_the_own_cgroup_can_be_read() -> None:
     own = Path("/proc/self/cgroup").read_text()
     found = ProcessNames().of(os.getpid(), 1.0)
-    assert (found.container, found.pod) == groups(own)
+    assert (found.container, found.pod) == container_and_pod(own)
 
 
 def test_a_process_says_what_it_takes_of_the_host_and_in_which_job_it_runs() -> None:
