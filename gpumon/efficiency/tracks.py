@@ -20,7 +20,7 @@ QUANTILE_S: Final = 60.0
 """Window of the latency quantiles, likewise."""
 MINUTES_S: Final = 120.0
 """Window of shares of requests, likewise, as few requests end in one minute. All frames of a little more than that are
-derived before a moment of the past (`history.derivation.RECENT_S`), so that its shares are what they were."""
+derived before a moment of the past (`history.derivation.DENSE_S`), so that its shares are what they were."""
 MINUTES_MARK_S: Final = 10.0
 """Polls that are kept for that window alone: one in each multiple of so many seconds: the same ones whenever
 the watching began."""

@@ -19,13 +19,16 @@ from gpumon.readings.when import Stretch
 from gpumon.triage.fresh import MakeDeriver
 
 USUAL_SPAN_S: Final = 300.0
-"""Length of a span where only its end is given."""
+"""Seconds of a span where only its end is given."""
 MOST_MOMENTS: Final = 150
 """Moments of a span that are derived at most: counters say the same over fewer frames."""
-
-
 _LEAST_SHARE: Final = 0.1
 """Share of its length below which the span that ends with a moment is made longer by what follows."""
+_MOMENT_STEP_S: Final = USUAL_SPAN_S / MOST_MOMENTS
+"""Seconds between two moments of a comparison that goes on."""
+_SLACK_S: Final = 60.0
+"""Seconds that are kept before a span: one that reaches further back with each comparison is derived anew once in twice
+this time."""
 
 
 class TooShortError(ValueError):
@@ -33,21 +36,21 @@ class TooShortError(ValueError):
 
 
 def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) -> tuple[Stretch, Stretch]:
-    """Both spans, where a moment (a stretch without length) is the end of one of `length_s`.
+    """Both spans, where a moment (a stretch without length) is the end of one of `length_s`; `held` is what is kept.
 
     A span of a moment is at most half as long as the moments are apart: what happens just after the first one, such as
-    a restart, is in neither span. A moment at the beginning of what is kept has hardly
-    anything before it: its span is what follows, up to the other span. Raises TooShortError.
+    a restart, is in neither span. A moment at the beginning of what is kept has hardly anything before it: its span is
+    what follows, up to the other span. Raises TooShortError.
     """
     apart_s = abs(after.end_s - before.end_s)
     if before.seconds <= 0.0 or after.seconds <= 0.0:
         length_s = min(length_s, apart_s / 2.0)
-    old = _ending(before, length_s, held)
-    new = _ending(after, length_s, held)
+    old = _span_ending_with(before, length_s, held)
+    new = _span_ending_with(after, length_s, held)
     if before.seconds <= 0.0:
-        old = _following(old, new, length_s)
+        old = _lengthened(old, new, length_s)
     if after.seconds <= 0.0:
-        new = _following(new, old, length_s)
+        new = _lengthened(new, old, length_s)
     for span in (old, new):
         if span.seconds < LEAST_PART_S:
             raise TooShortError(
@@ -64,40 +67,39 @@ def _local_clock(wall_s: float) -> str:
     return f"{datetime.fromtimestamp(wall_s).astimezone():%H:%M:%S}"
 
 
-def _ending(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
+def _span_ending_with(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
     """The span that ends with a moment; a stretch as it is."""
     if moment.seconds > 0.0:
         return moment
     return Stretch(max(held.begin_s, moment.end_s - length_s), moment.end_s)
 
 
-def _following(span: Stretch, other: Stretch, length_s: float) -> Stretch:
-    """A span that is far shorter than it should be, made longer by what follows it, up to the other one."""
-    end_s = span.begin_s + length_s
+def _lengthened(span: Stretch, other: Stretch, length_s: float) -> Stretch:
+    """The span; one that is far shorter than `length_s` made longer by what follows it, up to the other one."""
     if span.seconds >= _LEAST_SHARE * length_s or other.begin_s < span.end_s:
         return span
-    return Stretch(span.begin_s, min(end_s, other.begin_s))
+    return Stretch(span.begin_s, min(span.begin_s + length_s, other.begin_s))
 
 
 def compare_spans(past: FrameStore, make: MakeDeriver, before: Stretch, after: Stretch) -> BeforeAfter:
-    """Both spans of a past. Reads a disk, and takes up to some seconds."""
-    return before_after(_taken(past, make, before), _taken(past, make, after))
+    """How two spans of a past differ. Reads a disk, and takes up to some seconds."""
+    return before_after(_measure_span(past, make, before), _measure_span(past, make, after))
 
 
-def _taken(past: FrameStore, make: MakeDeriver, stretch: Stretch) -> TakenSpan:
+def _measure_span(past: FrameStore, make: MakeDeriver, stretch: Stretch) -> TakenSpan:
     """Everything that was seen in a span."""
     span = TakenSpan(stretch.begin_s, stretch.end_s)
     derivation = Derivation(past, make)
     for _ in derivation.begin(stretch.begin_s):
         pass
-    for frame in _thinned(past, stretch):
+    for frame in _spread_frames(past, stretch):
         moment = derivation.take(frame)
         span.take(moment.snapshot, frame.wall_s, frame.engines)
         span.moments += 1
     return span
 
 
-def _thinned(past: FrameStore, stretch: Stretch) -> Iterator[Frame]:
+def _spread_frames(past: FrameStore, stretch: Stretch) -> Iterator[Frame]:
     """The frames of a span, at most about `MOST_MOMENTS` of them, evenly spread."""
     every_s = stretch.seconds / MOST_MOMENTS
     next_s = -math.inf
@@ -106,18 +108,13 @@ def _thinned(past: FrameStore, stretch: Stretch) -> Iterator[Frame]:
         end_s = min(stretch.end_s, chunk_s + CHUNK_S)
         for frame in in_order(past.frames(chunk_s, end_s)):
             if frame.wall_s >= next_s:
+                # Half a step at least: frames that are late do not bring others closer together.
                 next_s = max(next_s + every_s, frame.wall_s + every_s / 2.0)
                 yield frame
         chunk_s = past.after(end_s)
 
 
-_EVERY_S: Final = USUAL_SPAN_S / MOST_MOMENTS
-"""Least time between two moments of a comparison that goes on."""
-_SLACK_S: Final = 60.0
-"""A span that reaches further back with each comparison is derived anew once in twice this time."""
-
-
-class _Taken(NamedTuple):
+class _TakenMoment(NamedTuple):
     """A moment that was derived."""
 
     wall_s: float
@@ -135,15 +132,16 @@ class GoingComparison:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        """Forget what was derived."""
         self._turns = self._past.turns()
         self._before = _GoingSpan(self._past, self._make)
         self._after = _GoingSpan(self._past, self._make)
 
     def compare(self, before: Stretch, after: Stretch) -> BeforeAfter:
-        """Both spans. The first time, and after a jump, it takes up to some seconds."""
+        """How two spans differ. The first time, and after a jump, it takes up to some seconds."""
         if self._past.turns() != self._turns:  # the clock was set back
             self._begin_anew()
-        return before_after(self._before.taken(before), self._after.taken(after))
+        return before_after(self._before.take(before), self._after.take(after))
 
 
 class _GoingSpan:
@@ -152,18 +150,22 @@ class _GoingSpan:
     def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._derivation = Derivation(past, make)
-        self._moments: deque[_Taken] = deque()
+        self._moments: deque[_TakenMoment] = deque()
         self._begun_s = math.inf
+        """Since when there are moments."""
         self._read_s = -math.inf
+        """Up to when there are moments."""
         self._last: tuple[Stretch, TakenSpan] | None = None
+        """The span of the comparison before, and what was seen in it."""
 
-    def taken(self, stretch: Stretch) -> TakenSpan:
+    def take(self, stretch: Stretch) -> TakenSpan:
         """Everything that was seen in a span."""
         if self._last is None or self._last[0] != stretch:
-            self._last = (stretch, self._take(stretch))
+            self._last = (stretch, self._derive_span(stretch))
         return self._last[1]
 
-    def _take(self, stretch: Stretch) -> TakenSpan:
+    def _derive_span(self, stretch: Stretch) -> TakenSpan:
+        """Derive what is new in a span, and sum up all of it."""
         if not self._begun_s <= stretch.begin_s <= self._read_s <= stretch.end_s:
             self._begin(stretch)
         self._read_on(stretch.end_s)
@@ -193,11 +195,12 @@ class _GoingSpan:
             for frame in in_order(self._past.frames(self._read_s, chunk_s)):
                 if frame.wall_s > self._read_s and self._is_due(frame):
                     moment = self._derivation.take(frame)
-                    self._moments.append(_Taken(frame.wall_s, moment.snapshot, frame.engines))
+                    self._moments.append(_TakenMoment(frame.wall_s, moment.snapshot, frame.engines))
             self._read_s = chunk_s
 
     def _is_due(self, frame: Frame) -> bool:
-        return not self._moments or frame.wall_s >= self._moments[-1].wall_s + 0.9 * _EVERY_S
+        """Whether a step has passed since the last moment; or nearly so, as frames are not taken to the millisecond."""
+        return not self._moments or frame.wall_s >= self._moments[-1].wall_s + 0.9 * _MOMENT_STEP_S
 
     def _forget_before(self, wall_s: float) -> None:
         """Drop the moments that no later span has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,11 +18,11 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.triage.fresh import MakeDeriver
 
 SHOWN_EVERY_S: Final = 0.1
-"""Snapshots are sent no more often: what lies between two of them goes into the charts only."""
+"""Seconds between two snapshots that are sent: moments in between go into the charts only."""
 MOST_BEHIND_S: Final = 0.5
-"""A machine that cannot derive so fast plays slower, rather than ever more at a time."""
-_PAUSE_S: Final = 10.0
-"""A longer time without frames, and than three intervals, is passed over."""
+"""Most seconds of real time that are made up for at once: a machine that cannot derive so fast plays slower."""
+_GAP_S: Final = 10.0
+"""A time without frames that is longer than this, and than three intervals, is passed over."""
 
 
 class Player:
@@ -33,21 +34,26 @@ class Player:
         self._make = make
         self._history = history
         self._sink = sink
-        self._course = Derivation(past, make)
+        self._derivation = Derivation(past, make)
         self._waiting: deque[Frame] = deque()
+        """Frames that were read, and are not due yet."""
         self._worker = Worker()
         self._wake = asyncio.Event()
-        self._asked: float | None = None
-        self._at_s = 0.0
+        self._asked_s: float | None = None
+        """Time of the past to go on from, until that is done."""
+        self._played_s = 0.0
+        """Time of the past up to which it was played."""
         self._shown_s: float | None = None
+        """Time of the last snapshot that was sent."""
         self.speed = 1.0
+        """Seconds of the past per second."""
         self.paused = False
 
     def go_on(self, wall_s: float) -> None:
-        """Play from the last moment at or before a time, or the first."""
+        """Play from the last moment at or before a time, or else from the first one."""
         self.paused = False
         if wall_s != self._shown_s:
-            self._asked = wall_s
+            self._asked_s = wall_s
         self._wake.set()
 
     def pause(self) -> None:
@@ -58,33 +64,34 @@ class Player:
         """Play until cancelled. Raises what reading the past raises."""
         last_s = time.monotonic()
         while True:
-            if self._asked is not None:
+            if self._asked_s is not None:
                 await self._begin()
                 last_s = time.monotonic()
-            await self._rest()
+            await self._wait_for_next()
             elapsed_s = time.monotonic() - last_s
             last_s = time.monotonic()
-            if not self.paused and self._asked is None:
-                most_s = self._at_s + min(elapsed_s, MOST_BEHIND_S) * self.speed
-                self._show(await self._worker.call(lambda: self._until(most_s)))  # noqa: B023 - awaited here
+            if not self.paused and self._asked_s is None:
+                most_s = self._played_s + min(elapsed_s, MOST_BEHIND_S) * self.speed
+                self._show(await self._worker.call(lambda: self._derive_until(most_s)))  # noqa: B023 - awaited here
 
     async def _begin(self) -> None:
-        asked = self._asked
-        self._asked = None
-        if asked is None:
+        """Begin at the moment that was asked for, and show it."""
+        wall_s = self._asked_s
+        self._asked_s = None
+        if wall_s is None:
             return
-        started = await self._worker.call(lambda: self._started(asked))
-        if started is not None:
-            self._history.become(started)
-            self._show(await self._worker.call(lambda: self._until(self._at_s)))
+        history = await self._worker.call(lambda: self._start_at(wall_s))
+        if history is not None:
+            self._history.become(history)
+            self._show(await self._worker.call(lambda: self._derive_until(self._played_s)))
 
-    async def _rest(self) -> None:
-        """Until the next moment is due; at once when another is asked for."""
+    async def _wait_for_next(self) -> None:
+        """Wait until the next moment is due; at once where another is asked for."""
         self._wake.clear()
         wait_s = MOST_BEHIND_S
         if self._waiting and not self.paused:
-            wait_s = min(max((self._waiting[0].wall_s - self._at_s) / self.speed, SHOWN_EVERY_S), MOST_BEHIND_S)
-        if self._asked is None:
+            wait_s = min(max((self._waiting[0].wall_s - self._played_s) / self.speed, SHOWN_EVERY_S), MOST_BEHIND_S)
+        if self._asked_s is None:
             timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
             try:
                 await self._wake.wait()
@@ -92,6 +99,7 @@ class Player:
                 timer.cancel()
 
     def _show(self, moments: Sequence[DerivedMoment]) -> None:
+        """Put moments into the charts, and send the last one."""
         for moment in moments:
             self._history.append(moment.wall_s, moment.points, moment.interval_s)
             for event in moment.snapshot.events:
@@ -100,36 +108,40 @@ class Player:
             self._shown_s = moments[-1].wall_s
             self._sink(moments[-1].snapshot)
 
-    def _started(self, wall_s: float) -> History | None:
-        """Get ready for a moment; the charts up to it. In the worker's thread, as all below."""
-        first_s = self._past.before(wall_s + 1e-6)
+    def _start_at(self, wall_s: float) -> History | None:
+        """Get ready to play from a moment; returns the charts up to it, None where the past is empty.
+
+        In the worker's thread, as all below.
+        """
+        first_s = self._past.before(math.nextafter(wall_s, math.inf))
         if first_s is None:
             span = self._past.span()
             if span is None:
                 return None
-            first_s = span[0]
+            first_s, _ = span
         self._waiting.clear()
-        for _ in self._course.begin(first_s):
+        for _ in self._derivation.begin(first_s):
             pass
-        self._at_s = first_s
-        self._read(first_s - 1e-6)
+        self._played_s = first_s
+        self._read_minute(math.nextafter(first_s, -math.inf))
         return history_before(self._past, first_s)
 
-    def _until(self, wall_s: float) -> list[DerivedMoment]:
-        """Derive the frames up to a time. A long time without any is passed over."""
-        taken: list[DerivedMoment] = []
-        while self._waiting or self._read(self._at_s):
+    def _derive_until(self, wall_s: float) -> list[DerivedMoment]:
+        """The moments of the frames up to a time. A long time without frames is passed over."""
+        moments: list[DerivedMoment] = []
+        while self._waiting or self._read_minute(self._played_s):
             next_s = self._waiting[0].wall_s
-            paused = next_s - self._at_s > max(_PAUSE_S, 3.0 * self._waiting[0].interval_s)
-            if next_s > wall_s and (taken or not paused):
-                self._at_s = max(self._at_s, wall_s)
-                return taken
-            taken.append(self._course.take(self._waiting.popleft()))
-            self._at_s = next_s
-        return taken
+            follows_gap = next_s - self._played_s > max(_GAP_S, 3.0 * self._waiting[0].interval_s)
+            # The first frame behind a gap is taken at once, but not together with those before the gap.
+            if next_s > wall_s and (moments or not follows_gap):
+                self._played_s = max(self._played_s, wall_s)
+                return moments
+            moments.append(self._derivation.take(self._waiting.popleft()))
+            self._played_s = next_s
+        return moments
 
-    def _read(self, after_s: float) -> bool:
-        """Read the rest of the minute in which the next frame is."""
+    def _read_minute(self, after_s: float) -> bool:
+        """Read the frame behind a time and the rest of its minute; returns whether there is one."""
         next_s = self._past.after(after_s)
         if next_s is None:
             return False

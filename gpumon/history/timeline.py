@@ -27,51 +27,76 @@ if TYPE_CHECKING:
 
 MINUTE_S: Final = 60.0
 _CHART_S: Final = 7200.0
-"""Span of the longest chart."""
+"""Seconds of the longest chart."""
+_SEGMENTS_AHEAD: Final = round(MINUTE_S / SEGMENT_S)
+"""Segments of a minute: so many are worked out before they are asked for."""
+_MOST_SEGMENTS: Final = 4 * _SEGMENTS_AHEAD
+_MOST_DERIVATIONS: Final = 2
+"""Segments whose derivation is kept, to go on without a warm-up: those that were looked at last."""
+_MOST_THINGS: Final = 8000
+"""Most GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
+_PAUSE_S: Final = 0.002
+"""Seconds between two steps of what nobody waits for: the screen's thread gets its turn."""
+_END_S: Final = 0.3
+"""Longest wait for all threads when the program ends: SQLite in a thread does not survive the interpreter's end, and a
+disk that hangs must not hold it up."""
+_THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+"""Threads of all workers."""
+
+T = TypeVar("T")
 
 
-def _number_of(wall_s: float) -> int:
+def _segment_number(wall_s: float) -> int:
     """Which of all segments a time lies in."""
     return int(wall_s // SEGMENT_S)
 
 
 class Segment:
-    """The frames of `SEGMENT_S`. What is derived of them stays, so that going to and fro is a look-up."""
+    """The moments of `SEGMENT_S`. What was derived of them stays, so that going to and fro is a look-up."""
 
     def __init__(
         self, past: FrameStore, number: int, derivation: Derivation, *, goes_on: bool, before: Segment | None
     ) -> None:
-        """`goes_on`: `derivation` has reached the end of the segment before, which is `before` where its charts are
-        drawn from the past: it is held until they are.
+        """`goes_on`: `derivation` has reached the end of the segment before; else it needs a warm-up.
+
+        `before` is that segment where the charts are drawn from the past: theirs are gone on with, and it is held until
+        they are.
         """
         self.number = number
         self._past = past
         self._left: deque[Frame] = deque()
         """Frames that are not derived yet."""
         self.walls: list[float] = []
+        """Unix times of its frames, derived or not."""
         self.things = 0
         """GPUs and engines in all its frames: what it takes in memory goes with that."""
-        self.taken: list[DerivedMoment] = []
+        self.derived: list[DerivedMoment] = []
+        """Moments of its first frames."""
         self._before = before
         self._derivation: Derivation | None = derivation
         self._read()
-        fresh = bool(self.walls) and not goes_on
-        self._warming: Iterator[None] = derivation.begin(self.walls[0]) if fresh else iter(())
+        self._warm_up: Iterator[None] = iter(())
+        if self.walls and not goes_on:
+            self._warm_up = derivation.begin(self.walls[0])
         self._history: History | None = None
         self._charted = 0
+        """Moments that are in the history."""
 
     def read_on(self) -> None:
         """Read frames that have come since: the past may go on."""
         next_s = None
         if self.walls:
             next_s = self._past.after(self.walls[-1])
-        if next_s is not None and _number_of(next_s) == self.number:
+        if next_s is not None and _segment_number(next_s) == self.number:
             self._read()
 
     def _read(self) -> None:
+        """Read the frames behind those that were read before."""
         begin_s = self.number * SEGMENT_S
         end_s = (self.number + 1) * SEGMENT_S
-        newest_s = self.walls[-1] if self.walls else -1.0
+        newest_s = -1.0  # before all Unix times
+        if self.walls:
+            newest_s = self.walls[-1]
         frames = in_order(self._past.frames(max(begin_s, newest_s), end_s))
         for frame in frames:
             if newest_s < frame.wall_s < end_s:
@@ -80,41 +105,41 @@ class Segment:
                 self.things += 1 + len(frame.gpus) + len(frame.engines)
 
     @property
-    def spent(self) -> bool:
-        """Another segment goes on with its derivation: it takes no more frames."""
+    def is_handed_on(self) -> bool:
+        """Whether another segment goes on with its derivation, or it was forgotten: it derives no more frames."""
         return self._derivation is None
 
-    def let_go(self) -> None:
+    def forget_derivation(self) -> None:
         """Forget what it would go on with, some 10 MB of readings: whoever asks for more of it begins anew."""
-        self._warming = iter(())
+        self._warm_up = iter(())
         self._derivation = None
         self._left.clear()
 
     def step(self) -> bool:
-        """Derive one frame more; returns whether there was one."""
+        """Derive one frame more, of the warm-up or of its own; returns whether there was one."""
         if self._derivation is None or not self._left:
             return False
-        if next(self._warming, True) is None:
+        for _ in self._warm_up:
             return True
-        self.taken.append(self._derivation.take(self._left.popleft()))
+        self.derived.append(self._derivation.take(self._left.popleft()))
         return True
 
-    def handed_on(self) -> Derivation | None:
-        """Its derivation, for one that goes on from its end; None where that is not reached."""
+    def hand_on_derivation(self) -> Derivation | None:
+        """Give its derivation to a segment that goes on from its end; None where that is not reached."""
         if not self.walls or self._left:
             return None
         derivation = self._derivation
         self._derivation = None
         return derivation
 
-    def at(self, place: int) -> DerivedMoment:
-        """The moment at a place."""
-        while len(self.taken) <= place:
+    def moment(self, index: int) -> DerivedMoment:
+        """The moment of its frame number `index`, derived where that was not done yet."""
+        while len(self.derived) <= index:
             self.step()
-        return self.taken[place]
+        return self.derived[index]
 
     def prepare(self) -> None:
-        """Read what came before it, for the charts; in the thread."""
+        """Read the charts up to its first frame, or take those of the segment before; in the thread."""
         if self._history is not None:
             return
         if self._before is not None:
@@ -123,16 +148,16 @@ class Segment:
             return
         self._history = history_before(self._past, self.walls[0])
 
-    def history(self, place: int) -> History:
-        """The charts up to a moment at least. In the event loop, where the charts are drawn from it."""
+    def history(self, index: int) -> History:
+        """The charts up to the moment number `index` at least. In the event loop, where they are drawn."""
         assert self._history is not None, "not prepared"
         before = self._before
         self._before = None
-        if before is not None:
-            before.history(len(before.taken) - 1)
-        for taken in self.taken[self._charted : place + 1]:
-            self._history.append(taken.wall_s, taken.points, taken.interval_s)
-            for event in taken.snapshot.events:
+        if before is not None:  # both share one history, in which the moments of the one before come first
+            before.history(len(before.derived) - 1)
+        for moment in self.derived[self._charted : index + 1]:
+            self._history.append(moment.wall_s, moment.points, moment.interval_s)
+            for event in moment.snapshot.events:
                 self._history.mark(event)
             self._charted += 1
         return self._history
@@ -150,18 +175,9 @@ def history_before(past: FrameStore, before_s: float) -> History:
     return history
 
 
-T = TypeVar("T")
-BREATH_S: Final = 0.002
-"""Between two steps of what nobody waits for: the screen's thread gets its turn."""
-_END_S: Final = 0.3
-"""Longest wait for all threads when the program ends: SQLite in a thread does not survive the interpreter's end, and a
-disk that hangs must not hold it up."""
-_THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-
-
 @atexit.register
-def _end() -> None:
-    """The main thread is over by now, so that no thread begins another step."""
+def _join_threads() -> None:
+    """Wait for the threads of all workers. The main thread is over by now, so that none begins another step."""
     end_s = time.monotonic() + _END_S
     for thread in list(_THREADS):
         thread.join(max(0.0, end_s - time.monotonic()))
@@ -170,9 +186,9 @@ def _end() -> None:
 class Worker:
     """Runs calls in their order. The thread is there while there is something to do, and ends with the main thread."""
 
-    def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
-        """`idle` is called while nothing is asked for, as long as it returns True: a small step at a time."""
-        self._idle = idle
+    def __init__(self, idle_step: Callable[[], bool] = lambda: False) -> None:
+        """`idle_step` is called while nothing is asked for, as long as it returns True."""
+        self._idle_step = idle_step
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._lock = threading.Lock()
         self._running = False
@@ -203,27 +219,33 @@ class Worker:
         return future.result()
 
     def _run(self) -> None:
+        """Run calls and idle steps until there are none; in the thread."""
         while True:
+            call = None
             with self._lock:
-                call = self._calls.popleft() if self._calls else None
+                if self._calls:
+                    call = self._calls.popleft()
             if call is not None:
-                _answer(*call)
-            elif not self._more():
+                function, future = call
+                _run_call(function, future)
+            elif not self._do_idle_step():
                 with self._lock:
                     if not self._calls:
                         self._running = False
                         return
             else:
-                time.sleep(BREATH_S)
+                time.sleep(_PAUSE_S)
 
-    def _more(self) -> bool:
+    def _do_idle_step(self) -> bool:
+        """Do one idle step; returns whether there may be more."""
         try:
-            return threading.main_thread().is_alive() and self._idle()
+            return threading.main_thread().is_alive() and self._idle_step()
         except Exception:  # whoever asks for that comes upon it again, and is told then
             return False
 
 
-def _answer(function: Callable[[], Any], future: Future[Any]) -> None:
+def _run_call(function: Callable[[], Any], future: Future[Any]) -> None:
+    """Give a future the result of a function, or its exception; nothing where nobody waits for it any more."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -234,22 +256,16 @@ def _answer(function: Callable[[], Any], future: Future[Any]) -> None:
         future.set_result(result)
 
 
-AHEAD: Final = round(MINUTE_S / SEGMENT_S)
-"""Segments of a minute."""
-MOST_SEGMENTS: Final = 4 * AHEAD
-MOST_DERIVATIONS: Final = 2
-"""Segments that may be gone on with without a warm-up: those that were looked at last."""
-MOST_THINGS: Final = 8000
-"""GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
-
-
 class _Place(NamedTuple):
+    """A frame of the past: the one at `frame_index` of a segment."""
+
     segment: Segment
-    at: int
+    frame_index: int
 
     @property
     def wall_s(self) -> float:
-        return self.segment.walls[self.at]
+        """When it was taken."""
+        return self.segment.walls[self.frame_index]
 
 
 class DerivedTimeline:
@@ -272,10 +288,13 @@ class DerivedTimeline:
         self._live = history
         self._span = past.span()
         self._segments: OrderedDict[int, Segment] = OrderedDict()
+        """Those that were looked at, by number; the last ones last."""
         self._turns = past.turns()
-        self._travel = 1
+        self._direction = 1
+        """1: the screen went forwards in time; -1: backwards."""
         self._shown: int | None = None
-        self._worker = Worker(self._ahead)
+        """Number of the segment that the screen shows."""
+        self._worker = Worker(self._derive_ahead)
         self._comparison: GoingComparison | None = None
         self._comparing = Worker()
         """A comparison takes seconds: it holds up no moment that is asked for."""
@@ -288,15 +307,15 @@ class DerivedTimeline:
 
     async def at(self, wall_s: float) -> PastMoment | None:
         """The last moment at or before a time; the first one where there is none."""
-        return await self._moment(lambda: self._find(wall_s))
+        return await self._moment(lambda: self._find_place(wall_s))
 
     async def step(self, wall_s: float, frames: int) -> PastMoment | None:
         """The moment so many frames after the one of `wall_s`; the last or first where it ends."""
-        return await self._moment(lambda: self._moved(wall_s, frames))
+        return await self._moment(lambda: self._place_after(wall_s, frames))
 
     async def change(self, wall_s: float, step: int) -> PastMoment | None:
         """The next (1) or the previous (-1) moment at which something happened; None where there is none."""
-        return await self._moment(lambda: self._changed(wall_s, step))
+        return await self._moment(lambda: self._place_of_change(wall_s, step))
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
         """Two spans that end at these times. Raises ValueError where they cannot be compared."""
@@ -321,75 +340,80 @@ class DerivedTimeline:
         await Worker().call(lambda: self._write(path))
 
     async def _moment(self, find: Callable[[], _Place | None]) -> PastMoment | None:
-        def derived() -> _Place | None:
-            self._turn()
+        """The moment of the place that `find` gives, which is called in the thread; None where it gives none."""
+
+        def derive() -> _Place | None:
+            self._forget_after_turn()
             place = find()
-            if place is not None and place.segment.spent and place.at >= len(place.segment.taken):
-                place = self._find(place.wall_s)  # it was let go of on the way there
+            if place is not None and place.segment.is_handed_on and place.frame_index >= len(place.segment.derived):
+                place = self._find_place(place.wall_s)  # its derivation was forgotten on the way there
             self._span = self._past.span()
             if place is not None:
-                place.segment.at(place.at)
+                place.segment.moment(place.frame_index)
                 if self._live is None:
                     place.segment.prepare()
-                self._look(place.segment.number)
+                self._note_shown(place.segment.number)
             return place
 
-        place = await self._worker.call(derived)
+        place = await self._worker.call(derive)
         if place is None:
             return None
         history = self._live
         if history is None:
-            history = place.segment.history(place.at)
-        return PastMoment(place.segment.taken[place.at].snapshot, history)
+            history = place.segment.history(place.frame_index)
+        return PastMoment(place.segment.derived[place.frame_index].snapshot, history)
 
-    def _turn(self) -> None:
+    def _forget_after_turn(self) -> None:
         """Forget all moments where the clock went back: those of a time that came again are others now."""
         turns = self._past.turns()
         if turns != self._turns:
             self._turns = turns
             self._segments.clear()
 
-    def _find(self, wall_s: float) -> _Place | None:
-        segment = self._segment(self._number(wall_s))
+    def _find_place(self, wall_s: float) -> _Place | None:
+        """The place of the last frame at or before a time, else of the first; None where there are no frames."""
+        segment = self._segment(_segment_number(wall_s))
         if segment is None or segment.walls[0] > wall_s:
             span = self._past.span()
             if span is None:
                 return None
-            first_s, _ = span
             earlier_s = self._past.before(wall_s)
-            wall_s = first_s if earlier_s is None else earlier_s
-            segment = self._segment(self._number(wall_s))
+            if earlier_s is None:
+                wall_s, _ = span
+            else:
+                wall_s = earlier_s
+            segment = self._segment(_segment_number(wall_s))
         if segment is None:
             return None
         return _Place(segment, max(0, bisect_right(segment.walls, wall_s) - 1))
 
-    def _moved(self, wall_s: float, frames: int) -> _Place | None:
+    def _place_after(self, wall_s: float, frames: int) -> _Place | None:
         """The place so many frames from that of a time; the first or the last one where there are not so many."""
-        place = self._find(wall_s)
+        place = self._find_place(wall_s)
         if place is None:
             return None
         segment = place.segment
-        frame = place.at + frames
-        while frame >= len(segment.walls):
+        index = place.frame_index + frames
+        while index >= len(segment.walls):
             later = self._segment_after(segment)
             if later is None:
                 return _Place(segment, len(segment.walls) - 1)
-            frame -= len(segment.walls)
+            index -= len(segment.walls)
             segment = later
-        while frame < 0:
+        while index < 0:
             earlier = self._segment_before(segment)
             if earlier is None:
                 return _Place(segment, 0)
-            frame += len(earlier.walls)
+            index += len(earlier.walls)
             segment = earlier
-        return _Place(segment, frame)
+        return _Place(segment, index)
 
     def _segment_after(self, segment: Segment) -> Segment | None:
         """The next segment that has frames; None behind the last one."""
         next_s = self._past.after(segment.walls[-1])
         if next_s is None:
             return None
-        later = self._segment(self._number(next_s))
+        later = self._segment(_segment_number(next_s))
         if later is None or later.number <= segment.number:
             return None
         return later
@@ -400,8 +424,8 @@ class DerivedTimeline:
         earlier_s = self._past.before(segment.number * SEGMENT_S)
         if earlier_s is None:
             return None
-        self._lead_to(self._number(earlier_s))
-        earlier = self._segment(self._number(earlier_s))
+        self._lead_to(_segment_number(earlier_s))
+        earlier = self._segment(_segment_number(earlier_s))
         if earlier is None or earlier.number > segment.number:
             return None
         return earlier
@@ -409,12 +433,12 @@ class DerivedTimeline:
     def _lead_to(self, number: int) -> None:
         """Work out the minute before a segment: whoever goes back comes to all of it, and one warm-up does for it."""
         if number not in self._segments:
-            for earlier in range(number - number % AHEAD, number):
+            for earlier in range(number - number % _SEGMENTS_AHEAD, number):
                 segment = self._segment(earlier)
                 if segment is not None:
-                    segment.at(len(segment.walls) - 1)
+                    segment.moment(len(segment.walls) - 1)
 
-    def _changed(self, wall_s: float, step: int) -> _Place | None:
+    def _place_of_change(self, wall_s: float, step: int) -> _Place | None:
         """The place of the next event (`step` 1), or of the one before (-1)."""
         span = self._past.span()
         if span is None:
@@ -426,7 +450,7 @@ class DerivedTimeline:
             last_s = wall_s
         times = {event.wall_s for event in self._past.events(first_s, last_s)}
         for event_s in sorted(times, reverse=step < 0):
-            place = self._find(event_s)
+            place = self._find_place(event_s)
             if place is not None and (place.wall_s - wall_s) * step > 0.0:
                 return place
         return None
@@ -436,7 +460,7 @@ class DerivedTimeline:
         segment = self._segments.pop(number, None)
         if segment is not None:
             segment.read_on()
-        if segment is None or (segment.spent and len(segment.taken) < len(segment.walls)):
+        if segment is None or (segment.is_handed_on and len(segment.derived) < len(segment.walls)):
             segment = self._new_segment(number)
         if not segment.walls:
             return None
@@ -449,30 +473,33 @@ class DerivedTimeline:
         derivation = None
         if before is not None:
             before.read_on()
-            derivation = before.handed_on()
-        unfinished = [segment for segment in self._segments.values() if not segment.spent]
-        for segment in unfinished[:-MOST_DERIVATIONS]:
-            segment.let_go()
+            derivation = before.hand_on_derivation()
+        unfinished = [segment for segment in self._segments.values() if not segment.is_handed_on]
+        for segment in unfinished[:-_MOST_DERIVATIONS]:
+            segment.forget_derivation()
         if derivation is None:
             return Segment(self._past, number, Derivation(self._past, self._make), goes_on=False, before=None)
         if self._live is not None:
             before = None
         return Segment(self._past, number, derivation, goes_on=True, before=before)
 
-    def _look(self, number: int) -> None:
-        """Note where the screen is and where it goes; forget what it has not looked at for longest."""
-        if self._shown is not None and number != self._shown:
-            self._travel = 1 if number > self._shown else -1
+    def _note_shown(self, number: int) -> None:
+        """Note what the screen shows and in which direction it goes; forget what it has not looked at for longest."""
+        if self._shown is not None and number > self._shown:
+            self._direction = 1
+        elif self._shown is not None and number < self._shown:
+            self._direction = -1
         self._shown = number
-        while len(self._segments) > 1 and (len(self._segments) > MOST_SEGMENTS or self._things() > MOST_THINGS):
+        while len(self._segments) > 1 and (len(self._segments) > _MOST_SEGMENTS or self._kept_things() > _MOST_THINGS):
             self._segments.popitem(last=False)
 
-    def _things(self) -> int:
+    def _kept_things(self) -> int:
         """Things of all moments that are kept."""
         return sum(segment.things for segment in self._segments.values())
 
-    def _ahead(self) -> bool:
-        """One step of what may be asked for next: the rest of this minute, and the one after in the same direction."""
+    def _derive_ahead(self) -> bool:
+        """Derive one frame of what may be asked for next: of the segment that is shown, and of the minute behind it in
+        the direction in which the screen goes. Returns whether there was one."""
         shown = None
         if self._shown is not None:
             shown = self._segments.get(self._shown)
@@ -480,28 +507,25 @@ class DerivedTimeline:
             return False
         if shown.step():
             return True
-        if self._things() > MOST_THINGS / 2:
+        if self._kept_things() > _MOST_THINGS / 2:  # the other half is for what is asked for
             return False
-        for away in range(1, AHEAD + 1):
-            segment = self._next_to(shown, away)
+        for away in range(1, _SEGMENTS_AHEAD + 1):
+            segment = self._segment_away(shown, away)
             if segment is not None and segment.step():
                 return True
         return False
 
-    def _next_to(self, shown: Segment, away: int) -> Segment | None:
+    def _segment_away(self, shown: Segment, away: int) -> Segment | None:
         """The segment so many away in the direction in which the screen goes; derived where that is not known yet."""
-        number = shown.number + self._travel * away
+        number = shown.number + self._direction * away
         segment = self._segments.get(number)
-        if segment is None and len(self._segments) < MOST_SEGMENTS:
-            edge = self._past.span()
-            if edge is None:
+        if segment is None and len(self._segments) < _MOST_SEGMENTS:
+            span = self._past.span()
+            if span is None:
                 return None
-            first_s, last_s = edge
-            if self._number(first_s) <= number <= self._number(last_s):
+            first_s, last_s = span
+            if _segment_number(first_s) <= number <= _segment_number(last_s):
                 segment = self._segment(number)
                 if segment is not None:
-                    self._segments.move_to_end(shown.number)
+                    self._segments.move_to_end(shown.number)  # what is shown is forgotten last
         return segment
-
-    def _number(self, wall_s: float) -> int:
-        return _number_of(wall_s)

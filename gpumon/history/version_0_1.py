@@ -11,11 +11,12 @@ from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
 
-_LLM: Final = EngineReading.__struct_fields__.index("llm")
+_LLM_PLACE: Final = EngineReading.__struct_fields__.index("llm")
+"""Place of the model's dimensions in a reading, which is recorded as an array."""
 
 
-class _Flat(msgspec.Struct, frozen=True, array_like=True):
-    """`LlmSpec` of version 0.1."""
+class _FlatLlmSpec(msgspec.Struct, frozen=True, array_like=True):
+    """`LlmSpec` of version 0.1: layers of each kind as a field."""
 
     name: str
     source: str
@@ -51,10 +52,10 @@ class _Flat(msgspec.Struct, frozen=True, array_like=True):
 def engine_reading(data: bytes) -> EngineReading:
     """The reading that version 0.1 packed as `data`. Raises msgspec.MsgspecError where it is none."""
     fields = msgspec.msgpack.decode(data, type=list[object])
-    if len(fields) <= _LLM or fields[_LLM] is None:
+    if len(fields) <= _LLM_PLACE or fields[_LLM_PLACE] is None:
         raise msgspec.ValidationError("not a reading of version 0.1")
-    flat = msgspec.convert(fields[_LLM], _Flat)
-    fields[_LLM] = None
+    flat = msgspec.convert(fields[_LLM_PLACE], _FlatLlmSpec)
+    fields[_LLM_PLACE] = None
     return msgspec.structs.replace(msgspec.convert(fields, EngineReading), llm=_with_layers(flat))
 
 
@@ -80,12 +81,13 @@ def unpack_events_0_1(data: bytes) -> list[Event]:
     return events
 
 
-def _with_layers(flat: _Flat) -> LlmSpec:
-    names = set(LlmSpec.__struct_fields__) & set(_Flat.__struct_fields__)
+def _with_layers(flat: _FlatLlmSpec) -> LlmSpec:
+    """The same dimensions as of now."""
+    names = set(LlmSpec.__struct_fields__) & set(_FlatLlmSpec.__struct_fields__)
     states: tuple[State, ...] = ()
     if flat.linear_layers:
         elements = flat.linear_state_elements / flat.linear_layers
-        states = (State("state", flat.linear_layers, elements, 0.0),)
+        states = (State(kind="state", layers=flat.linear_layers, elements=elements, flops=0.0),)
     return LlmSpec(
         **{name: getattr(flat, name) for name in names},
         head_params=float(flat.vocab * flat.hidden),
@@ -95,18 +97,30 @@ def _with_layers(flat: _Flat) -> LlmSpec:
     )
 
 
-def _attention(flat: _Flat) -> list[Attention]:
-    unpacked = []
+def _attention(flat: _FlatLlmSpec) -> list[Attention]:
+    """Its attention layers: those that look at all tokens, then those with a window."""
+    attentions = []
     for layers, reach, limit in ((flat.full_layers, Reach.FULL, 0), (flat.window_layers, Reach.WINDOW, flat.window)):
         if not layers:
             continue
         if flat.kv_lora_rank:
             key = flat.qk_head_dim or flat.head_dim + flat.rope_dim
             value = flat.v_head_dim or flat.head_dim
-            look = latent_attention(layers, flat.heads, flat.kv_lora_rank, flat.rope_dim, key, value, reach, limit)
+            attention = latent_attention(
+                layers,
+                heads=flat.heads,
+                rank=flat.kv_lora_rank,
+                rope_dim=flat.rope_dim,
+                key_dim=key,
+                value_dim=value,
+                reach=reach,
+                limit=limit,
+            )
         else:
-            look = grouped_attention(layers, flat.heads, flat.kv_heads, flat.head_dim, reach, limit)
+            attention = grouped_attention(
+                layers, heads=flat.heads, kv_heads=flat.kv_heads, head_dim=flat.head_dim, reach=reach, limit=limit
+            )
         if flat.full_kv_elements and reach is Reach.FULL:
-            look = msgspec.structs.replace(look, elements=float(flat.full_kv_elements))
-        unpacked.append(look)
-    return unpacked
+            attention = msgspec.structs.replace(attention, elements=float(flat.full_kv_elements))
+        attentions.append(attention)
+    return attentions
