@@ -169,8 +169,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self.front.opening = None
         if opening is not None:
             await opening
-        if self.screen_stack and self.front.asking is not None:
-            await self.front.asking.take(event)
+        if self.screen_stack and self.front.question_bar is not None:
+            await self.front.question_bar.receive_key(event)
             if self.screen_stack:
                 return
         if not self.screen_stack:  # it is being left: Textual would look for the key's binding on a screen

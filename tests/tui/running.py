@@ -75,13 +75,13 @@ def foot(app: MonitorApp) -> str:
 
 def question_of(app: MonitorApp) -> list[str]:
     """The lines of what is asked."""
-    lines = app.front.asking.size.height if app.front.asking is not None else 0
+    lines = app.front.question_bar.size.height if app.front.question_bar is not None else 0
     return text_of(app)[-1 - lines : -1]
 
 
 def names_of(app: MonitorApp) -> list[str]:
     """What there is to choose from."""
-    return [choice.name for choice in app.front.asking.choices] if app.front.asking is not None else []
+    return [choice.name for choice in app.front.question_bar.choices] if app.front.question_bar is not None else []
 
 
 def commands_of(app: MonitorApp) -> list[str]:

@@ -8,10 +8,10 @@ from gpumon.config.schema import Config
 from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.cells import FACTS, FIELDS_BY_PANE, explained_columns
 from gpumon.tui.detail.cell import Explained, explain_cell
 from gpumon.tui.detail.things import of_kind
 from gpumon.tui.engine_table import TABLE as ENGINES
+from gpumon.tui.explained_columns import FACTS, FIELDS_BY_PANE, explained_columns
 from gpumon.tui.gpu_table import TABLE as GPUS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.process_table import TABLE as PROCESSES

@@ -24,7 +24,7 @@ async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
         panes = ("gpus", "engines", "processes", "triage")
         before = {name: keys_in(app, name) for name in panes}
         await type_keys(app, pilot, "\\", *engine.name, "enter")
-        await until(lambda: app.monitor.asking is None, pilot)
+        await until(lambda: app.monitor.question_bar is None, pilot)
         assert keys_in(app, "engines") == [engine.key]
         assert keys_in(app, "gpus") == gpus
         pids = {str(process.pid) for gpu in snapshot.gpus if gpu.uuid in gpus for process in gpu.processes}

@@ -54,7 +54,7 @@ async def test_keys_of_a_hosts_screen_say_that_they_are_its_own_and_c_copies_the
             await until(lambda: "on the screen of a host only (Enter opens it)" in foot(app), pilot)
             assert does in foot(app)
         await pilot.press("c")
-        await until(lambda: "copied" in foot(app) or app.monitor.asking is not None, pilot)
+        await until(lambda: "copied" in foot(app) or app.monitor.question_bar is not None, pilot)
         await pilot.press("escape", "G", "c")
         await until(lambda: "nothing" in foot(app), pilot)
 

@@ -549,7 +549,7 @@ async def test_a_terminal_that_is_too_small_shows_the_sums_and_how_to_quit() -> 
         assert "5 hosts" in lines[0]
         assert any("busy" in line for line in lines)
         await pilot.press("slash", "m", "o", "s", "question_mark", "enter")
-        assert app.monitor.asking is None
+        assert app.monitor.question_bar is None
         app.host = None
         await pilot.resize_terminal(80, 24)
         await until(lambda: any(line.startswith("─── hosts ") for line in text_of(app)), pilot)
@@ -629,7 +629,7 @@ async def test_keys_of_the_user_hold_here_too() -> None:
         await pilot.press("v")
         assert app.monitor.body.table.grouping == MODELS
         await pilot.press("x")
-        assert app.monitor.asking is not None
+        assert app.monitor.question_bar is not None
 
 
 async def test_without_unicode_all_is_ascii() -> None:

@@ -203,8 +203,8 @@ async def test_a_character_that_suspends_is_text_while_typing(tmp_path: Path, mo
         monkeypatch.setattr(app, "action_suspend_process", lambda: asked.append(True))
         await type_keys(app, pilot, "/", *"axb", "ctrl+z")
         assert len(asked) == 1
-        assert app.monitor.asking is not None
-        assert app.monitor.asking.input.value == "axb"
+        assert app.monitor.question_bar is not None
+        assert app.monitor.question_bar.input.value == "axb"
         await type_keys(app, pilot, "escape", "x")
         assert len(asked) == 2
 
@@ -292,13 +292,13 @@ async def test_no_key_does_harm_anywhere(
             assert "failed" not in shown, (key, shown)
             if place_of(app) != there:
                 left += 1
-                pause = ("p",) if app.monitor.travel.paused and app.monitor.asking is None else ()
+                pause = ("p",) if app.monitor.travel.paused and app.monitor.question_bar is None else ()
                 await type_fast(app, *back, *pause, *PLACES[place])
                 there = place_of(app)
         await type_keys(app, pilot, *back)
         assert not app._exit
         assert app.monitor.pages.shown is None
-        assert app.monitor.asking is None
+        assert app.monitor.question_bar is None
         assert left >= 1
     assert signalled == []
 
@@ -317,7 +317,7 @@ async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
             assert not app._exit
             assert app.screen is app.monitor
             assert app.monitor.pages.shown is None
-            assert app.monitor.asking is None
+            assert app.monitor.question_bar is None
         await type_keys(app, pilot, "1", "g")
         await until(lambda: text_of(app)[2:] == before, pilot)
 

@@ -290,11 +290,11 @@ async def test_a_resize_to_one_line_and_back_gives_the_keys_back() -> None:
 async def test_no_drawer_is_open_where_it_can_not_be_seen() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await pilot.press("2", "slash", "x")
-        assert app.monitor.asking is not None
+        assert app.monitor.question_bar is not None
         await pilot.resize_terminal(40, 5)
-        await until(lambda: app.monitor.asking is None, pilot)
+        await until(lambda: app.monitor.question_bar is None, pilot)
         await pilot.press("slash", "o", "colon")
-        assert app.monitor.asking is None
+        assert app.monitor.question_bar is None
         await pilot.resize_terminal(80, 24)
         await until(lambda: app.monitor.panes["engines"].has_focus, pilot)
         assert sum("vllm:80" in line[:12] for line in text_of(app)) == 3

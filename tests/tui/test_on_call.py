@@ -236,7 +236,7 @@ async def test_c_copies_the_command_of_the_worst_verdict(name: str, seconds: int
         await until(lambda: app.monitor.shown is not None, pilot)
         await type_keys(app, pilot, "c")
         if offered > 1:
-            await until(lambda: app.monitor.asking is not None, pilot)
+            await until(lambda: app.monitor.question_bar is not None, pilot)
             assert len(names_of(app)) == offered
             assert app.clipboard == ""
             await type_keys(app, pilot, "enter")

@@ -66,8 +66,8 @@ async def test_q_typed_at_once_with_the_slash_is_text() -> None:
 async def test_a_paste_is_text_without_control_characters() -> None:
     async with running("live") as (app, pilot):
         await type_keys(app, pilot, "/")
-        assert app.monitor.asking is not None
-        app.monitor.asking.input.post_message(events.Paste("ab\x1b[31m\nrm -rf"))
+        assert app.monitor.question_bar is not None
+        app.monitor.question_bar.input.post_message(events.Paste("ab\x1b[31m\nrm -rf"))
         await until(lambda: "filter gpus: ab" in question_of(app)[0], pilot)
         assert "\x1b" not in "\n".join(text_of(app))
         assert "rm -rf" not in "\n".join(text_of(app))
@@ -83,9 +83,9 @@ async def test_sorting_and_reversing() -> None:
         await until(lambda: f"by {orders[1]}" in text_of(app)[2], pilot)
         first = text_of(app)[2]
         await type_keys(app, pilot, "o")
-        assert app.monitor.asking is not None
-        assert app.monitor.asking.pointed is not None
-        assert app.monitor.asking.pointed.name == orders[1]
+        assert app.monitor.question_bar is not None
+        assert app.monitor.question_bar.pointed_choice is not None
+        assert app.monitor.question_bar.pointed_choice.name == orders[1]
         await type_keys(app, pilot, "enter")
         await until(lambda: text_of(app)[2] != first, pilot)
         await type_keys(app, pilot, "o", "g", "enter")
@@ -95,7 +95,7 @@ async def test_sorting_and_reversing() -> None:
 async def test_a_pane_that_can_not_be_sorted_asks_nothing() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "3", "o", "/")
-        assert app.monitor.asking is None
+        assert app.monitor.question_bar is None
 
 
 @pytest.mark.parametrize(("page", "word"), [(("?",), "straight"), (("enter",), "Tensor")])
@@ -104,7 +104,7 @@ async def test_words_are_found_on_a_page(page: tuple[str, ...], word: str) -> No
         await type_keys(app, pilot, *page)
         word = next(line for line in text_of(app)[4:] if line.strip()).split()[-1]
         await type_keys(app, pilot, "G", "f3", *word, "enter")
-        await until(lambda: app.monitor.asking is None, pilot)
+        await until(lambda: app.monitor.question_bar is None, pilot)
         assert app.monitor.pages.shown is not None
         assert app.monitor.pages.shown.search.sought == word
         assert any(word in line for line in text_of(app)[3:])
@@ -115,7 +115,7 @@ async def test_words_are_found_on_a_page(page: tuple[str, ...], word: str) -> No
 async def test_a_search_counts_its_matches_and_enter_does_not_leave_the_page() -> None:
     async with running("live", 100, 30) as (app, pilot):
         await type_keys(app, pilot, "2", "enter", "/", *"MBU", "enter")
-        await until(lambda: app.monitor.asking is None, pilot)
+        await until(lambda: app.monitor.question_bar is None, pilot)
         page = app.monitor.pages.shown
         assert isinstance(page, DetailPage)
         thing = page.thing
@@ -225,8 +225,8 @@ async def test_a_snapshot_that_comes_meanwhile_is_shown_and_disturbs_nothing() -
         feed.give(feed._snapshot)
         await pilot.pause()
         assert question_of(app) == before
-        assert app.monitor.asking is not None
-        assert app.monitor.asking.input.has_focus
+        assert app.monitor.question_bar is not None
+        assert app.monitor.question_bar.input.has_focus
 
 
 async def test_a_notice_stands_on_the_line_of_keys_and_goes_with_the_next_key() -> None:

@@ -203,7 +203,9 @@ async def test_units_and_columns_change_the_panes() -> None:
         await type_keys(app, pilot, "f2", *keys_to("screen.memory_unit"), "right", "escape")
         assert "GiB" not in text_of(app)[3]
         await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
-        names = [choice.name for choice in (app.monitor.asking.choices if app.monitor.asking is not None else ())]
+        names = [
+            choice.name for choice in (app.monitor.question_bar.choices if app.monitor.question_bar is not None else ())
+        ]
         await type_keys(app, pilot, *["j"] * names.index("power"), "space", "escape", "escape")
         assert "power" not in text_of(app)[3]
         assert app.view.config.screen.hidden_columns == ("gpus.power",)
@@ -213,8 +215,10 @@ async def test_a_theme_is_shown_while_it_is_chosen_and_escape_brings_the_old_one
     codes = {name: Palette(load_theme(name), Depth.TRUE).codes for name in ("default", "light")}
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
-        await until(lambda: len(app.monitor.asking.choices if app.monitor.asking is not None else ()) > 1, pilot)
-        names = [choice.name for choice in (app.monitor.asking.choices if app.monitor.asking is not None else ())]
+        await until(lambda: len(names_of(app)) > 1, pilot)
+        names = [
+            choice.name for choice in (app.monitor.question_bar.choices if app.monitor.question_bar is not None else ())
+        ]
         await type_keys(app, pilot, *["j"] * names.index("light"))
         await until(lambda: app.palette.codes == codes["light"], pilot)
         await type_keys(app, pilot, "escape")

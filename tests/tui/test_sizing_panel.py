@@ -326,13 +326,13 @@ async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[[workload]]\nmodel = 5\n")
     async with running(watched(), 200, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", "l")
-        await until(lambda: app.monitor.asking is not None, pilot)
+        await until(lambda: app.monitor.question_bar is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: target(app) == 77.0, pilot)
         assert desk_of(app).present == scenario
         for name, said in (("bad.toml", "workload[0].model"), ("none.toml", "none.toml")):
             await type_keys(app, pilot, "l")
-            await until(lambda: app.monitor.asking is not None, pilot)
+            await until(lambda: app.monitor.question_bar is not None, pilot)
             await type_keys(app, pilot, *str(tmp_path / name), "enter")
             await until(lambda said=said: said in foot(app), pilot)  # type: ignore[misc]
         assert desk_of(app).present == scenario
@@ -347,7 +347,7 @@ async def test_pools_of_prefill_and_decode_are_one_line_beside_the_plan(tmp_path
         await type_keys(app, pilot, "s")
         assert "disaggregated" not in shown(app)
         await type_keys(app, pilot, "l")
-        await until(lambda: app.monitor.asking is not None, pilot)
+        await until(lambda: app.monitor.question_bar is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: target(app) == 77.0, pilot)
         plan_of = desk_of(app).calculation.answer
@@ -410,7 +410,7 @@ async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_pa
         mine = replace(desk_of(app).present, name="mine")
         save_scenario(tmp_path / "a.toml", mine, replace=False)
         await type_keys(app, pilot, "l")
-        await until(lambda: app.monitor.asking is not None, pilot)
+        await until(lambda: app.monitor.question_bar is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: desk_of(app).present.name == "mine", pilot)
         assert "live ●" not in shown(app)
@@ -434,7 +434,7 @@ async def test_what_is_no_number_stays_marked_with_what_is_allowed_and_how_to_me
             await type_keys(app, pilot, key)
             assert f"target: 51{key} is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
             assert "Backspace: delete · Ctrl+U: clear · Esc: as it was" in shown(app)
-            assert app.monitor.asking is None
+            assert app.monitor.question_bar is None
             await type_keys(app, pilot, "backspace")
             assert target(app) == 51.0
         await type_keys(app, pilot, "ctrl+r")
@@ -459,7 +459,7 @@ async def test_letters_on_a_number_field_are_no_commands() -> None:
             await type_keys(app, pilot, key)
             assert f"ITL p95: {key} is no number; type one such as 40, in ms" in foot(app)
             assert (desk_of(app).present, desk_of(app).cell) == (before, 0)
-            assert app.monitor.asking is None
+            assert app.monitor.question_bar is None
             assert app.monitor.dock.open
         await type_keys(app, pilot, *"40", "enter")
         assert desk_of(app).present.itl_p95_ms == 40.0
@@ -552,7 +552,7 @@ async def test_without_an_engine_it_says_how_to_begin() -> None:
         assert "no workload: a adds one, l loads a file" in shown(app)
         for key in ("d", "x", "+", "enter", "escape", "5", "escape", "v", "u", "R", "down", "up", "right"):
             await type_keys(app, pilot, *(() if app.monitor.dock.open else ("s",)), key)
-            await type_keys(app, pilot, *(("escape",) if app.monitor.asking is not None else ()))
+            await type_keys(app, pilot, *(("escape",) if app.monitor.question_bar is not None else ()))
         assert "failed" not in shown(app)
         await type_keys(app, pilot, "g", *"h100 sxm", "enter", "a", *"gpt-oss-20b", "enter", *"64", "enter")
         await until(lambda: "known" in shown(app) and desk_of(app).edit is None, pilot)
@@ -888,7 +888,7 @@ async def test_a_server_by_another_name_of_its_gpu_has_the_price_of_the_catalogu
     save_scenario(tmp_path / "a.toml", scenario, replace=False)
     async with running(watched(), 120, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", "l")
-        await until(lambda: app.monitor.asking is not None, pilot)
+        await until(lambda: app.monitor.question_bar is not None, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: target(app) == 77.0, pilot)
         assert "no price" not in shown(app)

@@ -13,12 +13,20 @@ from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.cells import FACTS, FIELDS_BY_PANE, GOAL_OF_COLUMN, QUANTILES, SUMMED_COLUMNS, TOKENS_GOAL, WASTE_COLUMN
 from gpumon.tui.detail.blocks import Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
 from gpumon.tui.detail.things import ShownKey, Thing, of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
+from gpumon.tui.explained_columns import (
+    FACTS,
+    FIELDS_BY_PANE,
+    GOAL_OF_COLUMN,
+    QUANTILES,
+    SUMMED_COLUMNS,
+    TOKENS_GOAL_FIELD,
+    WASTE_FIELD,
+)
 from gpumon.tui.replica_rows import as_engine
 from gpumon.tui.view import View
 
@@ -46,9 +54,9 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     fields = FIELDS_BY_PANE.get(key[0], {}).get(column, ())
     if not fields:
         return Explained("")
-    if fields == (WASTE_COLUMN,):
+    if fields == (WASTE_FIELD,):
         return _waste(_engine_of(thing))
-    if fields == (TOKENS_GOAL,):
+    if fields == (TOKENS_GOAL_FIELD,):
         fields = (_tokens_goal(_engine_of(thing)),)
     term = _term_of(key[0], fields[0])
     figures = _figures_of(sections_of(thing, snapshot, view), fields)

@@ -268,7 +268,7 @@ class SettingsPage(ListPane[Setting]):
                 choices.append(Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name))
             return choices
 
-        def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+        def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is None:
                 return
             hidden = setting.value(self.view.config)
@@ -277,7 +277,9 @@ class SettingsPage(ListPane[Setting]):
             else:
                 self.put(setting, (*hidden, choice.value))
 
-        return Question(setting.name, choices, choose, types=False, stays=True, hint="Enter: show or hide · Esc: done")
+        return Question(
+            setting.name, choices, choose, has_field=False, keeps_open=True, hint="Enter: show or hide · Esc: done"
+        )
 
     def back(self) -> bool:
         """From the lines to paste to the list; from the list with a word on what is not saved."""
@@ -335,7 +337,7 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
     assert setting.read is not None
     read = setting.read
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         try:
             value = read(text)
         except ValueError as wrong:
@@ -344,7 +346,7 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
         page.put(setting, value)
 
     now = setting.typed(setting.value(page.view.config))
-    return Question(f"{setting.name}:", chosen=choose, text=now, fresh=True, hint="Enter: use it · Esc: as before")
+    return Question(f"{setting.name}:", on_choose=choose, text=now, fresh=True, hint="Enter: use it · Esc: as before")
 
 
 def _listed(page: SettingsPage, setting: Setting) -> Question:
@@ -368,9 +370,9 @@ def _listed(page: SettingsPage, setting: Setting) -> Question:
         setting.name,
         choices,
         lambda choice, _: show(choice),
-        dropped=lambda: show(None),
-        pointed=show,
-        at=first,
-        types=False,
+        on_drop=lambda: show(None),
+        on_point=show,
+        first_choice=first,
+        has_field=False,
         hint="Enter: use it · Esc: as before",
     )

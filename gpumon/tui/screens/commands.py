@@ -136,9 +136,9 @@ def _filter(screen: MonitorScreen[S]) -> None:
 
     pane = screen.current
     if isinstance(pane, ListPane) and not pane.covered:
-        screen.ask(questions.filter_of(pane))
+        screen.ask(questions.filter_question(pane))
     elif pane is not None and pane is screen.pages.shown and not isinstance(pane, ListPane):
-        screen.ask(questions.search_of(pane))
+        screen.ask(questions.search_question(pane))
 
 
 def _choose_order(screen: MonitorScreen[S]) -> None:
@@ -146,7 +146,7 @@ def _choose_order(screen: MonitorScreen[S]) -> None:
     from gpumon.tui.screens import questions
 
     if isinstance(screen.current, ListPane) and screen.current.listing.orders:
-        screen.ask(questions.order_of(screen.current))
+        screen.ask(questions.order_question(screen.current))
 
 
 def _palette(screen: MonitorScreen[S]) -> None:

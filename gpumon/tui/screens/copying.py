@@ -21,9 +21,9 @@ def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: 
 
     offered = to_copy(actions)
     if len(offered) > 1:
-        from gpumon.tui.screens.questions import copy_of
+        from gpumon.tui.screens.questions import copy_question
 
-        screen.ask(copy_of(offered, partial(_put_on_clipboard, screen)))
+        screen.ask(copy_question(offered, partial(_put_on_clipboard, screen)))
     elif offered:
         _put_on_clipboard(screen, offered[0])
     elif any(action.code == PEER_WORDS for action in actions):

@@ -328,7 +328,7 @@ _OPENS: Final = "it has no figures: its shell finds no gpumon"
 def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
     """Whether gpumon shall run on a host that has none."""
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None and choice.name == RUN_THERE:
             control.fleet.install(host)
         elif choice is not None:
@@ -338,7 +338,7 @@ def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Ques
         f"no gpumon on {clean(host, 60)}:",
         lambda _: (Choice(RUN_THERE, RUNS, None), Choice(OPEN_IT, _OPENS, None)),
         choose,
-        types=False,
+        has_field=False,
         hint="Enter: choose · Esc: neither",
     )
 

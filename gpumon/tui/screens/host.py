@@ -611,9 +611,9 @@ def _is_narrow(screen: HostScreen) -> bool:
 
 def _filter_everywhere(screen: HostScreen) -> None:
     """Type what rows of all panes must contain."""
-    from gpumon.tui.screens.questions import filter_of_all
+    from gpumon.tui.screens.questions import filter_all_question
 
-    screen.ask(filter_of_all(screen.view.everywhere, screen.filter_everywhere))
+    screen.ask(filter_all_question(screen.view.everywhere, screen.filter_everywhere))
 
 
 def _mark(screen: HostScreen) -> None:

@@ -37,7 +37,7 @@ from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
 
 if TYPE_CHECKING:
-    from gpumon.tui.screens.questions import Asking, Question
+    from gpumon.tui.screens.questions import Question, QuestionBar
     from gpumon.tui.settings_table import Setting
     from gpumon.tui.sizing.panel import SizingPanel
 
@@ -192,7 +192,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Commands that were chosen by name, the newest first."""
         self._arrived_s = time.monotonic()
         self._painted_s = 0.0
-        self.asking: Asking | None = None
+        self.question_bar: QuestionBar | None = None
         """The open question."""
         self.ends_notice: Timer | None = None
         """Brings the keys back; None: no notice ends by itself."""
@@ -270,7 +270,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     @property
     def is_asking(self) -> bool:
         """Whether a question is open."""
-        return self.asking is not None
+        return self.question_bar is not None
 
     @property
     def newest(self) -> Snapshot | None:
@@ -447,8 +447,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         notice_lines = self._notice_lines(whole - columns, whole, height)
         height -= notice_lines - 1
         wanted = self.body.plan(self, whole - columns, height)
-        if wanted.tiny and self.asking is not None:
-            self.asking.action_drop()  # what is typed must be seen
+        if wanted.tiny and self.question_bar is not None:
+            self.question_bar.action_drop()  # what is typed must be seen
         covered = wanted.tiny and self.key_line.notice != ""
         laid = (wanted, self.pages.shown, whole, height, columns, self.dock.open, covered)
         if laid == self._laid and self.title_bar.is_mounted:
@@ -556,8 +556,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         playback = self.playback
         panel = self.dock.panel
         scrolls = current is not None and current.scrolls
-        if self.asking is not None:
-            scrolls = bool(self.asking.lists)
+        if self.question_bar is not None:
+            scrolls = bool(self.question_bar.has_choices)
         place = KeyHolder(
             self._name_of_keys(),
             page=current is self.pages.shown is not None,
@@ -579,7 +579,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def _name_of_keys(self) -> str:
         """The name of the question, page, panel or pane that has the keys; empty where none has."""
-        if self.asking is not None:
+        if self.question_bar is not None:
             return ASKED
         current = self.current
         panel = self.dock.panel
@@ -594,17 +594,17 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Ask at the foot of the screen; what is asked has the keys until it is closed."""
         if self.tiny:
             return
-        from gpumon.tui.screens.questions import Asking
+        from gpumon.tui.screens.questions import QuestionBar
 
-        self.asking = Asking(self, question)
+        self.question_bar = QuestionBar(self, question)
         self.show_keys()
         self.remember()
-        self.opening = self.mount(self.asking)
+        self.opening = self.mount(self.question_bar)
 
     def renew(self) -> None:
         """Renew the choices of the question, or of the palette."""
-        if self.asking is not None:
-            self.asking.renew()
+        if self.question_bar is not None:
+            self.question_bar.renew()
         elif self.app.screen is not self:
             for field in self.app.screen.query(Input):
                 self.app.screen.post_message(Input.Changed(field, field.value))

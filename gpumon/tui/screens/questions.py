@@ -8,7 +8,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -25,8 +25,18 @@ MOST_CHOICES: Final = 12
 """Lines of choices in view."""
 _MOST_TYPED: Final = 200
 """Characters of a text; a paste may be of any length."""
-_FAR: Final = 100_000
-_ALWAYS: Final = ("quit.always", "suspend.always")
+_PAGE: Final = 10
+"""Choices that Page Up and Page Down move by."""
+_WHOLE_LIST: Final = 100_000
+"""Choices that `g` and `G` move by: more than any list has."""
+_KEYS_ALWAYS_ON: Final = ("quit.always", "suspend.always")
+"""Ids of the bindings that hold while a question is open, too (`keys.ALWAYS`)."""
+_PADDING: Final = 4
+"""Cells beside the title and the hint that are blank: one at each side of both."""
+_LEAST_FIELD: Final = 24
+"""Cells of the field below which the hint gives way to it."""
+_LEAST_NAME: Final = 28
+"""Cells that the names of choices may have on a narrow screen; on others they may have half of it."""
 
 
 class Choice(NamedTuple):
@@ -43,31 +53,31 @@ class Question(NamedTuple):
     title: str
     choices: Callable[[str], Sequence[Choice]] | None = None
     """The choices for the text typed so far; None: only a text is asked for."""
-    chosen: Callable[[Choice | None, str], None] = lambda _choice, _text: None
+    on_choose: Callable[[Choice | None, str], None] = lambda _choice, _text: None
     """Enter: the choice under the cursor (None: there is none) and the text."""
-    pointed: Callable[[Choice | None], None] = lambda _choice: None
+    on_point: Callable[[Choice | None], None] = lambda _choice: None
     """After each move of the cursor; None: the list is another one, and nobody pointed yet."""
-    changed: Callable[[str], None] = lambda _text: None
+    on_change: Callable[[str], None] = lambda _text: None
     """After each change of the text."""
-    dropped: Callable[[], None] = lambda: None
+    on_drop: Callable[[], None] = lambda: None
     """Esc."""
     text: str = ""
     """Text of the field at first."""
     fresh: bool = False
     """The first character typed takes the place of that text."""
-    types: bool = True
+    has_field: bool = True
     """Whether there is a field; without one, j k g G move, too."""
-    at: int = 0
-    """The choice that the cursor is on at first."""
-    stays: bool = False
-    """Enter leaves it open: for things that are switched on and off."""
+    first_choice: int = 0
+    """Place of the choice that the cursor is on at first."""
+    keeps_open: bool = False
+    """Whether Enter leaves it open: for things that are switched on and off."""
     hint: str = ""
 
 
 class AskingScreen(Protocol):
     """The screen as an open question knows it."""
 
-    asking: Asking | None
+    question_bar: QuestionBar | None
 
     def give_keys(self) -> None:
         """Give the keys to what lies on top."""
@@ -77,94 +87,102 @@ class AskingScreen(Protocol):
 
 
 class TypedField(Input):
-    """Runs all keys in the order in which they were typed: of itself it inserts characters before it runs bindings."""
+    """The field of a question, which leaves every key to the question.
+
+    An `Input` inserts characters before bindings run, so that keys would not take effect in the order of typing.
+    """
 
     async def on_key(self, event: events.Key) -> None:
-        """For the question."""
-        if isinstance(self.parent, Horizontal) and isinstance(asking := self.parent.parent, Asking):
-            await asking.take(event)
+        """Hand the key to the question."""
+        line = self.parent
+        if line is not None and isinstance(line.parent, QuestionBar):
+            await line.parent.receive_key(event)
 
 
-class Asking(Vertical):
+class QuestionBar(Vertical):
     """A question over the foot of a screen that goes on; a screen of its own would cost all lines at each change."""
 
     DEFAULT_CSS = """
-    Asking { layer: above; dock: bottom; height: auto; margin-bottom: 1; background: $panel; }
-    Asking Horizontal { height: 1; }
-    Asking .title { width: auto; color: $primary; text-style: bold; }
-    Asking .hint { width: auto; color: $text-muted; }
-    Asking Input { width: 1fr; background: $panel; }
-    Asking Static { padding: 0 1; }
-    Asking OptionList { background: $panel; }
-    Asking OptionList > .option-list--option-highlighted { background: $surface; color: $primary; text-style: bold; }
-    Asking:ansi OptionList > .option-list--option-highlighted { text-style: reverse; }
-    Asking:nocolor OptionList > .option-list--option-highlighted { text-style: reverse; }
+    QuestionBar { layer: above; dock: bottom; height: auto; margin-bottom: 1; background: $panel; }
+    QuestionBar Horizontal { height: 1; }
+    QuestionBar .title { width: auto; color: $primary; text-style: bold; }
+    QuestionBar .hint { width: auto; color: $text-muted; }
+    QuestionBar Input { width: 1fr; background: $panel; }
+    QuestionBar Static { padding: 0 1; }
+    QuestionBar OptionList { background: $panel; }
+    QuestionBar OptionList > .option-list--option-highlighted {
+        background: $surface; color: $primary; text-style: bold;
+    }
+    QuestionBar:ansi OptionList > .option-list--option-highlighted { text-style: reverse; }
+    QuestionBar:nocolor OptionList > .option-list--option-highlighted { text-style: reverse; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "drop"),
         Binding("space", "switch"),
-        *(
-            Binding(keys, f"point({by})")
-            for keys, by in (
-                *(("up,ctrl+p,shift+tab,k", -1), ("down,ctrl+n,tab,j", 1)),
-                *(("pageup", -10), ("pagedown", 10), ("g", -_FAR), ("G", _FAR)),
-            )
-        ),
+        Binding("up,ctrl+p,shift+tab,k", "point(-1)"),
+        Binding("down,ctrl+n,tab,j", "point(1)"),
+        Binding("pageup", f"point(-{_PAGE})"),
+        Binding("pagedown", f"point({_PAGE})"),
+        Binding("g", f"point(-{_WHOLE_LIST})"),
+        Binding("G", f"point({_WHOLE_LIST})"),
     ]
 
     def __init__(self, below: AskingScreen, question: Question) -> None:
         super().__init__()
         self._below = below
-        self._asked = question
+        self._question = question
         self.input = TypedField(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
-        self._told = question.text
+        self._listed_for = question.text
         """The text that the choices are for."""
-        self.lists = question.choices is not None
-        """Whether there is something to choose from."""
-        self._at: int | None = question.at
-        """The choice that was pointed at last."""
+        self.has_choices = question.choices is not None
+        """Whether there is a list to choose from."""
+        self._last_place: int | None = question.first_choice
+        """Place of the choice that was pointed at last; None: of none."""
 
     def compose(self) -> ComposeResult:
         """The title with the field, and the list below."""
         with Horizontal():
-            yield Static(Text(self._asked.title), classes="title")
-            if self._asked.types:
+            yield Static(Text(self._question.title), classes="title")
+            if self._question.has_field:
                 yield self.input
-            yield Static(Text(self._asked.hint), classes="hint")
-        if self.lists:
+            yield Static(Text(self._question.hint), classes="hint")
+        if self.has_choices:
             yield self.list
 
     def on_mount(self) -> None:
         """Give the keys to the field, or the list."""
         self._fit()
         self._fill()
-        if self._asked.fresh:
+        if self._question.fresh:
             self.input.action_select_all()
-        self._point_at(self._asked.at)
-        self.screen.set_focus(self.input if self._asked.types else self.list)
+        self._point_at(self._question.first_choice)
+        self.screen.set_focus(self.input if self._question.has_field else self.list)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the signature of Textual's handler
         """No more than half of the screen; the hint gives way to what is typed."""
         self._fit()
 
     def _fit(self) -> None:
+        """Fit the list and the hint into the screen."""
         width, height = self.app.size
         self.list.styles.max_height = min(MOST_CHOICES, height // 2)
-        room = width - cells(self._asked.title) - cells(self._asked.hint) - 4
-        self.query_one(".hint").display = room >= (24 if self._asked.types else 0)
+        room = width - cells(self._question.title) - cells(self._question.hint) - _PADDING
+        least = _LEAST_FIELD if self._question.has_field else 0
+        self.query_one(".hint").display = room >= least
 
     def _fill(self) -> None:
         """List the choices for the text."""
-        if self._asked.choices is None:
+        if self._question.choices is None:
             return
-        self.choices = self._asked.choices(self.input.value)
-        name = min(max((cells(choice.name) for choice in self.choices), default=0), max(28, self.app.size.width // 2))
-        self.list.set_options(
-            [Option(Text(f"  {left(choice.name, name)}  {choice.note}", no_wrap=True)) for choice in self.choices]
-            or [Option("  nothing matches; Esc: close", disabled=True)]
-        )
+        self.choices = self._question.choices(self.input.value)
+        longest = max((cells(choice.name) for choice in self.choices), default=0)
+        name_width = min(longest, max(_LEAST_NAME, self.app.size.width // 2))
+        options = []
+        for choice in self.choices:
+            options.append(Option(Text(f"  {left(choice.name, name_width)}  {choice.note}", no_wrap=True)))
+        self.list.set_options(options or [Option("  nothing matches; Esc: close", disabled=True)])
 
     def renew(self) -> None:
         """Ask for the choices again: there are others by now."""
@@ -174,14 +192,13 @@ class Asking(Vertical):
 
     def _point_at(self, place: int) -> None:
         """Point at a choice, at the last one where there are fewer, at none where there is none."""
-        pointed = None
+        self._last_place = None
         if self.choices:
-            pointed = min(place, len(self.choices) - 1)
-        self._at = pointed
-        self.list.highlighted = pointed
+            self._last_place = min(place, len(self.choices) - 1)
+        self.list.highlighted = self._last_place
 
     @property
-    def pointed(self) -> Choice | None:
+    def pointed_choice(self) -> Choice | None:
         """The choice under the cursor."""
         place = self.list.highlighted
         if place is not None and place < len(self.choices):
@@ -189,23 +206,24 @@ class Asking(Vertical):
         return None
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Other choices fit; nobody pointed at one yet."""
+        """List the choices for the text; characters that cannot be shown are taken out of it."""
         event.stop()
-        if self._below.asking is not self:
+        if self._below.question_bar is not self:
             return  # Enter came first, with all of the text
         text = "".join(filter(str.isprintable, self.input.value))
         if text != self.input.value:
-            self.input.value = text
-        elif text != self._told:
-            self._typed(text)
+            self.input.value = text  # which comes here again
+        elif text != self._listed_for:
+            self._change_text(text)
 
-    def _typed(self, text: str) -> None:
-        self._told = text
+    def _change_text(self, text: str) -> None:
+        """List the choices for a text, the cursor on the first one, and tell who asked."""
+        self._listed_for = text
         self._fill()
-        self._at = 0 if self.choices else None
-        self.list.highlighted = self._at
-        self._asked.changed(text)
-        self._asked.pointed(None)
+        self._last_place = 0 if self.choices else None
+        self.list.highlighted = self._last_place
+        self._question.on_change(text)
+        self._question.on_point(None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter in the list, or a click."""
@@ -213,92 +231,110 @@ class Asking(Vertical):
         self.action_take()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The cursor is on another one."""
+        """The user moved the cursor: our own moves set `_last_place` first."""
         event.stop()
-        if self._below.asking is self and event.option_index != self._at and self.pointed is not None:
-            self._at = event.option_index
-            self._asked.pointed(self.pointed)
+        choice = self.pointed_choice
+        if self._below.question_bar is self and event.option_index != self._last_place and choice is not None:
+            self._last_place = event.option_index
+            self._question.on_point(choice)
 
     def action_switch(self) -> None:
-        """Enter, where the question stays."""
-        if self._asked.stays:
+        """Space: as Enter, where the question stays open."""
+        if self._question.keeps_open:
             self.action_take()
 
     def action_point(self, by: int) -> None:
-        """Move the cursor."""
+        """Move the cursor by so many choices, to the ends of the list at most."""
         if self.choices:
-            self.list.highlighted = max(0, min(len(self.choices) - 1, (self.list.highlighted or 0) + by))
+            place = (self.list.highlighted or 0) + by
+            self.list.highlighted = max(0, min(len(self.choices) - 1, place))
 
     def action_take(self) -> None:
         """Enter: take the choice and the text."""
-        if self.input.value != self._told:
-            self._typed(self.input.value)
-        choice = self.pointed
+        # Textual tells of a change of the text later: Enter may come before that.
+        if self.input.value != self._listed_for:
+            self._change_text(self.input.value)
+        choice = self.pointed_choice
         text = self.input.value
-        if self._asked.stays:
-            self._asked.chosen(choice, text)
+        if self._question.keeps_open:
+            self._question.on_choose(choice, text)
             self.renew()
             return
         self._close()
-        self._asked.chosen(choice, text)
+        self._question.on_choose(choice, text)
 
     def action_drop(self) -> None:
         """Esc: leave all as it was."""
         self._close()
-        self._asked.dropped()
+        self._question.on_drop()
 
     def _close(self) -> None:
-        self._below.asking = None
+        """Take the question off the screen, and give the keys back."""
+        self._below.question_bar = None
         self.remove()
         self._below.give_keys()
         self._below.show_keys()
 
     async def on_key(self, event: events.Key) -> None:
         """Take the keys of a list without a field."""
-        await self.take(event)
+        await self.receive_key(event)
 
-    async def take(self, event: events.Key) -> None:
-        """A key, by whatever way it comes; after the end of the question it is for whatever has the keys then."""
+    async def receive_key(self, event: events.Key) -> None:
+        """Do what a key means here, by whatever way it comes; after the end of the question it is for whatever has the
+        keys then."""
         event.stop()
         event.prevent_default()
-        if self._below.asking is not self:
+        if self._below.question_bar is not self:
             self.app.post_message(events.Key(event.key, event.character))
-        elif self._asked.types and event.is_printable and event.character is not None:
+            return
+        if self._question.has_field and event.is_printable and event.character is not None:
             self.input.replace(event.character, *sorted(self.input.selection))
-        elif event.key == "enter":
+            return
+        if event.key == "enter":
             self.action_take()
-        elif (found := self.screen.active_bindings.get(event.key)) is not None and (
-            found.node in (self, self.input, self.list) or found.binding.id in _ALWAYS
-        ):
-            await self.app.run_action(found.binding.action, found.node)
+            return
+        active = self._binding_for(event.key)
+        if active is not None:
+            await self.app.run_action(active.binding.action, active.node)
+
+    def _binding_for(self, key: str) -> ActiveBinding | None:
+        """What a key does here: as this question has it, or as it is whatever is open; None for keys of the screen."""
+        active = self.screen.active_bindings.get(key)
+        if active is None:
+            return None
+        if active.node in (self, self.input, self.list) or active.binding.id in _KEYS_ALWAYS_ON:
+            return active
+        return None
 
 
-def filter_of(pane: ListPane[T]) -> Question:
-    """The filter of a pane; rows follow while it is typed."""
+def filter_question(pane: ListPane[T]) -> Question:
+    """Ask for the filter of a pane; its rows follow while it is typed."""
     before = pane.wanted
     return Question(
         f"filter {pane.title()}:",
-        changed=pane.filter,
-        dropped=lambda: pane.filter(before),
+        on_change=pane.filter,
+        on_drop=lambda: pane.filter(before),
         text=before,
         hint=f"{pane.listing.filters} · Enter: keep · Esc: as before",
     )
 
 
-def filter_of_all(before: str, narrow: Callable[[str], None]) -> Question:
-    """The filter of all panes, which was `before`; `narrow` takes it while it is typed."""
+def filter_all_question(before: str, narrow: Callable[[str], None]) -> Question:
+    """Ask for the filter of all panes, which was `before`; `narrow` takes it while it is typed."""
     return Question(
         "filter all panes:",
-        changed=narrow,
-        dropped=lambda: narrow(before),
+        on_change=narrow,
+        on_drop=lambda: narrow(before),
         text=before,
         hint="an engine's GPUs stay with it · Enter: keep · Esc: as before",
     )
 
 
-def search_of(page: Pane) -> Question:
-    """Words to find on a page: all of their places are marked while they are typed. Enter ends the typing; with the
-    words of before it goes to the next place."""
+def search_question(page: Pane) -> Question:
+    """Ask for words to find on a page: all of their places are marked while they are typed.
+
+    Enter ends the typing; with the words of before it goes to the next place.
+    """
     before = page.search.sought
     keys = page.view.keymap.first
 
@@ -308,50 +344,59 @@ def search_of(page: Pane) -> Question:
 
     return Question(
         "find:",
-        changed=page.find,
-        chosen=end_typing,
-        dropped=lambda: page.find(""),
+        on_change=page.find,
+        on_choose=end_typing,
+        on_drop=lambda: page.find(""),
         text=before,
         fresh=True,
         hint=f"Enter: done, then {keys('time.next')} {keys('time.previous')}: next, previous · Esc: unmark",
     )
 
 
-def copy_of(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
-    """Which command or setting of a verdict's actions to copy."""
+def copy_question(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
+    """Ask which command or setting of a verdict's actions to copy."""
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+    def copy_choice(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None and isinstance(choice.value, Copyable):
             copy(choice.value)
 
-    listed = [Choice(copyable.text, copyable.does, copyable) for copyable in offered]
-    return Question("copy", lambda _: listed, choose, types=False, hint="Enter: copy · Esc: copy nothing")
+    choices = [Choice(copyable.text, copyable.does, copyable) for copyable in offered]
+    return Question("copy", lambda _: choices, copy_choice, has_field=False, hint="Enter: copy · Esc: copy nothing")
 
 
-def order_of(pane: ListPane[T]) -> Question:
-    """The order of a pane's rows."""
+def order_question(pane: ListPane[T]) -> Question:
+    """Ask for the order of a pane's rows."""
     orders = pane.listing.orders
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
-        listed = [Choice(order.name, note_on_order(pane, order), order) for order in orders]
-        return [Choice("default order", "now" if pane.order is None else "", None), *listed]
+        now = "now" if pane.order is None else ""
+        listed = [Choice("default order", now, None)]
+        for order in orders:
+            listed.append(Choice(order.name, note_on_order(pane, order), order))
+        return listed
 
-    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None:
+            # The value is an object of any type: by identity it is one of our orders, or the default order's None.
             pane.sort(next((order for order in orders if order is choice.value), None))
+
+    place = 0
+    for number, order in enumerate(orders, start=1):  # at 0 stands the default order
+        if order is pane.order:
+            place = number
 
     return Question(
         f"sort {pane.title()} by",
         choices,
         choose,
-        at=next((place for place, order in enumerate(orders, start=1) if order is pane.order), 0),
-        types=False,
+        first_choice=place,
+        has_field=False,
         hint="Enter: choose; again to reverse",
     )
 
 
 def note_on_order(pane: ListPane[T], order: Order[T]) -> str:
-    """The meaning of an order; of the one that a pane has, what Enter does."""
+    """What stands behind an order in lists: its meaning; for the order that the pane has, what Enter does."""
     if order is pane.order:
         return "now: Enter reverses"
     return order.means

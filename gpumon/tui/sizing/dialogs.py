@@ -114,7 +114,7 @@ class Dialogs:
                 listed.append(_by_its_name(name, catalogues))
             return listed[:_MOST]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None and isinstance(choice.value, Workload):
                 add(panel.state, choice.value, observed)
                 panel.changed()
@@ -140,7 +140,7 @@ class Dialogs:
         def choices(text: str) -> Sequence[Choice]:
             return [Choice(name, _about_gpu(specs[name], now), name) for name in _matching_gpus(names, text)]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None:
                 use(choice.name)
                 panel.changed()
@@ -149,7 +149,7 @@ class Dialogs:
         if now in names and not typed:
             first = names.index(now)
         hint = "type a part of its name · Enter: use it · Esc: close"
-        self._ask(Question(title, choices, chosen, text=typed, at=first, hint=hint))
+        self._ask(Question(title, choices, chosen, text=typed, first_choice=first, hint=hint))
 
     def choose_by_digit(self, digit: str) -> bool:
         """Open the list of the choice under the cursor with a digit typed; returns whether a choice has the digit."""
@@ -193,11 +193,11 @@ class Dialogs:
             place.field.name,
             choices,
             lambda choice, _: point(choice),
-            dropped=lambda: show(now),
-            pointed=point,
+            on_drop=lambda: show(now),
+            on_point=point,
             text=typed,
-            at=first,
-            types=bool(typed),
+            first_choice=first,
+            has_field=bool(typed),
             hint="Enter: use it · Esc: as before",
         )
         self._ask(question)
@@ -207,7 +207,7 @@ class Dialogs:
         past = [*self._recorded(), *self._in_the_prometheus()]
         runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", None)
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None and callable(choice.value):
                 self._panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
             elif choice is not None:
@@ -218,7 +218,7 @@ class Dialogs:
         else:
             hint = "nothing of the past is kept · Esc: close"
         first = 1 if past else 0
-        self._ask(Question("plan for", lambda _: [runs, *past], chosen, at=first, types=False, hint=hint))
+        self._ask(Question("plan for", lambda _: [runs, *past], chosen, first_choice=first, has_field=False, hint=hint))
 
     def _recorded(self) -> Iterator[Choice]:
         """The p95 of the past that this program keeps, or of the recording that is played."""
@@ -291,13 +291,13 @@ class Dialogs:
         if files is None:
             return
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.chosen
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if text.strip():
                 panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
 
         name = clean(panel.state.present.name, 60)
         hint = "a name or a path; overwrites nothing"
-        self._ask(Question("save scenario as:", chosen=chosen, text=name, fresh=True, hint=hint))
+        self._ask(Question("save scenario as:", on_choose=chosen, text=name, fresh=True, hint=hint))
 
     async def _save(self, files: Files, name: str) -> None:
         panel = self._panel

@@ -12,8 +12,8 @@ from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
-from gpumon.tui.cells import FIRST_FIGURE, explained_columns
 from gpumon.tui.everywhere import engines_that_match
+from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, Order, matches, order_rows

@@ -1,14 +1,14 @@
-"""Columns of the tables whose cells the thing's page explains: the cell cursor stands on these."""
+"""Columns of the tables whose cells are explained by the page of the row's thing: the cell cursor stands on these."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-WASTE_COLUMN: Final = "waste"
-"""An engine's wasted GPUs, which are no field: they follow from MFU, MBU and the number of its GPUs."""
-TOKENS_GOAL: Final = "tokens_goal"
-"""The share within the ITL goal, which is no field: an engine has it of requests or of tokens."""
+WASTE_FIELD: Final = "waste"
+"""Stands for a field: an engine's wasted GPUs follow from MFU, MBU and the number of its GPUs."""
+TOKENS_GOAL_FIELD: Final = "tokens_goal"
+"""Stands for one of two fields: an engine has the share within the ITL goal of its requests or of its tokens."""
 QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "itl_p50": "p50", "itl_p99": "p99"}
 """Column of a latency -> its quantile, where that is not the p95."""
 GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
@@ -48,7 +48,7 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_p50": ("itl_s",),
     "itl_p99": ("itl_s",),
     "ttft_ok": ("ttft_goal",),
-    "itl_ok": (TOKENS_GOAL,),
+    "itl_ok": (TOKENS_GOAL_FIELD,),  # of TTFT there is one share, that of requests
     "mfu": ("mfu_ratio",),
     "mbu": ("mbu_ratio",),
     "e2e": ("e2e_s",),
@@ -66,7 +66,7 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "mfu_prefill": ("mfu_prefill_ratio",),
     "mfu_decode": ("mfu_decode_ratio",),
     "kv_tokens": ("kv_pool_tokens",),
-    "waste": (WASTE_COLUMN,),
+    "waste": (WASTE_FIELD,),
 }
 FIELDS_BY_PANE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "gpu": _GPU,
